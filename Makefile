@@ -1,0 +1,50 @@
+# Every target does its own set-up: a bare checkout, Python 3.11+ and Java 17+ are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test check bench soak integration kafka-image clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("sparkonce needs Python 3.11 or newer, found " + sys.version.split()[0] + ". Point PYTHON at one: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@echo "Setting up $(VENV) (a minute or two, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,test,bench]'
+	@touch $@
+
+setup: $(STAMP) ## Install everything into .venv
+
+java: $(STAMP)
+	@$(BIN)/python -m jobs.java_check
+
+demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
+	@$(BIN)/python -m jobs.demo
+
+test: java ## All tests (under 20 minutes)
+	@$(BIN)/python -m pytest -m "not soak and not container"
+
+check: $(STAMP) ## Format, lint and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run
+	@$(BIN)/python -m jobs.bench
+
+soak: java ## Long runs: many seeds, many kills
+	@$(BIN)/python -m pytest -m "soak"
+
+kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
+	@$(BIN)/python -m tests.containers.kafka_image
+
+integration: java ## The connectors' tests on a real Kafka in a container
+	@$(BIN)/python -m tests.containers.run
+
+clean: ## Remove the environment and everything that was built
+	rm -rf $(VENV) .demo .bench .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,1 @@
+"""Group and producer state machines, pure."""

@@ -1,0 +1,1 @@
+"""One module per API: request to core to response."""

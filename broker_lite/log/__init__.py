@@ -1,0 +1,1 @@
+"""Partition logs in Kafka's own files."""

@@ -1,0 +1,1 @@
+"""Atomic commit, comparison, recovery and crash points."""

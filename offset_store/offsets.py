@@ -1,0 +1,122 @@
+"""The offsets of one source, as they stand in Spark's checkpoint.
+
+Spark keeps a streaming source's position as one line of JSON and compares positions as text, so the text is
+canonical: sorted keys, no spaces. Each partition carries two numbers. ``next`` is the offset that will be read
+next. ``origin`` is where this checkpoint began: Spark persists no initial offset, so only the origin inside every
+end offset lets batch 0 be replayed with the same start after a crash. The topic id tells a recreated topic from
+the one it replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FORMAT_VERSION = 1
+MARK = "sparkonce"
+
+
+class OffsetFormatError(ValueError):
+    """A text that is not an offset of ours; the message says what was found and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic, by the topic's id as well as its name."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a checkpoint began on a partition, and where it reads next."""
+
+    origin: int
+    next: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.origin <= self.next:
+            raise OffsetFormatError(f"offsets must satisfy 0 <= origin <= next, got {self.origin}, {self.next}")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The half-open range ``[start, end)`` of one partition that one batch covers."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """The position of one source: a source name (option ``source``) and a position for each partition."""
+
+    source: str
+    positions: Mapping[TopicPartition, Position]
+
+    def to_json(self) -> str:
+        """Give the canonical text, equal for equal positions."""
+        topics: dict[str, dict[str, object]] = {}
+        for tp, position in self.positions.items():
+            topic = topics.setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
+            partitions = topic["partitions"]
+            assert isinstance(partitions, dict)
+            partitions[str(tp.partition)] = {"next": position.next, "origin": position.origin}
+        document = {MARK: FORMAT_VERSION, "source": self.source, "topics": topics}
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> SourceOffset:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            OffsetFormatError: if the text is anything else.
+        """
+        try:
+            document = json.loads(text)
+            if document[MARK] != FORMAT_VERSION:
+                raise OffsetFormatError(
+                    f"this offset has format {document[MARK]!r}, this version of sparkonce reads format {FORMAT_VERSION}"
+                )
+            positions = {
+                TopicPartition(name, topic["id"], int(partition)): Position(value["origin"], value["next"])
+                for name, topic in document["topics"].items()
+                for partition, value in topic["partitions"].items()
+            }
+            return cls(document["source"], positions)
+        except OffsetFormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OffsetFormatError(f"not an offset of kafka_once: {text[:200]!r} ({error!r})") from error
+
+
+def is_ours(text: str) -> bool:
+    """Whether a line of Spark's offset log was written by ``kafka_once``."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and MARK in document
+
+
+def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPartition, OffsetRange]:
+    """Give the range of each partition of the batch that leads from ``start`` to ``end``.
+
+    ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
+    the initial offset is asked for again after a restart, when the world may have moved on.
+    """
+    ranges = {}
+    for tp, position in end.positions.items():
+        before = start.positions.get(tp) if start else None
+        same_life = before is not None and before.origin == position.origin
+        begin = before.next if before is not None and same_life else position.origin
+        ranges[tp] = OffsetRange(begin, position.next)
+    return ranges
+
+
