@@ -1,0 +1,37 @@
+"""A Spark session that can run the connectors of this package.
+
+Spark starts Python workers as ``python3`` from PATH unless it is told otherwise, and a worker with another interpreter
+cannot import what the driver has. The rest are defaults for one machine, all of which the caller may override.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    # As a batch of Arrow rows as the source makes: fewer, larger hand-overs between the JVM and Python.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+def spark_session(app_name: str, **conf: str) -> SparkSession:
+    """Start Spark, or give the session that runs already, with Python workers of this interpreter.
+
+    ``conf`` holds Spark settings, which win over the defaults here. Their names have dots, so pass them as
+    ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or whatever
+    ``spark-submit`` was told.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in {**_DEFAULTS, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
