@@ -1,0 +1,122 @@
+"""Run the Spark job as a process of its own, and end it, with all it started, by SIGKILL at a named point.
+
+The armed point writes its mark file and holds still; the supervisor sees the mark and kills the job's whole session:
+the driver, its JVM and every Python worker. So the crash falls exactly at the point, whichever process reached it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from exactly_once.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
+
+POLL_S = 0.05
+LOG_TAIL_LINES = 25
+
+
+class JobFailedError(RuntimeError):
+    """A run that ended in another way than it should have; the message holds the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one run ended: at a kill point (with the batch it named), or by itself."""
+
+    killed_at: CrashPoint | None
+    batch_id: int | None
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command to run, and where its output and marks go."""
+
+    command: Sequence[str]
+    log: Path
+    time_limit_s: float
+
+    def run(
+        self,
+        kill: tuple[CrashPoint, int | None] | None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Run the command to its end, or to the kill point; ``watch`` is called again and again meanwhile.
+
+        Raises:
+            JobFailedError: if it failed, took too long, or never reached the point.
+        """
+        mark = self.log.with_suffix(".mark")
+        environment = dict(os.environ)
+        if kill is not None:
+            point, batch = kill
+            where = point.value if batch is None else f"{point.value}@{batch}"
+            environment[CRASH_VARIABLE] = f"{where}={CrashAction.HOLD.value}"
+            environment[MARK_VARIABLE] = str(mark)
+        with self.log.open("wb") as output, _started(self.command, environment, output) as process:
+            self._wait(process, mark, watch)
+            if mark.exists():
+                record = json.loads(mark.read_text())
+                killed = kill_session(process.pid)
+                process.wait()
+                return Outcome(CrashPoint(record["point"]), record["batch_id"], killed)
+            if kill is not None:
+                raise JobFailedError(f"the job ended before it reached {kill[0].value}\n{self._tail()}")
+            return Outcome(None, None, 0)
+
+    def _wait(self, process: subprocess.Popen[bytes], mark: Path, watch: Callable[[], None]) -> None:
+        deadline = time.monotonic() + self.time_limit_s
+        while process.poll() is None and not _complete(mark):
+            watch()
+            if time.monotonic() > deadline:
+                raise JobFailedError(f"the job took more than {self.time_limit_s:g} s\n{self._tail()}")
+            time.sleep(POLL_S)
+        if process.returncode:
+            raise JobFailedError(f"the job ended with exit code {process.returncode}\n{self._tail()}")
+
+    def _tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return f"the end of {self.log}:\n" + "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], environment: Mapping[str, str], output):  # type: ignore[no-untyped-def]
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        env=environment,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # everything it starts can be found by its session
+    )
+    try:
+        yield process
+    finally:
+        kill_session(process.pid)
+        process.wait()
+
+
+def kill_session(leader: int) -> int:
+    """SIGKILL every process of the session that ``leader`` began; return how many there were."""
+    killed = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(process.pid) == leader:
+                os.kill(process.pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def _complete(mark: Path) -> bool:
+    # The mark is created first and filled then: it counts when its line is whole.
+    return mark.exists() and mark.read_bytes().endswith(b"\n")
