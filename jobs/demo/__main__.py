@@ -1,0 +1,77 @@
+"""Flights from Kafka to Delta while everything is killed again and again; then the table is compared with the source.
+
+The last line is ``RESULT expected=… rows=… lost=… duplicated=…``; the exit code is 0 only if nothing is lost, nothing
+is there twice and every column is equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from jobs.demo.check import Verdict, judge
+from jobs.demo.report import page
+from jobs.demo.settings import DEFAULT_CONFIG, PROJECT, Folder, Settings, SettingsError
+from jobs.demo.show import Demo
+from jobs.demo.supervisor import JobFailedError
+
+OWNER = ".sparkonce-demo"
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    arguments = _arguments()
+    console = Console(highlight=False)
+    try:
+        settings = Settings.read(arguments.config)
+        folder = _fresh(arguments.folder)
+        demo = Demo(settings, folder, console)
+        demo.run()
+        console.print("Comparing the table with the source data, without Spark")
+        verdict = judge(folder.table)
+    except (SettingsError, JobFailedError) as error:
+        console.print(f"[red]{type(error).__name__}[/red]: {error}", markup=True, soft_wrap=True)
+        return 2
+    result = (
+        f"RESULT expected={verdict.expected} rows={verdict.rows} lost={verdict.lost} duplicated={verdict.duplicated}"
+    )
+    demo.timeline.add_commits(folder.table)
+    folder.report.write_text(page(verdict, demo.timeline.events, result))
+    _print(console, verdict)
+    console.print(f"The timeline of kills and commits: {folder.report}", soft_wrap=True)
+    print(result)
+    return 0 if verdict.good else 1
+
+
+def _print(console: Console, verdict: Verdict) -> None:
+    console.print(f"{'column':<20} {'source data':<17} {'table':<17}")
+    for column in verdict.columns:
+        state = "equal" if column.equal else "[red]DIFFERENT[/red]"
+        console.print(f"{column.name:<20} {column.source:<17} {column.table:<17} {state}")
+
+
+def _fresh(root: Path) -> Folder:
+    """Empty the demo's folder, if it is one."""
+    if root.exists() and any(root.iterdir()) and not (root / OWNER).exists():
+        raise SettingsError(f"{root} is not empty and was not made by the demo; name another with --folder")
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    (root / OWNER).touch()
+    folder = Folder(root.resolve())
+    folder.logs.mkdir()
+    return folder
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m jobs.demo", description=__doc__)
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: conf/demo.toml")
+    parser.add_argument("--folder", type=Path, default=PROJECT / ".demo", help="default: .demo; emptied at the start")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The course of the demo: publish under a broker crash, run the job into every kill point, finish, and note it all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from broker_lite import EmbeddedBroker
+from broker_lite.config import read_properties
+from jobs.demo import dataset
+from jobs.demo.progress import TableWatch, progress
+from jobs.demo.publish import create_topic, publish
+from jobs.demo.settings import Folder, Kill, Settings
+from jobs.demo.supervisor import Job, Outcome
+from jobs.demo.timeline import Timeline
+
+
+@dataclass(slots=True)
+class _Once:
+    """Calls ``action`` the first time it is called."""
+
+    action: Callable[[], None]
+    done: bool = False
+
+    def __call__(self) -> None:
+        if not self.done:
+            self.done = True
+            self.action()
+
+
+@dataclass(slots=True)
+class Demo:
+    """One demo in ``folder``, which is empty."""
+
+    settings: Settings
+    folder: Folder
+    console: Console
+    timeline: Timeline = field(default_factory=Timeline)
+    flights: int = 0
+
+    def run(self) -> None:
+        """Do everything up to the point where the table should be complete."""
+        broker = EmbeddedBroker(
+            self.folder.broker, process=True, config=read_properties(self.settings.broker_properties)
+        )
+        with broker:
+            started = self.timeline.now()
+            self._say(f"Broker (Kafka's protocol) answers on {broker.bootstrap_servers}, pid {broker.pid}")
+            self._publish(broker)
+            for number, kill in enumerate(self.settings.kills, 1):
+                self._run_into(kill, number, broker)
+            self._finish(broker)
+            self.timeline.span("broker", "span", "broker", started)
+
+    def _publish(self, broker: EmbeddedBroker) -> None:
+        settings = self.settings
+        create_topic(broker.bootstrap_servers, settings.topic, settings.partitions)
+        table = dataset.flights()
+        self.flights = table.num_rows
+        crash = _Once(lambda: self._kill_broker(broker, "under the publisher"))
+        started = self.timeline.now()
+        with progress(self.console, "Publishing flights", table.num_rows) as update:
+
+            def acknowledged(count: int) -> None:
+                update(count)
+                if count >= settings.kill_broker_at * table.num_rows:
+                    crash()
+
+            count = publish(broker.bootstrap_servers, settings.topic, dataset.messages(table), acknowledged)
+            update(count)
+        self.timeline.span("publisher", "publish", f"{count:,} flights published and acknowledged", started)
+
+    def _run_into(self, kill: Kill, number: int, broker: EmbeddedBroker) -> None:
+        started = self.timeline.now()
+        outcome = self._job(broker, f"run-{number}", kill)
+        assert outcome.killed_at is not None
+        batch = "" if outcome.batch_id is None else f", batch {outcome.batch_id}"
+        label = f"run {number}: SIGKILL at {outcome.killed_at.value}{batch} ({outcome.processes} processes)"
+        self.timeline.span("job", "span", f"run {number}", started)
+        self.timeline.moment("job", "kill", label)
+        self._say(label)
+        if kill.delete_checkpoint:
+            shutil.rmtree(self.folder.checkpoint)
+            self.timeline.moment("job", "checkpoint", "checkpoint folder deleted")
+            self._say("Spark's checkpoint folder deleted; only the table knows how far the job came")
+
+    def _finish(self, broker: EmbeddedBroker) -> None:
+        table = TableWatch(str(self.folder.table))
+        goal = table.refresh().version + self.settings.kill_broker_after_commits
+        crash = _Once(lambda: self._kill_broker(broker, "under the job"))
+
+        def watch() -> None:
+            if table.refresh().version >= goal:
+                crash()
+
+        started = self.timeline.now()
+        self._job(broker, "last-run", None, watch)
+        self.timeline.span("job", "span", "last run, to the end", started)
+        self._say("The last run reached the end of the topic")
+
+    def _job(
+        self,
+        broker: EmbeddedBroker,
+        name: str,
+        kill: Kill | None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        settings, folder = self.settings, self.folder
+        options = {
+            "bootstrap-servers": broker.bootstrap_servers,
+            "topic": settings.topic,
+            "table": folder.table,
+            "checkpoint": folder.checkpoint,
+            "app-id": settings.app_id,
+            "partition-by": settings.partition_by,
+            "max-offsets-per-trigger": settings.max_offsets_per_trigger,
+            "master": settings.master,
+            "driver-memory": settings.driver_memory,
+        }
+        command = ["-m", "jobs.demo.pipeline", *(f"--{key}={value}" for key, value in options.items())]
+        job = Job(command, folder.logs / f"{name}.log", settings.time_limit)
+        aim = "to the end" if kill is None else f"to be killed at {kill}"
+        table = TableWatch(str(folder.table))
+        with progress(self.console, f"Spark job, {aim}", self.flights) as update:
+
+            def look() -> None:
+                update(table.refresh().rows)
+                watch()
+
+            return job.run(None if kill is None else (kill.point, kill.batch), look)
+
+    def _kill_broker(self, broker: EmbeddedBroker, when: str) -> None:
+        old = broker.pid
+        broker.kill()
+        self.timeline.moment("broker", "kill", f"broker (pid {old}): SIGKILL {when}")
+        broker.restart()
+        self.timeline.moment("broker", "start", f"broker restarted (pid {broker.pid})")
+        self._say(f"Broker {old} ended by SIGKILL {when}, restarted as {broker.pid}")
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"{self.timeline.now():6.1f} s  {text}", soft_wrap=True)
