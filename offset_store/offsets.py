@@ -82,7 +82,7 @@ class SourceOffset:
             document = json.loads(text)
             if document[MARK] != FORMAT_VERSION:
                 raise OffsetFormatError(
-                    f"this offset has format {document[MARK]!r}, this version of sparkonce reads format {FORMAT_VERSION}"
+                    f"this offset has format {document[MARK]!r}; this version of sparkonce reads {FORMAT_VERSION}"
                 )
             positions = {
                 TopicPartition(name, topic["id"], int(partition)): Position(value["origin"], value["next"])
@@ -118,5 +118,3 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
         begin = before.next if before is not None and same_life else position.origin
         ranges[tp] = OffsetRange(begin, position.next)
     return ranges
-
-

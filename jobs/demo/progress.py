@@ -19,7 +19,12 @@ LINES = 10
 def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a step is; the block calls what it is given with the count so far."""
     if console.is_terminal:
-        columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description:<46}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(label, total=total)
             yield lambda count: bar.update(task, completed=count)

@@ -24,12 +24,14 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2rem }
 .verdict { font-size: 1.15rem; font-weight: 600 } .good { color: var(--good) } .bad { color: var(--kill) }
-.scroll { overflow-x: auto } table { border-collapse: collapse } td, th { padding: .2rem .9rem .2rem 0; text-align: left;
+.scroll { overflow-x: auto } table { border-collapse: collapse }
+td, th { padding: .2rem .9rem .2rem 0; text-align: left;
   border-bottom: 1px solid var(--line) } td.number { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: .9em } svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill: var(--soft) }
 svg .grid { stroke: var(--line) } svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
 svg .commit { stroke: var(--commit); stroke-width: 2 } svg .kill { stroke: var(--kill); stroke-width: 2.5 }
-svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 } svg .start { stroke: var(--good); stroke-width: 2 }
+svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 }
+svg .start { stroke: var(--good); stroke-width: 2 }
 """
 
 
@@ -44,8 +46,8 @@ def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
 <h2>What happened when</h2>
 <div class="scroll">{_picture(events)}</div>
-<p>Bars are processes at work. <span class="bad">Red lines</span> are SIGKILLs (dashed: the checkpoint folder deleted).
-Blue lines are commits of the Delta table, each with rows and offsets in one. Rest the pointer on a mark for its name.</p>
+<p>Bars are processes at work. <span class="bad">Red lines</span> are SIGKILLs (dashed: the checkpoint folder
+deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest the pointer on a mark for its name.</p>
 <h2>Step by step</h2>
 <div class="scroll">{_table(("seconds", "where", "what"), _steps(events))}</div>
 <h2>Checksums by column</h2>
@@ -74,7 +76,8 @@ def _grid(last_s: float, scale: float, height: int) -> Iterable[str]:
         yield f'<line class="grid" x1="0" x2="{LEFT + WIDTH}" y1="{y + LANE_HEIGHT}" y2="{y + LANE_HEIGHT}"/>'
     for tick in range(TICKS + 1):
         seconds = last_s * tick / TICKS
-        yield f'<text class="soft" x="{LEFT + seconds * scale:.1f}" y="{height - 8}" text-anchor="middle">{seconds:.0f} s</text>'
+        x = LEFT + seconds * scale
+        yield f'<text class="soft" x="{x:.1f}" y="{height - 8}" text-anchor="middle">{seconds:.0f} s</text>'
 
 
 def _mark(event: Event, scale: float) -> str:

@@ -107,14 +107,23 @@ def _started(command: Sequence[str], environment: Mapping[str, str], output):  #
 
 
 def kill_session(leader: int) -> int:
-    """SIGKILL every process of the session that ``leader`` began; return how many there were."""
-    killed = 0
+    """SIGKILL every process of the session that ``leader`` began, and wait until none runs; return how many there were."""
+    victims = []
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, psutil.Error):
-            if os.getsid(process.pid) == leader:
+            if os.getsid(process.pid) == leader and _runs(process):
                 os.kill(process.pid, signal.SIGKILL)
-                killed += 1
-    return killed
+                victims.append(process)
+    while any(_runs(process) for process in victims):
+        time.sleep(POLL_S)
+    return len(victims)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _complete(mark: Path) -> bool:

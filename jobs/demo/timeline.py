@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deltalake import DeltaTable
-
 from exactly_once.commit_info import read_commit_info
 
 
@@ -49,11 +48,7 @@ class Timeline:
             if info is None:
                 label = f"version {entry['version']}: {entry['operation'].lower()}"
             else:
-                rows = sum(
-                    end - start
-                    for topics in info.ranges.values()
-                    for start, end in topics.values()
-                )
+                rows = sum(end - start for topics in info.ranges.values() for start, end in topics.values())
                 label = f"version {entry['version']}: batch {info.batch_id}, {rows:,} records"
             self.events.append(Event("commits", "commit", label, entry["timestamp"] / 1000 - self.began_s))
         return len(history)

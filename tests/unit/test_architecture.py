@@ -1,0 +1,72 @@
+"""Imports point one way, and the pure cores stay pure."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
+
+# What a part may import of our own packages, the longest matching prefix deciding.
+ALLOWED = {
+    "broker_lite.protocol": ("broker_lite.protocol",),
+    "broker_lite.coordinators": ("broker_lite.protocol", "broker_lite.coordinators"),
+    "broker_lite.log": ("broker_lite.protocol", "broker_lite.coordinators", "broker_lite.log"),
+    "broker_lite.handlers": ("broker_lite",),
+    "broker_lite": ("broker_lite",),
+    "offset_store": ("offset_store",),
+    "exactly_once": ("offset_store", "exactly_once"),
+    "connectors": ("connectors", "exactly_once", "offset_store", "broker_lite.protocol"),
+    "jobs": PACKAGES,
+}
+IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
+
+
+def modules() -> list[str]:
+    return sorted(
+        ".".join(path.relative_to(PROJECT).with_suffix("").parts)
+        for package in PACKAGES
+        for path in (PROJECT / package).rglob("*.py")
+    )
+
+
+def imports_of(module: str) -> set[str]:
+    path = PROJECT / (module.replace(".", "/") + ".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_one_way(module: str) -> None:
+    part = max((part for part in ALLOWED if within(module, part)), key=len)
+    ours = {name for name in imports_of(module) if name.split(".")[0] in PACKAGES}
+    wrong = {name for name in ours if not any(within(name, allowed) for allowed in ALLOWED[part])}
+    assert not wrong, f"{module} may import {ALLOWED[part]} only"
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if within(name, "broker_lite.coordinators")])
+def test_coordinators_do_no_input_or_output(module: str) -> None:
+    assert not {name.split(".")[0] for name in imports_of(module)} & IMPURE
+
+
+def test_no_module_grows_out_of_sight() -> None:
+    long = {
+        module: lines
+        for module in modules()
+        if (lines := (PROJECT / (module.replace(".", "/") + ".py")).read_text().count("\n")) > 600
+    }
+    assert not long
