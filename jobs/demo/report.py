@@ -47,7 +47,8 @@ def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
 <h2>What happened when</h2>
 <div class="scroll">{_picture(events)}</div>
 <p>Bars are processes at work. <span class="bad">Red lines</span> are SIGKILLs (dashed: the checkpoint folder
-deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest the pointer on a mark for its name.</p>
+deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest
+the pointer on a mark for its name.</p>
 <h2>Step by step</h2>
 <div class="scroll">{_table(("seconds", "where", "what"), _steps(events))}</div>
 <h2>Checksums by column</h2>

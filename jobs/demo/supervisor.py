@@ -107,7 +107,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str], output):  #
 
 
 def kill_session(leader: int) -> int:
-    """SIGKILL every process of the session that ``leader`` began, and wait until none runs; return how many there were."""
+    """SIGKILL every process of the session that ``leader`` began, wait until none runs, return how many."""
     victims = []
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, psutil.Error):

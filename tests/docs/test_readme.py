@@ -1,0 +1,65 @@
+"""What the README tells a newcomer to type works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+
+from broker_lite import EmbeddedBroker
+
+PROJECT = Path(__file__).resolve().parents[2]
+README = (PROJECT / "README.md").read_text()
+MAKEFILE = (PROJECT / "Makefile").read_text()
+RECORDS = 1_000
+
+
+def test_every_make_command_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    documents = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").glob("*.md")]
+    named = {target for path in documents for target in re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b", path.read_text())}
+    named -= {"it", "sure", "the"}
+    assert {"demo", "test"} <= named
+    assert named <= targets
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert links
+    assert [link for link in links if not (PROJECT / link).exists()] == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_ten_lines_of_python_run(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    with EmbeddedBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(RECORDS):
+            producer.produce("orders", b"order %d" % number)
+        assert producer.flush(30) == 0
+        text = code[1].replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
+        ended = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+    orders = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
+    assert sorted(orders) == sorted(f"order {number}" for number in range(RECORDS))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    command = [sys.executable, "-m", "jobs.demo", "--folder", str(folder)]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-1] == "RESULT expected=336776 rows=336776 lost=0 duplicated=0"
+    points = {"source.planned", "source.reading", "sink.file_written", "sink.before_commit", "sink.after_commit"}
+    assert set(re.findall(r"SIGKILL at ([a-z_.]+)", ended.stdout)) == points
+    assert ended.stdout.count("ended by SIGKILL under the") == 2
+    assert (folder / "report.html").read_text().count('class="kill"') == len(points) + 2
