@@ -1,0 +1,207 @@
+"""The APIs that the broker serves, and the codecs of all but the hot ones.
+
+One table says for each API its versions and from which of them it is flexible (KIP-482). Produce and Fetch are
+hand-written (`produce.py`, `fetch.py`); the others use the codecs that kafka-python generates from Kafka's own
+schemas. These are loaded one module at a time when an API is first used, because loading them costs more than
+starting the broker does.
+
+The generated codecs trust their input: a slice past the end comes out short, and bytes behind the message pass. So
+this module compares where decoding ended with where the body ends, which catches both, and turns whatever else the
+codecs raise into `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from broker_lite.protocol.errors import ProtocolError
+from broker_lite.protocol.limits import MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
+from broker_lite.protocol.primitives import Buffer
+
+
+class ApiKey(IntEnum):
+    """The numbers of the APIs served."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    DELETE_GROUPS = 42
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its versions, and where its generated codec lives (None for those written by hand)."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    flexible_from: int
+    codec_name: str
+    codec_module: str | None
+    advertised_min_version: int
+
+    def serves(self, version: int) -> bool:
+        """Whether requests of this version are answered."""
+        return self.min_version <= version <= self.max_version
+
+
+def _table(rows: Iterable[tuple[ApiKey, int, int, int, str, str | None]]) -> MappingProxyType[int, Api]:
+    table: dict[int, Api] = {int(row[0]): Api(*row, advertised_min_version=row[1]) for row in rows}
+    # librdkafka judges a broker's features by Produce v0 being listed, so Kafka lists it without serving it
+    # (KAFKA-18659), and so do we.
+    produce = table[ApiKey.PRODUCE]
+    table[ApiKey.PRODUCE] = Api(
+        produce.key, produce.min_version, produce.max_version, produce.flexible_from, produce.codec_name, None, 0
+    )
+    return MappingProxyType(table)
+
+
+APIS = _table(
+    [
+        # The lowest versions are Apache Kafka 4's. InitProducerId v6 (KIP-939) asks for two-phase commit: not served.
+        (ApiKey.PRODUCE, 3, 13, 9, "Produce", None),
+        (ApiKey.FETCH, 4, 18, 12, "Fetch", None),
+        (ApiKey.LIST_OFFSETS, 1, 11, 6, "ListOffsets", "consumer.offsets"),
+        (ApiKey.METADATA, 0, 13, 9, "Metadata", "metadata.metadata"),
+        (ApiKey.OFFSET_COMMIT, 2, 10, 8, "OffsetCommit", "consumer.group"),
+        (ApiKey.OFFSET_FETCH, 1, 10, 6, "OffsetFetch", "consumer.group"),
+        (ApiKey.FIND_COORDINATOR, 0, 6, 3, "FindCoordinator", "metadata.find_coordinator"),
+        (ApiKey.JOIN_GROUP, 0, 9, 6, "JoinGroup", "consumer.group"),
+        (ApiKey.HEARTBEAT, 0, 4, 4, "Heartbeat", "consumer.group"),
+        (ApiKey.LEAVE_GROUP, 0, 5, 4, "LeaveGroup", "consumer.group"),
+        (ApiKey.SYNC_GROUP, 0, 5, 4, "SyncGroup", "consumer.group"),
+        (ApiKey.DESCRIBE_GROUPS, 0, 6, 5, "DescribeGroups", "admin.groups"),
+        (ApiKey.LIST_GROUPS, 0, 5, 3, "ListGroups", "admin.groups"),
+        (ApiKey.API_VERSIONS, 0, 4, 3, "ApiVersions", "metadata.api_versions"),
+        (ApiKey.CREATE_TOPICS, 2, 7, 5, "CreateTopics", "admin.topics"),
+        (ApiKey.DELETE_TOPICS, 1, 6, 4, "DeleteTopics", "admin.topics"),
+        (ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "InitProducerId", "producer.transaction"),
+        (ApiKey.DELETE_GROUPS, 0, 2, 2, "DeleteGroups", "admin.groups"),
+        (ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "DescribeCluster", "admin.cluster"),
+    ]
+)
+"""All APIs served, by key."""
+
+
+def serves(api_key: int, version: int) -> bool:
+    """Whether a request of this API and version is answered."""
+    api = APIS.get(api_key)
+    return api is not None and api.serves(version)
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version of a served API is flexible (compact lengths, tagged fields)."""
+    return version >= APIS[api_key].flexible_from
+
+
+def request_class(api_key: int) -> Any:
+    """Give kafka-python's class of the request; its fields are Kafka's, in snake_case."""
+    return _codec_class(api_key, "Request")
+
+
+def response_class(api_key: int) -> Any:
+    """Give kafka-python's class of the response; its fields are Kafka's, in snake_case."""
+    return _codec_class(api_key, "Response")
+
+
+def request(api_key: int, version: int, **fields: Any) -> Any:
+    """Build a request; fields left out take the schema's defaults.
+
+    Elements of arrays of structures may be tuples of that version's fields in the schema's order, which encode faster
+    than objects; an array holds either tuples or objects, not both.
+    """
+    return request_class(api_key)(version=version, **fields)
+
+
+def response(api_key: int, version: int, **fields: Any) -> Any:
+    """Build a response; as `request`."""
+    return response_class(api_key)(version=version, **fields)
+
+
+def decode_request(api_key: int, version: int, body: Buffer) -> Any:
+    """Decode a request's body, without its header.
+
+    Raises:
+        ProtocolError: if the body is not exactly one such request.
+    """
+    return _decode(request_class(api_key), api_key, version, body)
+
+
+def decode_response(api_key: int, version: int, body: Buffer) -> Any:
+    """Decode a response's body, without its header; as `decode_request`."""
+    if api_key == ApiKey.API_VERSIONS and bytes(body[:2]) not in (b"\0\0", b""):
+        version = 0  # an error is answered in version 0, whatever was asked
+    return _decode(response_class(api_key), api_key, version, body)
+
+
+def encode_request(message: Any, version: int) -> bytearray:
+    """Encode what `request` or `request_class` built, without the header."""
+    return _encode(message, version)
+
+
+def encode_response(message: Any, version: int) -> bytearray:
+    """Encode what `response` or `response_class` built, without the header."""
+    return _encode(message, version)
+
+
+def _encode(message: Any, version: int) -> bytearray:
+    encoded: bytearray = message.encode(version=version)
+    return encoded
+
+
+@lru_cache(maxsize=2 * len(ApiKey))
+def _codec_class(api_key: int, kind: str) -> Any:
+    api = APIS[api_key]
+    if api.codec_module is None:
+        raise ValueError(f"{api.codec_name} has a codec of its own: use broker_lite.protocol.{api.codec_name.lower()}")
+    return getattr(import_module(f"kafka.protocol.{api.codec_module}"), api.codec_name + kind)
+
+
+@lru_cache(maxsize=256)
+def _decoder(codec: Any, version: int) -> Any:
+    flexible = codec.flexible_version_q(version)
+    return codec._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=codec[None])
+
+
+_HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
+
+
+def _decode(codec: Any, api_key: int, version: int, body: Buffer) -> Any:
+    name = APIS[api_key].codec_name
+    if not serves(api_key, version):
+        raise ProtocolError(f"{name} v{version} is not served")
+    size = len(body)
+    if size > MAX_GENERIC_REQUEST_BYTES:
+        raise ProtocolError(f"{name} of {size} bytes; at most {MAX_GENERIC_REQUEST_BYTES}")
+    if size >= MAX_HIGH_BYTE_RUN and _HIGH_BYTE_RUN.search(body):
+        raise ProtocolError(f"{name} holds a run of {MAX_HIGH_BYTE_RUN} bytes above 127, which no client sends")
+    try:
+        message, end = _decoder(codec, version)(memoryview(body), 0)
+    except (IndexError, struct.error, ValueError, OverflowError, TypeError, AssertionError) as error:
+        raise ProtocolError(f"{name} v{version} of {size} bytes is malformed: {error}") from error
+    if end != size:
+        raise ProtocolError(f"{name} v{version} is malformed: it ends at byte {end}, its body at byte {size}")
+    return message

@@ -1,0 +1,167 @@
+"""The five compression codecs of record batches, with a limit on what they may inflate to.
+
+The bytes are those Kafka's clients write: gzip members, LZ4 frames, Zstandard frames, and snappy either in the framing
+of the xerial library (a magic, two versions, then blocks each behind a 32-bit length) or, from some clients, as one raw
+block. Each codec's library is imported when first needed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from broker_lite.protocol.primitives import Buffer
+
+
+class Compression(IntEnum):
+    """The codec's number in the attributes of a record batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = struct.Struct(">8sii")
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = struct.Struct(">i")
+_ZSTD_CHUNK_BYTES = 1024 * 1024
+
+
+def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:
+    """Inflate `data`; `Compression.NONE` gives it back as it is.
+
+    Raises:
+        CorruptBatchError: if the codec is unknown, the data is damaged, or it inflates to more than `limit` bytes.
+    """
+    if codec == Compression.NONE:
+        return data
+    inflate = {
+        Compression.GZIP: _gunzip,
+        Compression.SNAPPY: _snappy_decompress,
+        Compression.LZ4: _lz4_decompress,
+        Compression.ZSTD: _zstd_decompress,
+    }.get(codec)  # type: ignore[call-overload]
+    if inflate is None:
+        raise CorruptBatchError(f"unknown compression codec {codec}")
+    result: Buffer = inflate(data, limit)
+    return result
+
+
+def compress(codec: int, data: Buffer) -> Buffer:
+    """Deflate `data` at the codec's usual level, in the form that Kafka's clients write.
+
+    Raises:
+        ValueError: if the codec is unknown.
+    """
+    if codec == Compression.NONE:
+        return data
+    if codec == Compression.GZIP:
+        packer = zlib.compressobj(wbits=31)
+        return packer.compress(data) + packer.flush()
+    if codec == Compression.SNAPPY:
+        return _snappy_compress(data)
+    if codec == Compression.LZ4:
+        import lz4.frame
+
+        return bytes(lz4.frame.compress(data, block_linked=False))
+    if codec == Compression.ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(data)
+    raise ValueError(f"unknown compression codec {codec}")
+
+
+def _too_large(limit: int) -> CorruptBatchError:
+    return CorruptBatchError(f"compressed records inflate to more than {limit} bytes")
+
+
+def _gunzip(data: Buffer, limit: int) -> Buffer:
+    out = bytearray()
+    rest: Buffer = data
+    while rest:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            out += member.decompress(rest, limit - len(out) + 1)
+        except zlib.error as error:
+            raise CorruptBatchError(f"gzip: {error}") from error
+        if len(out) > limit:
+            raise _too_large(limit)
+        if not member.eof:
+            raise CorruptBatchError("gzip: the data ends in the middle")
+        rest = member.unused_data
+    return out
+
+
+def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(data, limit)
+    out = bytearray()
+    position = _XERIAL_HEADER.size
+    while position < len(data):
+        if position + _BLOCK_LENGTH.size > len(data):
+            raise CorruptBatchError("snappy: the data ends in a block's length")
+        (size,) = _BLOCK_LENGTH.unpack_from(data, position)
+        position += _BLOCK_LENGTH.size
+        if not 0 < size <= len(data) - position:
+            raise CorruptBatchError(f"snappy: block of {size} bytes, {len(data) - position} left")
+        out += _snappy_block(data[position : position + size], limit - len(out))
+        position += size
+    return out
+
+
+def _snappy_block(data: Buffer, limit: int) -> Buffer:
+    import cramjam
+
+    block = bytes(data)
+    try:
+        if cramjam.snappy.decompress_raw_len(block) > limit:
+            raise _too_large(limit)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatchError(f"snappy: {error}") from error
+
+
+def _snappy_compress(data: Buffer) -> bytes:
+    import cramjam
+
+    out = bytearray(_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1))
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(bytes(data[start : start + _XERIAL_BLOCK_BYTES])))
+        out += _BLOCK_LENGTH.pack(len(block)) + block
+    return bytes(out)
+
+
+def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        out: bytes = decompressor.decompress(bytes(data), max_length=limit + 1)
+    except RuntimeError as error:
+        raise CorruptBatchError(f"lz4: {error}") from error
+    if len(out) > limit:
+        raise _too_large(limit)
+    if not decompressor.eof:
+        raise CorruptBatchError("lz4: the data ends in the middle")
+    return out
+
+
+def _zstd_decompress(data: Buffer, limit: int) -> Buffer:
+    import zstandard
+
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True) as stream:
+            out = bytearray()
+            while chunk := stream.read(_ZSTD_CHUNK_BYTES):
+                out += chunk
+                if len(out) > limit:
+                    raise _too_large(limit)
+    except zstandard.ZstdError as error:
+        raise CorruptBatchError(f"zstd: {error}") from error
+    return out

@@ -1,0 +1,96 @@
+"""Frames and their headers.
+
+A frame is four bytes of size and then a header and a body. Only the header's first eight bytes (API key, version,
+correlation id) are the same in all versions. A request header is v1, or v2 (tagged fields at its end) for flexible
+versions; its client id is never compact. A response header is v0, or v1 for flexible versions, save that the answer
+to ApiVersions is always v0, since a client that asks does not know yet what the broker speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from broker_lite.protocol.apis import ApiKey, is_flexible, serves
+from broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
+from broker_lite.protocol.primitives import Buffer, Reader, put_string
+
+SIZE = struct.Struct(">i")
+_FIXED = struct.Struct(">hhi")
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ib")
+
+
+class RequestHeader(NamedTuple):
+    """A request's header, and where in the frame its body begins."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """Read the header at the start of a frame (without the four size bytes).
+
+    An ApiVersions request of an unknown version comes back with no client id and an empty body: it must be answered
+    in version 0 with UNSUPPORTED_VERSION. Tell it by `apis.serves`.
+
+    Raises:
+        UnsupportedVersionError: if the API or the version is not served.
+        ProtocolError: if the bytes are no header.
+    """
+    if len(frame) < _FIXED.size:
+        raise ProtocolError(f"frame of {len(frame)} bytes is too short for a request header")
+    api_key, api_version, correlation_id = _FIXED.unpack_from(frame, 0)
+    if not serves(api_key, api_version):
+        if api_key == ApiKey.API_VERSIONS:
+            return RequestHeader(api_key, api_version, correlation_id, None, len(frame))
+        raise UnsupportedVersionError(api_key, api_version, correlation_id)
+    reader = Reader(frame, _FIXED.size)
+    client_id = reader.nullable_string(flexible=False)
+    if is_flexible(api_key, api_version):
+        reader.tagged_fields()
+    return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
+
+
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """Encode a request's header, without the four size bytes."""
+    out = bytearray(_FIXED.pack(api_key, api_version, correlation_id))
+    put_string(out, client_id, flexible=False)
+    if is_flexible(api_key, api_version):
+        out.append(0)
+    return out
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """Encode a response's header, without the four size bytes."""
+    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+        return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id, 0)
+    return _CORRELATION_ID.pack(correlation_id)
+
+
+def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:
+    """Read the header at the start of a response frame: the correlation id, and where the body begins.
+
+    Raises:
+        ProtocolError: if the bytes are no header.
+    """
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
+        reader.tagged_fields()
+    return correlation_id, reader.position
+
+
+def frame_size(size_bytes: Buffer, limit: int) -> int:
+    """Read the four size bytes of a frame.
+
+    Raises:
+        ProtocolError: if the size is negative or beyond `limit` bytes.
+    """
+    (size,) = SIZE.unpack(size_bytes)
+    if not 0 <= size <= limit:
+        raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here")
+    return int(size)
