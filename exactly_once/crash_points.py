@@ -29,6 +29,8 @@ class CrashPoint(Enum):
     """A task has finished a data file; its driver does not know of it yet."""
     SINK_BEFORE_COMMIT = "sink.before_commit"
     """All files of the batch are written; the table does not name them yet."""
+    SINK_BETWEEN_WRITES = "sink.between_writes"
+    """One of the two writes, rows and offsets, has landed; the other has not. Never reached by exactly-once."""
     SINK_AFTER_COMMIT = "sink.after_commit"
     """The Delta commit has landed; Spark's checkpoint does not know of it."""
 

@@ -1,0 +1,69 @@
+"""Which part of which partition a batch covers, from Spark's own log of offsets.
+
+The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
+sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; other sources have no offsets that
+mean anything outside this checkpoint, and are passed over. A query without any line of ours is still known by its
+query id and batch id, which survive a crash, but not the loss of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.errors import CheckpointError
+from offset_store.offsets import OffsetFormatError, OffsetRange, SourceOffset, batch_ranges, is_ours
+from offset_store.record import BatchRecord, PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of one query, in one attempt to write it."""
+
+    record: BatchRecord
+    stateful: bool
+
+    def __str__(self) -> str:
+        return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
+
+
+def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str) -> Batch:
+    """Read what Spark logged about a batch before it ran.
+
+    Raises:
+        CheckpointError: if the checkpoint lacks it, or two sources of one name disagree.
+    """
+    ends = _source_offsets(checkpoint, batch_id)
+    starts = _source_offsets(checkpoint, batch_id - 1) if batch_id > 0 and ends else {}
+    ranges: dict[PartitionKey, OffsetRange] = {}
+    for key, end in ends.items():
+        start = starts.get(key)
+        if start is not None and start.source != end.source:
+            raise CheckpointError(
+                f"{checkpoint.location}: source {key} was named {start.source!r} in batch {batch_id - 1} and is "
+                f"{end.source!r} in batch {batch_id}. Give it its old name with the option source"
+            )
+        for tp, extent in batch_ranges(start, end).items():
+            _merge(ranges, (end.source, tp), extent)
+    record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
+    return Batch(record, checkpoint.is_stateful())
+
+
+def _source_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[str, SourceOffset]:
+    lines = checkpoint.offset_lines(batch_id)
+    try:
+        return {key: SourceOffset.from_json(line) for key, line in lines.items() if is_ours(line)}
+    except OffsetFormatError as error:
+        raise CheckpointError(f"{checkpoint.location}/offsets/{batch_id}: {error}") from error
+
+
+def _merge(ranges: dict[PartitionKey, OffsetRange], key: PartitionKey, extent: OffsetRange) -> None:
+    """Add one source's range; a self-union gives the same range twice, which is one range."""
+    known = ranges.setdefault(key, extent)
+    if known != extent:
+        source, tp = key
+        raise CheckpointError(
+            f"two sources of this query are both named {source!r} and read different parts of {tp}: "
+            f"[{known.start}, {known.end}) and [{extent.start}, {extent.end}). Their offsets cannot share one name: "
+            "give each its own with .option('source', '<name>') on the reader"
+        )

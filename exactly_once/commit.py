@@ -1,0 +1,241 @@
+"""Write one batch: look, decide, commit, and after any failure look again.
+
+`Delivery.begin` runs on the driver before the batch's tasks, `Delivery.finish` after them, in another process; the
+`Plan` travels between the two with the tasks' messages. Each commit is decided from one snapshot and made through
+that snapshot, so whatever moved in between makes it conflict. After *any* exception of a commit the store is looked
+at again, since a commit can land and its answer get lost, or a step after the commit fail: the attempt id in the
+record tells our own commit from that of a twin.
+
+Once a batch was planned as fresh, finding it written by somebody else means that two drivers run with one ``appId``:
+the loser stops, and names the commit that won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from exactly_once.batch import Batch
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.decision import (
+    AlreadyThere,
+    Decision,
+    Fresh,
+    Mismatch,
+    Replay,
+    StatefulRestart,
+    Stored,
+    decide,
+)
+from exactly_once.errors import (
+    DeliveryError,
+    FencedError,
+    OffsetMismatchError,
+    StatefulRestartError,
+    UnknownOutcomeError,
+)
+from exactly_once.guarantee import Order
+from offset_store.errors import CommitConflictError
+from offset_store.record import BatchRecord, CommittedBatch, Writes
+from offset_store.store import Commit, Snapshot
+
+MAX_CONFLICTS = 10
+"""How often a commit that lost against commits of *other* partitions or applications is decided anew."""
+HISTORY_FOR_ERRORS = 200
+"""How many commits back an error looks for the one it should name."""
+
+
+class SnapshotSource(Protocol):
+    """Whatever gives snapshots: an offset store, or a table that checks itself before it gives one."""
+
+    def snapshot(self) -> Snapshot:
+        """Take a picture of the store as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was decided about a batch before its tasks ran."""
+
+    attempt_id: str
+    batch_id: int
+    decision: Fresh | Replay | AlreadyThere
+    version: int
+    """The version of the store that this was decided from."""
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether the tasks have anything to do."""
+        return isinstance(self.decision, Fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Writes batches into ``source`` in the order of one guarantee."""
+
+    source: SnapshotSource
+    order: Order
+
+    def begin(self, batch: Batch) -> Plan:
+        """Decide what to do with a batch, and make the commits that come before its tasks.
+
+        Raises:
+            DeliveryError: if the batch must not be written.
+        """
+        snapshot = self.source.snapshot()
+        plan = self._plan(batch, snapshot)
+        if plan.writes_rows and self.order.before_tasks:
+            for writes in self.order.before_tasks:
+                self._commit(batch, plan, Commit(batch.record, writes), compare=True)
+            reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id)
+        return plan
+
+    def finish(self, batch: Batch, plan: Plan, files: Sequence[Any]) -> bool:
+        """Make the commits that come after the tasks; False if the batch is there already and nothing was written.
+
+        Raises:
+            DeliveryError: if the batch must not be written, or its outcome is unknown.
+        """
+        if not plan.writes_rows:
+            if isinstance(decide(look(self.source.snapshot(), batch), batch), Fresh):
+                raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
+            return False
+        reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id)
+        recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
+        if files or batch.record.moved:
+            for position, writes in enumerate(self.order.after_tasks):
+                if position > 0:
+                    reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id)
+                if Writes.OFFSETS not in writes and not files:
+                    continue
+                commit = Commit(batch.record, writes, files if Writes.ROWS in writes else ())
+                self._commit(batch, plan, commit, compare=not recorded)
+        reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id)
+        return True
+
+    def has_landed(self, record: BatchRecord, since_version: int) -> bool:
+        """Whether any rows of this attempt stand in a commit after ``since_version``."""
+        return _find_landed(self.source.snapshot(), record, Writes.ROWS, since_version) is not None
+
+    def _plan(self, batch: Batch, snapshot: Snapshot) -> Plan:
+        decision = decide(look(snapshot, batch), batch)
+        if isinstance(decision, (Mismatch, StatefulRestart)):
+            raise _refusal(decision, batch, snapshot)
+        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version)
+
+    def _commit(self, batch: Batch, plan: Plan, commit: Commit[Any], compare: bool) -> None:
+        """Make one commit; ``compare`` is off when this attempt has recorded the offsets before."""
+        conflict: CommitConflictError | None = None
+        for _ in range(MAX_CONFLICTS):
+            snapshot = self.source.snapshot()
+            if compare:
+                decision = decide(look(snapshot, batch), batch)
+                if not isinstance(decision, Fresh):
+                    raise _fenced(decision, batch, snapshot, plan)
+            try:
+                snapshot.commit(commit)
+                return
+            except Exception as error:
+                if self._landed_after(error, commit, plan):
+                    return
+                if not isinstance(error, CommitConflictError):
+                    raise
+                conflict = error
+        raise DeliveryError(
+            f"{batch}: gave up after {MAX_CONFLICTS} commits that lost against other writers; the last: {conflict}"
+        ) from conflict
+
+    def _landed_after(self, error: Exception, commit: Commit[Any], plan: Plan) -> bool:
+        try:
+            snapshot = self.source.snapshot()
+            return _find_landed(snapshot, commit.record, commit.writes, plan.version) is not None
+        except Exception as second:
+            raise UnknownOutcomeError(
+                f"batch {plan.batch_id}: the commit failed ({error}), and the table cannot be read to see whether it "
+                f"landed ({second}). Start the query again when the table can be read: it will find out"
+            ) from error
+
+
+def look(snapshot: Snapshot, batch: Batch) -> Stored:
+    """Read from a snapshot what the comparison with a batch needs."""
+    record = batch.record
+    keys = record.ranges if batch.stateful else record.moved
+    return Stored(snapshot.version, snapshot.last_batch(record.query_id), snapshot.next_offsets(keys))
+
+
+def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_version: int) -> CommittedBatch | None:
+    newer = snapshot.version - since_version
+    if newer <= 0:
+        return None
+    for entry in snapshot.history(newer):
+        if entry.record.attempt_id == record.attempt_id and writes in entry.writes:
+            return entry
+    return None
+
+
+def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan) -> DeliveryError:
+    """Explain why a batch that was planned as fresh can no longer be written."""
+    if isinstance(decision, StatefulRestart):
+        return _refusal(decision, batch, snapshot)
+    return FencedError(
+        f"{batch} was free to be written at version {plan.version}; since then {_winner(batch.record, snapshot)}. "
+        "Another driver runs with the same appId. Stop one of the two, or give each its own appId; "
+        "nothing of this batch was written by this driver"
+        + ("" if isinstance(decision, (Replay, AlreadyThere)) else ", and its range is no longer free")
+    )
+
+
+def _refusal(decision: Mismatch | StatefulRestart, batch: Batch, snapshot: Snapshot) -> DeliveryError:
+    source, tp = decision.key
+    where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
+    if isinstance(decision, StatefulRestart):
+        return StatefulRestartError(
+            f"{batch} is the first of a stateful query with a new checkpoint, but the table already holds offsets of "
+            f"this appId: {where} is stored at {decision.stored}. The state that belongs to those rows was in the old "
+            "checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty state "
+            "are what you want beside the old rows, use a new appId"
+        )
+    extent = decision.extent
+    what = "overlap" if decision.is_overlap else "gap"
+    missing = (
+        f"records [{extent.start}, {min(decision.stored, extent.end)}) of it are in the table already"
+        if decision.is_overlap
+        else f"records [{decision.stored}, {extent.start}) are in neither the table nor this batch"
+    )
+    return OffsetMismatchError(
+        f"{batch} has an {what} with the table's offsets: {where}: stored {decision.stored}, batch start "
+        f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot)}. " + _way_out(decision)
+    )
+
+
+def _way_out(decision: Mismatch) -> str:
+    if decision.query_is_known:
+        return (
+            "This query wrote to the table before, so another driver with the same appId wrote since, or the table "
+            "was restored to an older version. Stop the other driver, or start with a new checkpointLocation and "
+            "offsetStore=delta:<path of this table> with this appId on the source, which begins at the stored offsets"
+        )
+    return (
+        "Set offsetStore=delta:<path of this table> and this appId on the source, and start with a new "
+        "checkpointLocation: it then begins at the stored offsets. To write these records beside the old rows on "
+        "purpose, use another appId"
+    )
+
+
+def _winner(record: BatchRecord, snapshot: Snapshot) -> str:
+    """Name the newest kept commit that wrote this batch or part of its range."""
+    for entry in snapshot.history(HISTORY_FOR_ERRORS):
+        other = entry.record
+        if other.app_id != record.app_id or other.attempt_id == record.attempt_id:
+            continue
+        same_batch = (other.query_id, other.batch_id) == (record.query_id, record.batch_id)
+        if same_batch or _touches(other, record):
+            return f"version {entry.version} of the table holds batch {other.batch_id} of query {other.query_id}"
+    return "the commit that moved them is no longer among the newest in the log"
+
+
+def _touches(other: BatchRecord, record: BatchRecord) -> bool:
+    return any(
+        key in record.moved and extent.start < record.moved[key].end and record.moved[key].start < extent.end
+        for key, extent in other.moved.items()
+    )

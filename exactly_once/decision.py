@@ -1,0 +1,94 @@
+"""May this batch be written? A pure comparison of what is stored with what the batch covers.
+
+The same offsets do not mean the same batch: a watermark can run a batch without new records that still writes rows.
+So the batch id is looked at first, then the offsets, in this order:
+
+1. this query has stored a batch id at or past ours: `Replay`, the rows are there;
+2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
+3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it;
+4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`;
+5. anything else: `Mismatch`, an overlap or a gap.
+
+Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exactly_once.batch import Batch
+from offset_store.offsets import OffsetRange
+from offset_store.record import PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one snapshot of the store says about a batch's query and partitions."""
+
+    version: int
+    last_batch_id: int | None
+    next_offsets: Mapping[PartitionKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Nobody has written this batch: write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The query wrote this batch before; Spark did not get to note it down."""
+
+    stored_batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyThere:
+    """Another query, or this one with an older checkpoint, wrote this range."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulRestart:
+    """The range is known to the store, and the state that goes with it is gone."""
+
+    key: PartitionKey
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first partition, in order, whose stored offset is not where the batch starts."""
+
+    key: PartitionKey
+    stored: int
+    extent: OffsetRange
+    query_is_known: bool
+
+    @property
+    def is_overlap(self) -> bool:
+        """Whether part of the batch is there already; otherwise records before the batch are missing."""
+        return self.stored > self.extent.start
+
+
+Decision = Fresh | Replay | AlreadyThere | StatefulRestart | Mismatch
+
+
+def decide(stored: Stored, batch: Batch) -> Decision:
+    """Compare; see the module's docstring for the order."""
+    record, moved = batch.record, batch.record.moved
+    if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
+        return Replay(stored.last_batch_id)
+    query_is_known = stored.last_batch_id is not None
+    if batch.stateful and not query_is_known:
+        for key in sorted(record.ranges):
+            if key in stored.next_offsets:
+                return StatefulRestart(key, stored.next_offsets[key])
+    at_start = {key: stored.next_offsets.get(key, extent.start) == extent.start for key, extent in moved.items()}
+    if all(at_start.values()):
+        return Fresh()
+    past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in moved.items())
+    if not query_is_known and all(past_end):
+        return AlreadyThere()
+    first = min(key for key, matches in at_start.items() if not matches)
+    return Mismatch(first, stored.next_offsets[first], moved[first], query_is_known)

@@ -1,0 +1,27 @@
+"""Why a batch cannot be written. Each stops the query; each message ends with the way out."""
+
+from __future__ import annotations
+
+
+class DeliveryError(RuntimeError):
+    """A batch that must not be written as it is."""
+
+
+class CheckpointError(DeliveryError):
+    """Spark's checkpoint is missing something, or holds something that cannot be read."""
+
+
+class OffsetMismatchError(DeliveryError):
+    """The batch overlaps what is stored, or leaves a gap after it."""
+
+
+class StatefulRestartError(DeliveryError):
+    """A stateful query lost its checkpoint, and its state with it."""
+
+
+class FencedError(DeliveryError):
+    """Another driver with the same ``appId`` wrote what this one was about to write."""
+
+
+class UnknownOutcomeError(DeliveryError):
+    """The store failed, and whether the commit landed cannot be found out now."""

@@ -1,0 +1,35 @@
+"""The three guarantees: one implementation, three orders of the two writes.
+
+Rows and offsets are the two writes of a batch. Offsets first, and a crash between the two loses the batch's rows;
+rows first, and a crash between the two makes them come twice; both in one commit, and there is no between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from offset_store.record import Writes
+
+
+class Guarantee(Enum):
+    """The values of the option ``deliveryGuarantee``."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The commits made before the batch's tasks run, and after them."""
+
+    before_tasks: tuple[Writes, ...]
+    after_tasks: tuple[Writes, ...]
+
+
+ORDERS = {
+    Guarantee.AT_MOST_ONCE: Order((Writes.OFFSETS,), (Writes.ROWS,)),
+    Guarantee.AT_LEAST_ONCE: Order((), (Writes.ROWS, Writes.OFFSETS)),
+    Guarantee.EXACTLY_ONCE: Order((), (Writes.ROWS | Writes.OFFSETS,)),
+}

@@ -1,0 +1,138 @@
+"""Offsets in the transaction identifiers of a Delta table, read and committed with delta-rs.
+
+A Delta commit is one file that exists or does not, so rows and ``txn`` actions in it are there together or not at
+all. delta-rs refuses a commit whose txn id was also written by a commit *after* the handle's version; against
+anything at or before that version it checks nothing, so reading and committing go through one handle, the one in a
+`DeltaSnapshot`.
+
+Loading a table anew costs more the longer its log is; a handle that is kept and brought up to date costs a
+millisecond or two. A kept handle would go on as if nothing had happened if the table were deleted and made anew
+at the same path, so the log file of its version is looked at first: if that is not the same file, it is loaded anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+from offset_store.offsets import TopicPartition
+from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from offset_store.store import Commit, FileT, read_offsets
+from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+
+COMMIT_ATTEMPTS = 100
+"""How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
+
+LogFile = tuple[int, int, int]
+"""Inode, size and modification time (ns) of the log file of a handle's version."""
+
+
+@dataclass(slots=True)
+class DeltaOffsetStore:
+    """The offsets of one application in one Delta table, which may be the very table that its rows go to."""
+
+    location: Location
+    app_id: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    _table: DeltaTable | None = None
+    _log_file: LogFile | None = None
+
+    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.read`."""
+        try:
+            snapshot = self.snapshot()
+        except StoreMissingError:
+            return {}
+        return read_offsets(snapshot, source, partitions)
+
+    def snapshot(self) -> DeltaSnapshot:
+        """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
+        table = self._kept() or self._load()
+        self._table, self._log_file = table, self._log_file_of(table.version())
+        return DeltaSnapshot(table, self.app_id)
+
+    def _kept(self) -> DeltaTable | None:
+        table = self._table
+        if table is None or self._log_file is None:
+            return None
+        if self._log_file_of(table.version()) != self._log_file:
+            return None
+        try:
+            table.update_incremental()
+        except DeltaError:
+            return None
+        return table
+
+    def _load(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
+        except TableNotFoundError as error:
+            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
+        except (DeltaError, OSError, ValueError) as error:
+            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
+
+    def _log_file_of(self, version: int) -> LogFile | None:
+        if not self.location.is_local:
+            return None
+        try:
+            found = os.stat(Path(self.location.text) / "_delta_log" / f"{version:020d}.json")
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSnapshot:
+    """A Delta table at one version, and the handle to commit through."""
+
+    table: DeltaTable
+    app_id: str
+
+    @property
+    def version(self) -> int:
+        """See `Snapshot.version`."""
+        return self.table.version()
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+        return self.table.transaction_version(query_txn_id(self.app_id, query_id))
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+        looked_up = {key: self.table.transaction_version(offset_txn_id(self.app_id, *key)) for key in keys}
+        return {key: offset for key, offset in looked_up.items() if offset is not None}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`. The handle stays where it was: take a new snapshot to see the result."""
+        adds = [file for file in commit.files if isinstance(file, AddAction)]
+        assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
+        assert not adds or Writes.ROWS in commit.writes
+        # No lastUpdated: with it, delta.setTransactionRetentionDuration would make the table forget its offsets.
+        transactions = [Transaction(txn_id, version) for txn_id, version in transactions_of(commit).items()]
+        properties = CommitProperties(
+            custom_metadata={COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)},
+            app_transactions=transactions,
+            max_commit_retries=COMMIT_ATTEMPTS,
+        )
+        try:
+            self.table.create_write_transaction(
+                list(adds),
+                "append",
+                self.table.schema(),
+                partition_by=self.table.metadata().partition_columns,
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise CommitConflictError(str(error)) from error
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`."""
+        return read_history(self.table.history(limit))

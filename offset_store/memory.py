@@ -1,0 +1,74 @@
+"""A store in memory, with the same rules of conflict as a Delta table: for tests, and for trying the promises out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from offset_store.errors import CommitConflictError
+from offset_store.offsets import TopicPartition
+from offset_store.record import CommittedBatch, PartitionKey
+from offset_store.store import Commit, FileT, read_offsets
+from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class MemoryOffsetStore:
+    """Commits in a list; position in the list is the version."""
+
+    app_id: str
+    now_ms: Callable[[], int] = _now_ms
+    commits: list[Commit[Any]] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
+
+    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.read`."""
+        return read_offsets(self.snapshot(), source, partitions)
+
+    def snapshot(self) -> MemorySnapshot:
+        """See `OffsetStore.snapshot`."""
+        return MemorySnapshot(self, len(self.commits))
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """The first ``version`` commits of a `MemoryOffsetStore`."""
+
+    store: MemoryOffsetStore
+    version: int
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+        return self._txns().get(query_txn_id(self.store.app_id, query_id))
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+        txns = self._txns()
+        named = {key: offset_txn_id(self.store.app_id, *key) for key in keys}
+        return {key: txns[txn_id] for key, txn_id in named.items() if txn_id in txns}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`."""
+        moved_since = {txn_id for later in self.store.commits[self.version :] for txn_id in transactions_of(later)}
+        if moved_since & transactions_of(commit).keys():
+            raise CommitConflictError("somebody else moved the same offsets or wrote the same batch")
+        self.store.commits.append(commit)
+        self.store.times_ms.append(self.store.now_ms())
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`."""
+        kept = list(zip(range(self.version), self.store.times_ms, self.store.commits, strict=False))
+        newest_first = kept[::-1][:limit]
+        return [CommittedBatch(version, at_ms, commit.writes, commit.record) for version, at_ms, commit in newest_first]
+
+    def _txns(self) -> dict[str, int]:
+        txns: dict[str, int] = {}
+        for commit in self.store.commits[: self.version]:
+            txns.update(transactions_of(commit))
+        return txns

@@ -1,0 +1,107 @@
+"""The record of one batch, as it stands in the commit that carries its offsets.
+
+Transaction ids say only where a partition stands now. The record says how it got there: which query and batch moved
+which partition from where to where. It travels as the field ``sparkonce`` of a Delta commit's ``commitInfo`` and is
+what an error quotes and an audit follows. Logs are cleaned up after a while (30 days by default), so nothing that
+must be known for ever is read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Flag
+from typing import Any
+
+from offset_store.offsets import OffsetRange, TopicPartition
+
+COMMIT_INFO_KEY = "sparkonce"
+
+PartitionKey = tuple[str, TopicPartition]
+"""A partition as one source of one query sees it: the source's name, and the partition."""
+
+
+class Writes(Flag):
+    """What one commit holds."""
+
+    ROWS = 1
+    OFFSETS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What one attempt to write one batch moved."""
+
+    app_id: str
+    query_id: str
+    batch_id: int
+    attempt_id: str
+    """Unique to one run of one batch: tells our own commit from a twin's with the same query and batch."""
+    ranges: Mapping[PartitionKey, OffsetRange]
+
+    @property
+    def moved(self) -> dict[PartitionKey, OffsetRange]:
+        """The partitions that have new records in this batch."""
+        return {key: extent for key, extent in self.ranges.items() if extent.end > extent.start}
+
+    def to_commit_info(self, writes: Writes) -> dict[str, Any]:
+        """Give the JSON object of a commit that holds ``writes``; only partitions that moved are in it."""
+        sources: dict[str, dict[str, Any]] = {}
+        for (source, tp), extent in sorted(self.moved.items()):
+            topic = sources.setdefault(source, {}).setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
+            topic["partitions"][str(tp.partition)] = [extent.start, extent.end]
+        return {
+            "appId": self.app_id,
+            "queryId": self.query_id,
+            "batchId": self.batch_id,
+            "attemptId": self.attempt_id,
+            "writes": [part.name.lower() for part in Writes if part in writes and part.name],
+            "ranges": sources,
+        }
+
+    @classmethod
+    def from_commit_info(cls, info: Mapping[str, Any]) -> BatchRecord:
+        """Read what ``to_commit_info`` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is something else.
+        """
+        ranges = {
+            (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(int(start), int(end))
+            for source, topics in info["ranges"].items()
+            for name, topic in topics.items()
+            for partition, (start, end) in topic["partitions"].items()
+        }
+        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A record together with the version of the commit that carries it, and when that was (ms since 1970)."""
+
+    version: int
+    timestamp_ms: int
+    writes: Writes
+    record: BatchRecord
+
+
+def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
+    """Pick our records out of a Delta history, as it came; commits of others are passed over."""
+    found = []
+    for entry in entries:
+        info = entry.get(COMMIT_INFO_KEY)
+        if not isinstance(info, Mapping):
+            continue
+        try:
+            record, writes = BatchRecord.from_commit_info(info), _writes_of(info)
+        except (KeyError, TypeError, ValueError):
+            continue
+        found.append(CommittedBatch(int(entry["version"]), int(entry.get("timestamp", 0)), writes, record))
+    return found
+
+
+def _writes_of(info: Mapping[str, Any]) -> Writes:
+    writes = Writes(0)
+    for name in info["writes"]:
+        writes |= Writes[name.upper()]
+    return writes
