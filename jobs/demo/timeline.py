@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deltalake import DeltaTable
-from exactly_once.commit_info import read_commit_info
+from offset_store.record import read_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Timeline:
     def add_commits(self, table: Path) -> int:
         """Add every commit of the table; return how many there are."""
         history = DeltaTable(table).history()
+        batches = {batch.version: batch.record for batch in read_history(history)}
         for entry in reversed(history):
-            info = read_commit_info(entry)
-            if info is None:
-                label = f"version {entry['version']}: {entry['operation'].lower()}"
-            else:
-                rows = sum(end - start for topics in info.ranges.values() for start, end in topics.values())
-                label = f"version {entry['version']}: batch {info.batch_id}, {rows:,} records"
+            record = batches.get(entry["version"])
+            label = f"version {entry['version']}: {entry['operation'].lower()}"
+            if record is not None:
+                records = sum(extent.end - extent.start for extent in record.ranges.values())
+                label = f"version {entry['version']}: batch {record.batch_id}, {records:,} records"
             self.events.append(Event("commits", "commit", label, entry["timestamp"] / 1000 - self.began_s))
         return len(history)
