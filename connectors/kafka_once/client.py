@@ -1,0 +1,311 @@
+"""The client: metadata, offsets and fetches, from whichever broker leads, through restarts and moves of leaders.
+
+A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
+is tried again, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first
+contact with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
+(`default.api.timeout.ms`), because a wrong address should not take a minute to be told.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import random
+import socket
+import ssl
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from connectors.kafka_once.connection import Connection
+from connectors.kafka_once.settings import ClientSettings
+
+LATEST, EARLIEST = -1, -2
+"""What ListOffsets takes for a timestamp."""
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_Address = tuple[str, int]
+
+
+class KafkaUnreachableError(ConnectionError):
+    """No broker answered in time; the message names the bootstrap servers."""
+
+
+class MissingTopicError(LookupError):
+    """A topic, or a partition of it, does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where a partition's leader listens; ``epoch`` is the leader epoch."""
+
+    host: str
+    port: int
+    epoch: int
+
+    @property
+    def address(self) -> _Address:
+        """Host and port."""
+        return self.host, self.port
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic: its id in Kafka's own text form, and its partitions; None where there is no leader just now."""
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, Leader | None]
+
+
+def topic_id_text(topic_id: uuid.UUID | None) -> str:
+    """Write a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
+    if topic_id is None or topic_id.int == 0:
+        return ""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def topic_id_from_text(text: str) -> uuid.UUID:
+    """Read what `topic_id_text` wrote."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
+
+
+class Client:
+    """A client of one cluster."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[_Address, Connection] = {}
+        self._known_brokers: list[_Address] = []
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Ask for topics by name; each has at least one partition.
+
+        Raises:
+            MissingTopicError: if one does not exist, or may not be seen by this user.
+            KafkaUnreachableError: if no broker answers.
+
+        """
+        wanted = sorted(set(names))
+        return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
+
+    def offsets(
+        self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        """Ask for the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
+
+        With ``read_committed`` the latest is the last stable offset. ``known`` saves the question for leaders.
+        """
+        metadata = dict(known)
+
+        def attempt() -> dict[tuple[str, int], int]:
+            try:
+                return self._offsets(wanted, metadata)
+            except (OSError, KafkaError):
+                metadata.update(self.topics_now(sorted({topic for topic, _ in wanted})))
+                raise
+
+        return self.retry("ask for offsets", attempt) if wanted else {}
+
+    def topics_now(self, names: list[str]) -> dict[str, TopicMetadata]:
+        """Ask for topics once, without a second try: for use within `retry`."""
+        connection = self._any_connection()
+        version = connection.version(ApiKey.METADATA)
+        request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
+        answer = self.ask(
+            connection,
+            ApiKey.METADATA,
+            version,
+            topics=[request_topic(version=version, name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._known_brokers = list(brokers.values())
+        return {topic.name: _topic_metadata(topic, brokers) for topic in answer.topics}
+
+    def connection(self, address: _Address) -> Connection:
+        """Give the connection to a broker, opened if need be."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self.settings)
+        return connection
+
+    def drop(self, address: _Address) -> None:
+        """Close a connection that failed."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self, address: _Address) -> None:
+        """Make a thread that waits on the connection to this broker fail; `drop` it when the thread has ended."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections; the client may be used again."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
+        """Call ``attempt`` until it succeeds, fails for good, or the deadline has passed.
+
+        Raises:
+            KafkaUnreachableError: if the last failure was of the network.
+            KafkaError: if the last failure was an error code.
+
+        """
+        limit_ms = self.settings.api_timeout_ms if self._known_brokers else self.settings.connection_setup_timeout_ms
+        deadline = time.monotonic() + limit_ms / 1000
+        backoff_ms = float(self.settings.retry_backoff_ms)
+        while True:
+            try:
+                return attempt()
+            except (OSError, ProtocolError, KafkaError) as error:
+                if not _may_pass(error) or time.monotonic() + backoff_ms / 1000 > deadline:
+                    raise self._final(what, error, limit_ms) from error
+                _log.info("kafka_once: could not %s (%s), trying again", what, error)
+                time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
+                backoff_ms = min(max(backoff_ms, 10.0) * 2, self.settings.retry_backoff_max_ms)
+
+    def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
+        if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
+            return error
+        hint = "" if self._known_brokers else " Check that a broker listens there, and kafka.security.protocol."
+        return KafkaUnreachableError(
+            f"could not {what} within {limit_ms} ms: no answer from Kafka at {self.settings.servers_text} "
+            f"({type(error).__name__}: {error}).{hint}"
+        )
+
+    def _any_connection(self) -> Connection:
+        """Give a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
+        for connection in self._connections.values():
+            return connection
+        failure: OSError | ProtocolError | None = None
+        for address in dict.fromkeys([*self._known_brokers, *self.settings.bootstrap_servers]):
+            try:
+                return self.connection(address)
+            except (PermissionError, ssl.SSLCertVerificationError):
+                raise
+            except (OSError, ProtocolError) as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send one request by the generated codecs, and give the decoded answer; a broken connection is dropped."""
+        body = apis.encode_request(apis.request(api_key, version, **fields), version)
+        try:
+            return apis.decode_response(api_key, version, connection.request(api_key, version, body))
+        except BaseException:  # whatever happened, an answer may still be on its way
+            self.drop(connection.address)
+            raise
+
+    def _offsets(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        by_leader: dict[_Address, dict[str, list[tuple[int, Leader, int]]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, partition), timestamp in wanted.items():
+            leader = leader_of(metadata, topic, partition)
+            by_leader[leader.address][topic].append((partition, leader, timestamp))
+        found: dict[tuple[str, int], int] = {}
+        for address, topics in by_leader.items():
+            connection = self.connection(address)
+            version = connection.version(ApiKey.LIST_OFFSETS)
+            answer = self.ask(
+                connection,
+                ApiKey.LIST_OFFSETS,
+                version,
+                replica_id=-1,
+                isolation_level=int(self.settings.read_committed),
+                topics=_offset_topics(version, topics),
+                timeout_ms=self.settings.request_timeout_ms,
+            )
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code:
+                        raise KafkaError(ErrorCode(each.error_code), f"offsets of {topic.name}-{each.partition_index}")
+                    found[topic.name, each.partition_index] = each.offset
+        return found
+
+
+def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
+    """Find a partition's leader.
+
+    Raises:
+        MissingTopicError: if there is no such partition.
+        KafkaError: LEADER_NOT_AVAILABLE, which may pass.
+
+    """
+    found = metadata.get(topic)
+    if found is None or partition not in found.partitions:
+        count = len(found.partitions) if found else 0
+        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {count} partitions)")
+    leader = found.partitions[partition]
+    if leader is None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at the moment")
+    return leader
+
+
+def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
+    code = ErrorCode(topic.error_code)
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        raise MissingTopicError(
+            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"
+        )
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, f"metadata of topic {topic.name}")
+    partitions: dict[int, Leader | None] = {}
+    for each in topic.partitions:
+        address = brokers.get(each.leader_id)
+        epoch = getattr(each, "leader_epoch", -1)
+        partitions[each.partition_index] = Leader(*address, -1 if epoch is None else epoch) if address else None
+    if not partitions:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} has no partitions yet")
+    return TopicMetadata(topic.name, topic_id_text(getattr(topic, "topic_id", None)), partitions)
+
+
+def _offset_topics(version: int, topics: Mapping[str, list[tuple[int, Leader, int]]]) -> list[Any]:
+    codec = apis.request_class(ApiKey.LIST_OFFSETS)
+    return [
+        codec.ListOffsetsTopic(
+            version=version,
+            name=name,
+            partitions=[
+                codec.ListOffsetsTopic.ListOffsetsPartition(
+                    version=version, partition_index=partition, current_leader_epoch=leader.epoch, timestamp=timestamp
+                )
+                for partition, leader, timestamp in partitions
+            ],
+        )
+        for name, partitions in topics.items()
+    ]
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code in RETRIABLE
+    if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
+        return False
+    return not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
+
+
+_shared: dict[tuple[int, ClientSettings], Client] = {}
+
+
+def shared_client(settings: ClientSettings) -> Client:
+    """Give this process's client for these settings, whose connections live on from one batch to the next.
+
+    Python workers run one task at a time; a forked child gets clients of its own.
+    """
+    return _shared.setdefault((os.getpid(), settings), Client(settings))
