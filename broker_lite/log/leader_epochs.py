@@ -1,0 +1,73 @@
+"""Which leader epoch began at which offset, kept in `leader-epoch-checkpoint` (KIP-101).
+
+The file is written anew whenever an epoch is added, which is rare.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from broker_lite.log.checkpoints import (
+    LEADER_EPOCHS,
+    CheckpointFormatError,
+    EpochStart,
+    decode_leader_epochs,
+    encode_leader_epochs,
+)
+from broker_lite.log.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderEpochs:
+    """The epochs of one partition, rising in epoch and in offset."""
+
+    __slots__ = ("_entries", "_path", "_storage")
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._entries: list[EpochStart] = []
+        try:
+            self._entries = decode_leader_epochs(storage.read(self._path))
+        except FileNotFoundError:
+            storage.write(self._path, encode_leader_epochs([]), durable=False)
+        except CheckpointFormatError as error:
+            logger.warning("%s: beginning again without it: %s", self._path, error)
+
+    @property
+    def entries(self) -> list[EpochStart]:
+        """The epochs and where they begin."""
+        return list(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The latest epoch, -1 if none is known."""
+        return self._entries[-1].epoch if self._entries else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that a record of `epoch` was appended at `start_offset`; only a new epoch makes a difference."""
+        if epoch <= self.latest or epoch < 0:
+            return
+        self._entries = [*(entry for entry in self._entries if entry.start_offset < start_offset)]
+        self._entries.append(EpochStart(epoch, start_offset))
+        self._write()
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at or after `end_offset`."""
+        kept = [entry for entry in self._entries if entry.start_offset < end_offset]
+        if len(kept) != len(self._entries):
+            self._entries = kept
+            self._write()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> EpochStart | None:
+        """Give the largest epoch not beyond `epoch`, and where it ends (OffsetForLeaderEpoch); None if unknown."""
+        for index in range(len(self._entries) - 1, -1, -1):
+            if self._entries[index].epoch <= epoch:
+                last = index + 1 == len(self._entries)
+                end = log_end_offset if last else self._entries[index + 1].start_offset
+                return EpochStart(self._entries[index].epoch, end)
+        return None
+
+    def _write(self) -> None:
+        self._storage.write(self._path, encode_leader_epochs(self._entries), durable=True)

@@ -1,0 +1,372 @@
+"""All partitions of one broker: the directory that they live in, and which topics there are.
+
+`topics.json` says which topics exist, with their ids and settings: making a topic is done when the file names it, and
+deleting one when it no longer does, so a crash in between leaves directories that the next start clears away. Beside
+it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown, one directory for each
+partition. A directory from a Kafka broker, which has no `topics.json`, is taken over by its `partition.metadata`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from broker_lite.log import checkpoints
+from broker_lite.log.config import LogConfig
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.storage import Lock, Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+TOPICS_FILE: Final = "topics.json"
+LOCK_FILE: Final = ".lock"
+DELETED_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
+_OWN_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
+
+_Entry = tuple[uuid.UUID, int, dict[str, str]]
+"""Id, number of partitions and settings of a topic."""
+
+logger = logging.getLogger(__name__)
+
+
+class LogDirectoryError(Exception):
+    """A log directory that cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic: `settings` are its own, `config` is what they come to on top of the broker's."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionLog, ...]
+    settings: Mapping[str, str]
+    config: LogConfig
+
+
+class LogManager:
+    """The topics of one log directory. Not safe for use by several threads at once."""
+
+    def __init__(self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID]) -> None:
+        """Not to be called: see `open`."""
+        self._storage = storage
+        self.log_dir = log_dir
+        self.config = config
+        self._new_uuid = new_uuid
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._lock: Lock | None = None
+        self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
+        self.cluster_id = ""
+        self.clean = False
+        """Whether the broker before this one stopped cleanly."""
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        log_dir: str,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        cluster_id: str = "",
+        node_id: int = 0,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> LogManager:
+        """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
+
+        An empty `cluster_id` means the one found there, or a new one.
+
+        Raises:
+            LogDirectoryError: if another broker uses it, or it belongs to another cluster or node.
+        """
+        manager = cls(storage, log_dir, config, new_uuid)
+        storage.make_directory(log_dir)
+        try:
+            manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise LogDirectoryError(f"{log_dir} is in use by another broker: stop that one, or use another") from None
+        try:
+            manager._load_meta(cluster_id, node_id)
+            manager._load_topics(now_ms)
+        except BaseException:
+            manager.abandon()
+            raise
+        return manager
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Give the topic of an id."""
+        return self._by_id.get(topic_id)
+
+    def partition(self, topic: str, index: int) -> PartitionLog:
+        """Give one partition's log.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        found = self._topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
+        return found.partitions[index]
+
+    def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
+        """Say whether `create_topic` would accept this; gives the settings it would have.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+        """
+        check_topic_name(name)
+        if name in self._topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+        if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; 1 to {MAX_PARTITIONS_PER_TOPIC} are possible"
+            )
+        return self.config.with_topic_settings(settings)
+
+    def create_topic(
+        self, name: str, partitions: int, topic_id: uuid.UUID, settings: Mapping[str, str], now_ms: int
+    ) -> Topic:
+        """Make a topic; when this returns it is there for good.
+
+        Raises:
+            KafkaError: as `check_new_topic`.
+        """
+        config = self.check_new_topic(name, partitions, settings)
+        logs = []
+        for index in range(partitions):
+            directory = self._directory(name, index)
+            self._storage.remove_directory(directory)  # of a creation that was cut short
+            self._storage.make_directory(directory)
+            metadata = checkpoints.encode_partition_metadata(topic_id)
+            self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
+            logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+        topic = Topic(name, topic_id, tuple(logs), MappingProxyType(dict(settings)), config)
+        self._add(topic)
+        self._write_topics()
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its files; slices of it that are being sent keep their bytes only until then.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        del self._topics[name]
+        del self._by_id[topic.topic_id]
+        self._write_topics()
+        for index, log in enumerate(topic.partitions):
+            log.abandon()
+            aside = self._aside(name, index, DELETED_SUFFIX)
+            self._storage.rename(log.directory, aside)
+            self._storage.remove_directory(aside)
+
+    def flush_due(self, now_ms: int) -> None:
+        """Flush the partitions whose `flush.ms` have passed."""
+        for topic in self._topics.values():
+            for log in topic.partitions:
+                log.flush_if_due(now_ms)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, start offsets and high watermarks to their files."""
+        recovery_points: dict[tuple[str, int], int] = {}
+        start_offsets: dict[tuple[str, int], int] = {}
+        high_watermarks: dict[tuple[str, int], int] = {}
+        for topic in self._topics.values():
+            for index, log in enumerate(topic.partitions):
+                recovery_points[topic.name, index] = log.recovery_point
+                high_watermarks[topic.name, index] = log.high_watermark
+                if log.log_start_offset > log.first_base_offset:
+                    start_offsets[topic.name, index] = log.log_start_offset
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINTS, recovery_points),
+            (checkpoints.LOG_START_OFFSETS, start_offsets),
+            (checkpoints.HIGH_WATERMARKS, high_watermarks),
+        ):
+            self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
+
+    def close(self, now_ms: int) -> None:
+        """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so."""
+        for topic in self._topics.values():
+            for log in topic.partitions:
+                log.close(now_ms)
+        self.checkpoint()
+        mark = f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}"
+        self._storage.write(mark, checkpoints.CLEAN_SHUTDOWN_CONTENT, durable=True)
+        self._release()
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, as a crash would; the next start recovers."""
+        for topic in self._topics.values():
+            for log in topic.partitions:
+                log.abandon()
+        self._release()
+
+    def _release(self) -> None:
+        self._storage.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _directory(self, topic: str, index: int) -> str:
+        return f"{self.log_dir}/{topic}-{index}"
+
+    def _aside(self, topic: str, index: int, suffix: str) -> str:
+        """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
+        tail = f"-{index}.{self._new_uuid().hex}{suffix}"
+        return f"{self.log_dir}/{topic[: 255 - len(tail)]}{tail}"
+
+    def _add(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+
+    def _load_meta(self, cluster_id: str, node_id: int) -> None:
+        path = f"{self.log_dir}/{checkpoints.META_PROPERTIES}"
+        try:
+            found = checkpoints.decode_properties(self._storage.read(path))
+        except FileNotFoundError:
+            self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
+            meta = {
+                "version": "1",
+                "cluster.id": self.cluster_id,
+                "node.id": str(node_id),
+                "directory.id": checkpoints.encode_uuid(self._new_uuid()),
+            }
+            self._storage.write(path, checkpoints.encode_properties(meta), durable=True)
+            return
+        for name, wanted in (("cluster.id", cluster_id), ("node.id", str(node_id))):
+            if wanted and found.get(name, wanted) != wanted:
+                raise LogDirectoryError(
+                    f"{self.log_dir} belongs to {name}={found[name]}, not {wanted}: use that, or another directory"
+                )
+        self.cluster_id = found.get("cluster.id", cluster_id)
+
+    def _load_topics(self, now_ms: int) -> None:
+        names = self._storage.list_directory(self.log_dir)
+        self.clean = checkpoints.CLEAN_SHUTDOWN in names
+        known = TOPICS_FILE in names
+        wanted = self._read_topics() if known else self._adopt_topics(names)
+        self._clear_leftovers(names, wanted)
+        recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+        for name, (topic_id, count, settings) in wanted.items():
+            config = self.config.with_topic_settings(settings)
+            logs = [
+                PartitionLog.open(
+                    self._storage,
+                    self._directory(name, index),
+                    config,
+                    now_ms,
+                    recovery_point=recovery_points.get((name, index), 0),
+                    log_start_offset=start_offsets.get((name, index), 0),
+                    clean=self.clean,
+                )
+                for index in range(count)
+            ]
+            self._add(Topic(name, topic_id, tuple(logs), MappingProxyType(settings), config))
+        if not known:
+            self._write_topics()
+        if self.clean:
+            self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
+            self._storage.flush_later([self.log_dir]).result()
+
+    def _read_topics(self) -> dict[str, _Entry]:
+        path = f"{self.log_dir}/{TOPICS_FILE}"
+        try:
+            document: dict[str, Any] = json.loads(self._storage.read(path))["topics"]
+            return {
+                name: (checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
+                for name, entry in document.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, checkpoints.CheckpointFormatError) as error:
+            raise LogDirectoryError(
+                f"{path} cannot be read ({error!r}): restore it, or remove it to have the topics found by their "
+                f"directories, without their settings"
+            ) from None
+
+    def _write_topics(self) -> None:
+        document = {
+            topic.name: {
+                "id": checkpoints.encode_uuid(topic.topic_id),
+                "partitions": len(topic.partitions),
+                "settings": dict(topic.settings),
+            }
+            for topic in self._topics.values()
+        }
+        text = json.dumps({"version": 1, "topics": document}, indent=1, sort_keys=True)
+        self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", text.encode(), durable=True)
+
+    def _adopt_topics(self, names: list[str]) -> dict[str, _Entry]:
+        """Find topics by their directories; those without an id, as old brokers left them, get one."""
+        found: dict[str, _Entry] = {}
+        for name in names:
+            match = _partition_directory(name)
+            if match is None or not self._storage.is_directory(f"{self.log_dir}/{name}"):
+                continue
+            topic, index = match
+            topic_id, count, settings = found.get(topic) or (self._topic_id(name), 0, {})
+            found[topic] = (topic_id, max(count, index + 1), settings)
+        return found
+
+    def _topic_id(self, directory: str) -> uuid.UUID:
+        path = f"{self.log_dir}/{directory}/{checkpoints.PARTITION_METADATA}"
+        try:
+            return checkpoints.decode_partition_metadata(self._storage.read(path))
+        except (FileNotFoundError, checkpoints.CheckpointFormatError):
+            topic_id = self._new_uuid()
+            self._storage.write(path, checkpoints.encode_partition_metadata(topic_id), durable=False)
+            return topic_id
+
+    def _clear_leftovers(self, names: list[str], wanted: Mapping[str, _Entry]) -> None:
+        """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does."""
+        for name in names:
+            path = f"{self.log_dir}/{name}"
+            match = _partition_directory(name)
+            if name.endswith(DELETED_SUFFIX) and _OWN_SUFFIX.search(name):
+                self._storage.remove_directory(path)
+            elif match is not None and self._storage.is_directory(path):
+                topic, index = match
+                if topic not in wanted or index >= wanted[topic][1]:
+                    aside = self._aside(topic, index, STRAY_SUFFIX)
+                    logger.warning("%s belongs to no topic: moving it to %s", path, aside)
+                    self._storage.rename(path, aside)
+
+    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            return checkpoints.decode_offsets(self._storage.read(f"{self.log_dir}/{name}"))
+        except FileNotFoundError:
+            return {}
+        except checkpoints.CheckpointFormatError as error:
+            logger.warning("%s/%s: going on without it: %s", self.log_dir, name, error)
+            return {}
+
+
+def check_topic_name(name: str) -> None:
+    """Say whether Kafka would accept a topic's name.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION if not.
+    """
+    if name in (".", "..") or _TOPIC_NAME.fullmatch(name) is None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name[:300]!r} is no topic name: 1 to 249 letters, digits, dots, underscores and hyphens, not . or ..",
+        )
+
+
+def _partition_directory(name: str) -> tuple[str, int] | None:
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    return None if match is None or _OWN_SUFFIX.search(name) else (match[1], int(match[2]))

@@ -1,0 +1,315 @@
+"""The log of one partition: segments one after the other, appended to at the end and read from anywhere.
+
+An append checks the batch, asks the producers' state machine, writes base offset and leader epoch into the batch in
+place, and writes it to the active segment; when that is full, a new one is begun. A read finds the segment by binary
+search, the batch by the index and a walk over headers, and answers with a stretch of the file.
+
+What is on the disk for sure ends at the recovery point. As in Kafka, nothing is flushed on append unless
+`flush.messages` or `flush.ms` asks for it; a rolled segment is flushed in the background.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
+
+from broker_lite.coordinators.producer_state import ProducerStates
+from broker_lite.log.config import LogConfig
+from broker_lite.log.leader_epochs import LeaderEpochs
+from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from broker_lite.log.producer_snapshot import encode_snapshot
+from broker_lite.log.recovery import load_producers, recover_segment, snapshot_offsets
+from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
+from broker_lite.log.storage import Flush, Storage
+from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
+from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from broker_lite.protocol.records import BatchHeader, validate
+
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+
+
+class Appended(NamedTuple):
+    """Where a batch went; `log_append_time_ms` is -1, as timestamps are the producer's."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+class PartitionLog:
+    """One partition's log. Not safe for use by several threads at once."""
+
+    def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
+        """Not to be called: see `open`."""
+        self._storage = storage
+        self.directory = directory
+        self.config = config
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.leader_epochs = LeaderEpochs(storage, directory)
+        self.producers = ProducerStates()
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._recovery_point = 0
+        self._pending: deque[tuple[int, Flush]] = deque()
+        self._unflushed_messages = 0
+        self._last_flush_ms = now_ms
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        directory: str,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+    ) -> PartitionLog:
+        """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked."""
+        storage.make_directory(directory)
+        log = cls(storage, directory, config, now_ms)
+        log._load(now_ms, recovery_point, log_start_offset, clean)
+        return log
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which consumers read: with one replica, the end."""
+        return self.log_end_offset
+
+    @property
+    def first_base_offset(self) -> int:
+        """The base offset of the oldest segment."""
+        return self._bases[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes in all `.log` files."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset before which everything is on the disk."""
+        while self._pending and self._pending[0][1].done():
+            offset, flush = self._pending.popleft()
+            flush.result()
+            self._recovery_point = max(self._recovery_point, offset)
+        return self._recovery_point
+
+    def append(self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """Append one batch of a producer; its base offset and leader epoch are written into `batch` in place.
+
+        A batch that an idempotent producer sent before is not appended again but answered with its first offsets.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+                INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
+                write failed. In each case the log is as it was.
+        """
+        header = self._check(batch, now_ms)
+        if header.producer_id >= 0:
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                return Appended(repeated.first_offset, repeated.last_offset, NO_TIMESTAMP, self.log_start_offset)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._segments[-1]
+        if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
+            segment = self.roll(now_ms)
+        if isinstance(batch, memoryview) and batch.readonly:
+            batch = bytearray(batch)
+        _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        try:
+            segment.append(batch, header, last_offset)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+        self.log_end_offset = last_offset + 1
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+        if header.producer_id >= 0:
+            self.producers.update(header, last_offset)
+        self._unflushed_messages += header.last_offset_delta + 1
+        if self._unflushed_messages >= self.config.flush_messages:
+            self.flush(now_ms)
+        return Appended(base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _check(self, batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
+        """Judge one batch of a producer as Kafka's LogValidator does, without looking into its records."""
+        config = self.config
+        size = len(batch)
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes; max.message.bytes is {config.max_message_bytes}"
+            )
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes; segment.bytes is {config.segment_bytes}"
+            )
+        try:
+            header = validate(batch)
+        except CorruptBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        fault = _fault(header, size)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, fault)
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        if (
+            header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamps {header.base_timestamp} to {header.max_timestamp} are too far from the broker's {now_ms}",
+            )
+        return header
+
+    def read(self, offset: int, max_bytes: int, min_one_batch: bool) -> Slice:
+        """Give a stretch of the log from the batch that holds `offset` on, within one segment.
+
+        It has at most `max_bytes` and may end in half a batch; with `min_one_batch` it has the first batch whole,
+        whatever its size. At the end of the log it is empty.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
+            )
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        while offset < self.log_end_offset and index < len(self._segments):
+            segment = self._segments[index]
+            found = segment.find(offset)
+            if found is not None:
+                least = found.header.size if min_one_batch else 0
+                return Slice(segment.file, found.position, min(max(max_bytes, least), segment.size - found.position))
+            index += 1
+        return Slice(self._segments[-1].file, self._segments[-1].size, 0)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """Give the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded.
+        """
+        for segment in self._segments:
+            if segment.size and segment.max_timestamp.timestamp_ms >= timestamp_ms:
+                try:
+                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                except CorruptBatchError as error:
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """Give the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734)."""
+        filled = [segment.max_timestamp for segment in self._segments if segment.size]
+        latest = max((each.timestamp_ms for each in filled), default=NO_TIMESTAMP)
+        return self.offset_for_timestamp(latest) if latest != NO_TIMESTAMP else None
+
+    def roll(self, now_ms: int) -> Segment:
+        """End the active segment and begin a new one; the old one is flushed in the background."""
+        old = self._segments[-1]
+        base_offset = self.log_end_offset
+        if old.base_offset == base_offset:
+            return old  # nothing in it yet
+        old.write_indexes()
+        snapshot = self._write_snapshot(durable=False)
+        new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
+        self._segments.append(new)
+        self._bases.append(base_offset)
+        self._pending.append((base_offset, self._storage.flush_later([*old.paths(), snapshot, self.directory])))
+        return new
+
+    def flush(self, now_ms: int) -> None:
+        """Return when everything appended so far is on the disk."""
+        for _, pending in self._pending:
+            pending.result()
+        self._pending.clear()
+        self._segments[-1].file.flush()
+        self._recovery_point = self.log_end_offset
+        self._unflushed_messages = 0
+        self._last_flush_ms = now_ms
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flush if `flush.ms` have passed since the last time and something was appended."""
+        if self._unflushed_messages and now_ms - self._last_flush_ms >= self.config.flush_ms:
+            self.flush(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """End cleanly: everything on the disk, indexes in their files, a snapshot of the producers at the end."""
+        self._segments[-1].write_indexes()
+        snapshot = self._write_snapshot(durable=False)
+        self.flush(now_ms)
+        self._storage.flush_later([*self._segments[-1].paths(), snapshot, self.directory]).result()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of all files as they are."""
+        for segment in self._segments:
+            segment.close()
+
+    def _write_snapshot(self, *, durable: bool) -> str:
+        path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+        self._storage.write(path, encode_snapshot(self.producers.entries()), durable=durable)
+        return path
+
+    def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool) -> None:
+        names = self._storage.list_directory(self.directory)
+        stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
+        for base_offset in sorted(int(stem) for stem in stems if stem.isdigit()):
+            self._segments.append(Segment(self._storage, self.directory, base_offset, self.config, now_ms))
+        if not self._segments:
+            self._segments.append(Segment.create(self._storage, self.directory, log_start_offset, self.config, now_ms))
+        self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
+        if clean:
+            self.log_end_offset = self._segments[-1].next_offset()
+        else:
+            self._recover(recovery_point)
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        self.producers = load_producers(self._storage, self.directory, self._segments, self.log_end_offset)
+        self._remove_stray_snapshots()
+
+    def _recover(self, recovery_point: int) -> None:
+        bases = [segment.base_offset for segment in self._segments]
+        index = max(bisect_right(bases, recovery_point) - 1, 0)
+        while index < len(self._segments):
+            segment = self._segments[index]
+            before = segment.size
+            self.log_end_offset = recover_segment(segment, self._assign_epoch)
+            index += 1
+            if segment.size < before:
+                break
+        for segment in self._segments[index:]:
+            segment.remove()
+        del self._segments[index:]
+
+    def _assign_epoch(self, header: BatchHeader) -> None:
+        self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    def _remove_stray_snapshots(self) -> None:
+        offsets = sorted(snapshot_offsets(self._storage, self.directory))
+        for offset in offsets[:-1]:
+            if offset not in self._bases:
+                self._storage.remove(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+
+
+def _fault(header: BatchHeader, size: int) -> str | None:
+    if header.size != size:
+        return f"one batch was expected; {size - header.size} bytes follow it"
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
+    if header.is_control:
+        return "control batches are the broker's alone"
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        return f"producer {header.producer_id} without epoch or sequence"
+    return None

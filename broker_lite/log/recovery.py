@@ -1,0 +1,106 @@
+"""Bringing a partition's log back after its broker did not stop cleanly.
+
+Everything below the recovery point is known to be on the disk. The segments from there on are read batch by batch:
+length, magic, checksum, rising offsets. At the first batch that does not hold, the file is cut, and what lies behind
+is removed. Their indexes are built again on the way. Then the producers' state is taken from the newest snapshot
+that can be read and brought up to the end of the log (Kafka's LogLoader).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from broker_lite.coordinators.producer_state import ProducerStates
+from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
+from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from broker_lite.log.segment import Segment
+from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, read_header, validate
+
+_READ_BYTES = 4 * 1024 * 1024
+"""How much of a segment is held at once while it is read through; one batch may need more."""
+
+logger = logging.getLogger(__name__)
+
+
+def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> int:
+    """Read a segment through, cut it at the first bad batch and build its indexes again; gives its next offset.
+
+    `visit` is called with every good batch's header.
+    """
+    segment.reset_indexes()
+    next_offset = segment.base_offset
+    position = 0
+    window = memoryview(b"")
+    window_start = 0
+    try:
+        while position < segment.size:
+            window, window_start = _window(segment, window, window_start, position)
+            header = validate(window, position - window_start)
+            if header.base_offset < next_offset or header.last_offset_delta < 0:
+                raise CorruptBatchError(f"offset {header.base_offset} where {next_offset} was next")
+            if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptBatchError(f"offset {header.last_offset} is beyond the segment's reach")
+            segment.note(header.max_timestamp, header.last_offset, position, header.size)
+            visit(header)
+            next_offset = header.next_offset
+            position += header.size
+    except CorruptBatchError as error:
+        lost = segment.size - position
+        logger.warning("%s: cutting %d bytes at position %d: %s", segment.paths()[0], lost, position, error)
+        segment.truncate(position)
+    segment.write_indexes()
+    return next_offset
+
+
+def _window(segment: Segment, window: memoryview, start: int, position: int) -> tuple[memoryview, int]:
+    """Give a window on the file that holds the whole batch at `position`, as far as the file does."""
+    held = len(window) - (position - start)
+    need = read_header(window, position - start).size if held >= HEADER_BYTES else HEADER_BYTES
+    if held >= need:
+        return window, start
+    window = memoryview(segment.file.pread(_READ_BYTES, position))
+    if len(window) >= HEADER_BYTES:
+        need = read_header(window).size
+        if len(window) < need <= segment.size - position:
+            window = memoryview(segment.file.pread(need, position))
+    return window, position
+
+
+def load_producers(storage: Storage, directory: str, segments: Iterable[Segment], end_offset: int) -> ProducerStates:
+    """Give the producers' state at `end_offset`; snapshots beyond it or damaged are removed."""
+    states = ProducerStates()
+    start = 0
+    for offset in sorted(snapshot_offsets(storage, directory), reverse=True):
+        path = f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+        if offset <= end_offset:
+            try:
+                states, start = ProducerStates(decode_snapshot(storage.read(path))), offset
+                break
+            except CorruptSnapshotError as error:
+                logger.warning("%s: left out: %s", path, error)
+        storage.remove(path)
+    if start < end_offset:
+        _replay(states, segments, start)
+    return states
+
+
+def _replay(states: ProducerStates, segments: Iterable[Segment], start: int) -> None:
+    ordered = list(segments)
+    for index, segment in enumerate(ordered):
+        if index + 1 < len(ordered) and ordered[index + 1].base_offset <= start:
+            continue
+        first = segment.find(start)
+        for _, header in segment.batches(first.position) if first is not None else ():
+            if header.has_producer_id and not header.is_control:
+                states.update(header, header.last_offset)
+
+
+def snapshot_offsets(storage: Storage, directory: str) -> list[int]:
+    """Give the offsets of the producer snapshots in a directory."""
+    names = storage.list_directory(directory)
+    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    return [int(stem) for stem in stems if stem.isdigit()]

@@ -1,0 +1,285 @@
+"""One segment: a `.log` file of record batches, and the two indexes into it.
+
+Appends go to the file at once; the indexes grow in memory and reach their files when the segment is rolled or closed.
+A segment that is only read opens its file and its indexes when they are first needed. The rules for when an index
+gets an entry, and when a segment is full, are those of Kafka's LogSegment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker_lite.log.config import LogConfig
+from broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex
+from broker_lite.log.storage import File, Storage
+from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.primitives import Buffer
+from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+_SCAN_BYTES = 4096
+"""How much is read at once while looking from header to header."""
+
+logger = logging.getLogger(__name__)
+
+
+class Slice(NamedTuple):
+    """A stretch of a segment's file that begins with a whole batch; `size` is in bytes."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """Give the bytes."""
+        return self.file.pread(self.size, self.position)
+
+
+class BatchPosition(NamedTuple):
+    """Where in the file a batch begins, and its header."""
+
+    position: int
+    header: BatchHeader
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """Give the name of one of a segment's files: the base offset in 20 digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """One segment of a partition's log."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_config",
+        "_created_ms",
+        "_file",
+        "_first_timestamp_ms",
+        "_max",
+        "_offset_index",
+        "_path",
+        "_storage",
+        "_time_index",
+        "base_offset",
+        "size",
+    )
+
+    def __init__(self, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Take hold of a segment that is on the disk; a new one is begun by `create`."""
+        self._storage = storage
+        self._path = f"{directory}/{base_offset:020d}"
+        self._config = config
+        self._created_ms = now_ms
+        self.base_offset = base_offset
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._max: TimestampOffset | None = None
+        self._first_timestamp_ms: int | None = None
+        self._bytes_since_entry = 0
+        self.size = storage.size(self._path + LOG_SUFFIX)
+
+    @classmethod
+    def create(cls, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """Begin an empty segment."""
+        file = storage.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
+        if file.size:
+            file.truncate(0)
+        segment = cls(storage, directory, base_offset, config, now_ms)
+        segment._file = file
+        segment.reset_indexes()
+        return segment
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened if need be."""
+        if self._file is None:
+            self._file = self._storage.open(self._path + LOG_SUFFIX)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, read from its file if need be."""
+        if self._offset_index is None:
+            self._load_indexes()
+            assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, read from its file if need be."""
+        if self._time_index is None:
+            self._load_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The latest timestamp in the segment, and the last offset of the batch that first brought it."""
+        if self._max is None:
+            self._max = self.time_index.last
+        return self._max
+
+    def paths(self) -> list[str]:
+        """Give the paths of the segment's files."""
+        return [self._path + suffix for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+
+    def append(self, batch: Buffer, header: BatchHeader, last_offset: int) -> None:
+        """Write one batch, whose last record has `last_offset`, at the end.
+
+        Raises:
+            OSError: if the write fails; the file is cut back to what it was.
+        """
+        position = self.size
+        file = self.file
+        try:
+            file.append(batch)
+        except OSError:
+            file.truncate(position)
+            raise
+        size = len(batch)
+        self.size = position + size
+        self.note(header.max_timestamp, last_offset, position, size)
+
+    def note(self, max_timestamp_ms: int, last_offset: int, position: int, size: int) -> None:
+        """Keep the indexes up with a batch of `size` bytes that lies at `position`."""
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = self._find_first_timestamp() if position else max_timestamp_ms
+        if max_timestamp_ms > self.max_timestamp.timestamp_ms:
+            self._max = TimestampOffset(max_timestamp_ms, last_offset)
+        if self._bytes_since_entry > self._config.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*self.max_timestamp)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def should_roll(self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int) -> bool:
+        """Whether a batch of `size` bytes belongs into a new segment (Kafka's LogSegment.shouldRoll)."""
+        config = self._config
+        return (
+            self.size > config.segment_bytes - size
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or (self.size > 0 and self._waited_ms(max_timestamp_ms, now_ms) > config.segment_ms)
+            or len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    def _waited_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = self._find_first_timestamp()
+        if self._first_timestamp_ms >= 0:
+            return max_timestamp_ms - self._first_timestamp_ms
+        return now_ms - self._created_ms
+
+    def _find_first_timestamp(self) -> int:
+        first = next(self.batches(0), None)
+        return NO_TIMESTAMP if first is None else first.header.max_timestamp
+
+    def batches(self, position: int) -> Iterator[BatchPosition]:
+        """Walk over the whole batches from `position`, where one must begin, reading headers only.
+
+        Raises:
+            CorruptBatchError: if a length cannot be.
+        """
+        file, end = self.file, self.size
+        window, window_start = b"", position
+        while end - position >= HEADER_BYTES:
+            if position - window_start + HEADER_BYTES > len(window):
+                window, window_start = file.pread(min(_SCAN_BYTES, end - position), position), position
+            header = read_header(window, position - window_start)
+            if header.size < HEADER_BYTES:
+                raise CorruptBatchError(f"{self._path}{LOG_SUFFIX}: batch of {header.size} bytes at {position}")
+            if header.size > end - position:
+                return
+            yield BatchPosition(position, header)
+            position += header.size
+
+    def find(self, offset: int) -> BatchPosition | None:
+        """Give the first batch that ends at or after `offset`."""
+        for batch in self.batches(self.offset_index.lookup(offset)):
+            if batch.header.last_offset >= offset:
+                return batch
+        return None
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """Give the first record from `start_offset` on whose timestamp is at least `timestamp_ms`.
+
+        Raises:
+            CorruptBatchError: if the batch that should hold it cannot be decoded.
+        """
+        offset = max(self.time_index.lookup(timestamp_ms), start_offset)
+        for batch in self.batches(self.offset_index.lookup(offset)):
+            if batch.header.max_timestamp >= timestamp_ms and batch.header.last_offset >= start_offset:
+                for record in decode_records(self.file.pread(batch.header.size, batch.position)):
+                    if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                        return TimestampOffset(record.timestamp, record.offset)
+        return None
+
+    def next_offset(self) -> int:
+        """Give the offset after the segment's last, found from the last index entry on."""
+        next_offset = self.base_offset
+        for batch in self.batches(self.offset_index.last_position):
+            next_offset = batch.header.next_offset
+        return next_offset
+
+    def reset_indexes(self) -> None:
+        """Begin with empty indexes, to `note` the batches again."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp_ms = None
+        self._bytes_since_entry = 0
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes; the indexes must already end before."""
+        self.file.truncate(size)
+        self.size = size
+
+    def write_indexes(self) -> None:
+        """Bring the indexes into their files, with a last entry for the latest timestamp; not yet to the disk."""
+        if self._offset_index is None or self._time_index is None:
+            return  # never loaded, so never changed
+        self._time_index.maybe_append(*self.max_timestamp)
+        self._storage.write(self._path + OFFSET_INDEX_SUFFIX, self._offset_index.encode(), durable=False)
+        self._storage.write(self._path + TIME_INDEX_SUFFIX, self._time_index.encode(), durable=False)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Delete the segment's files."""
+        self.close()
+        for path in self.paths():
+            self._storage.remove(path)
+
+    def _load_indexes(self) -> None:
+        try:
+            offsets = self._storage.read(self._path + OFFSET_INDEX_SUFFIX)
+            times = self._storage.read(self._path + TIME_INDEX_SUFFIX)
+            offset_index = OffsetIndex.decode(self.base_offset, offsets, self.size)
+            time_index = TimeIndex.decode(self.base_offset, times)
+            if self.size and not len(time_index):
+                raise CorruptIndexError("time index of a segment with records is empty")
+        except (CorruptIndexError, FileNotFoundError) as error:
+            logger.warning("%s: building the indexes again: %s", self._path, error)
+            self._rebuild_indexes()
+            return
+        self._offset_index, self._time_index = offset_index, time_index
+        self._bytes_since_entry = self.size - offset_index.last_position
+
+    def _rebuild_indexes(self) -> None:
+        self.reset_indexes()
+        for position, header in self.batches(0):
+            self.note(header.max_timestamp, header.last_offset, position, header.size)
+        self.write_indexes()

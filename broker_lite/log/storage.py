@@ -1,0 +1,289 @@
+"""The only way from the log to files.
+
+Everything that the log does to a disk goes through `Storage` and `File`, so that a simulator can put a disk that
+loses unflushed writes in their place. What is promised: `append` and `write` are visible to later reads at once; they
+survive a loss of power only after a flush. `write` replaces a file as a whole: a reader, and a crash of the process,
+sees the old content or the new, never a mix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from broker_lite.protocol.primitives import Buffer
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+class File(Protocol):
+    """One open file that grows at its end."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end.
+
+        Raises:
+            OSError: if that fails; part of it may have been written.
+        """
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def flush(self) -> None:
+        """Return when everything written is on the disk."""
+
+    def fileno(self) -> int:
+        """Give the descriptor, for `sendfile`.
+
+        Raises:
+            OSError: if the storage has none; the bytes must then be read.
+        """
+
+    def close(self) -> None:
+        """Let go of the file; nothing is flushed."""
+
+
+class Flush(Protocol):
+    """A flush under way."""
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def result(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            OSError: if it failed.
+        """
+
+
+class Lock(Protocol):
+    """A lock on a directory, held until `release` or the end of the process."""
+
+    def release(self) -> None:
+        """Let go of the lock; a second call does nothing."""
+
+
+class Storage(Protocol):
+    """A file system, as far as the log needs one. Paths are absolute, with `/` between names."""
+
+    def open(self, path: str) -> File:
+        """Open a file to read and to append, making it if it is not there."""
+
+    def read(self, path: str) -> bytes:
+        """Give a file's content.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+
+    def write(self, path: str, data: Buffer, *, durable: bool) -> None:
+        """Replace a file's content as a whole; if `durable`, return when that is on the disk."""
+
+    def size(self, path: str) -> int:
+        """How many bytes a file has.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+
+    def flush_later(self, paths: Sequence[str]) -> Flush:
+        """Begin to bring files or directories onto the disk; one that is gone by then is left out."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Give the names in a directory, sorted."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is such a directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it, if they are not there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory, replacing a file of the new name, and bring that onto the disk."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; none is fine."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory with all in it; none is fine."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock the file at `path`, making it if it is not there.
+
+        Raises:
+            BlockingIOError: if somebody else holds it.
+        """
+
+    def close(self) -> None:
+        """Wait for the flushes that were begun."""
+
+
+class DiskFile:
+    """A `File` on a real file system."""
+
+    __slots__ = ("_descriptor", "_size")
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        """See `File`."""
+        return self._size
+
+    def append(self, data: Buffer) -> None:
+        """See `File`."""
+        written = os.write(self._descriptor, data)
+        self._size += written
+        while written < len(data):
+            more = os.write(self._descriptor, memoryview(data)[written:])
+            written += more
+            self._size += more
+
+    def pread(self, size: int, position: int) -> bytes:
+        """See `File`."""
+        return os.pread(self._descriptor, size, position)
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def flush(self) -> None:
+        """See `File`."""
+        os.fsync(self._descriptor)
+
+    def fileno(self) -> int:
+        """See `File`."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """See `File`; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class DiskLock:
+    """A `Lock` that the operating system lets go of when its holder dies."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """See `Lock`."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class DiskStorage:
+    """A `Storage` on a real file system; flushes that may take their time run on one thread."""
+
+    def __init__(self) -> None:
+        self._flusher: ThreadPoolExecutor | None = None
+
+    def open(self, path: str) -> File:
+        """See `Storage`."""
+        return DiskFile(path)
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write(self, path: str, data: Buffer, *, durable: bool) -> None:
+        """See `Storage`."""
+        beside = f"{path}.tmp"
+        with open(beside, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+        if durable:
+            _flush_path(os.path.dirname(path))
+
+    def size(self, path: str) -> int:
+        """See `Storage`."""
+        return os.stat(path).st_size
+
+    def flush_later(self, paths: Sequence[str]) -> Flush:
+        """See `Storage`."""
+        if self._flusher is None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, and not every broker needs it
+
+            self._flusher = ThreadPoolExecutor(1, "log-flusher")
+        return self._flusher.submit(_flush_paths, tuple(paths))
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Storage`."""
+        return sorted(os.listdir(path))
+
+    def is_directory(self, path: str) -> bool:
+        """See `Storage`."""
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        """See `Storage`."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Storage`."""
+        os.replace(source, target)
+        _flush_path(os.path.dirname(target))
+
+    def remove(self, path: str) -> None:
+        """See `Storage`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """See `Storage`."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def lock(self, path: str) -> Lock:
+        """See `Storage`."""
+        return DiskLock(path)
+
+    def close(self) -> None:
+        """See `Storage`."""
+        if self._flusher is not None:
+            self._flusher.shutdown(wait=True)
+            self._flusher = None
+
+
+def _flush_paths(paths: tuple[str, ...]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # deleted in the meantime: nothing left to keep
+            _flush_path(path)
+
+
+def _flush_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
