@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deltalake import DeltaTable
+
 from offset_store.record import read_history
 
 
