@@ -1,1 +1,5 @@
-"""The Delta sink."""
+"""The sink `delta_once`: Spark's micro-batches into a Delta table, with a delivery guarantee."""
+
+from connectors.delta_once.sink import DeltaOnceDataSource
+
+__all__ = ["DeltaOnceDataSource"]

@@ -1,0 +1,90 @@
+"""Partition columns: splitting rows by them, and writing their values as text and as directory names.
+
+Delta keeps a partition value as text in the add action (``partitionValues``), and readers go by that alone. The
+directory's name, ``column=value`` as Hive writes it, is for people. An empty string and null are the same in Delta:
+both are read back as null, here as with delta-spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+MAX_NAME_CHARACTERS = 100
+"""Of a column or a value in a directory's name; file systems allow 255 bytes for both together."""
+
+# Hive's FileUtils.escapePathName, and what file systems or URIs give a meaning to besides.
+_ESCAPED = set("\"#%'*/:=?\\{[]^<>|\x7f +&~") | {chr(code) for code in range(0x20)}
+
+PartitionValues = tuple[str | None, ...]
+"""The text of each partition column's value, in the order of the columns."""
+
+
+def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
+    """Give the rows of each combination of partition values, in one batch each, without the partition columns."""
+    data = batch.drop_columns(list(columns))
+    if batch.num_rows == 0:
+        return
+    encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    for column in encoded:
+        codes = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(codes[order])) + 1, [batch.num_rows]))
+    if len(starts) > 2:
+        data = data.take(pa.array(order))
+    for start, end in pairwise(starts.tolist()):
+        first = order[start]
+        values = tuple(value_text(column.dictionary[column.indices[first].as_py()].as_py()) for column in encoded)
+        yield values, data.slice(start, end - start)
+
+
+def value_text(value: Any) -> str | None:
+    """Give a partition value as Delta's protocol writes it ("Partition Value Serialization")."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return _timestamp_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value)
+
+
+def _timestamp_text(value: datetime) -> str:
+    if value.tzinfo is None:
+        return value.isoformat(sep=" ", timespec="microseconds")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def directory(columns: Sequence[str], values: PartitionValues) -> str:
+    """Give the directory of a partition, relative to the table; "" without partition columns."""
+    pairs = zip(columns, values, strict=True)
+    return "/".join(f"{_escape(name)}={NULL_DIRECTORY if value is None else _escape(value)}" for name, value in pairs)
+
+
+def _escape(text: str) -> str:
+    """Escape a name or value so that it is one harmless part of a path, of plain ASCII."""
+    escaped = "".join(
+        character if character.isascii() and character not in _ESCAPED else _percent(character) for character in text
+    )
+    if len(escaped) > MAX_NAME_CHARACTERS:
+        return escaped[:MAX_NAME_CHARACTERS] + "-" + sha256(text.encode()).hexdigest()[:16]
+    # "." and ".." would be other directories.
+    return escaped if escaped.strip(".") else escaped.replace(".", "%2E")
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())

@@ -1,0 +1,221 @@
+"""The sink `delta_once`: rows and offsets of a micro-batch in one Delta commit.
+
+Spark calls ``streamWriter`` twice for every batch, in two long-lived processes of the driver:
+
+1. in one, before the tasks: the writer that it gives is sent to them. `begin` reads the batch from Spark's offset
+   log, compares it with the table and makes the commits that come before the rows, if the guarantee has any;
+2. tasks write Parquet files into the table's folder and answer with their names: nothing is visible yet;
+3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: one commit makes all visible.
+
+Only the messages link 1 and 3. A batch that is in the table already (a replay) is seen in step 1, so its tasks do
+not even read their records. ``abort`` is also called after a ``commit`` that failed, so it deletes files only when the
+log shows that they did not land.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow import fs
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from connectors.delta_once.options import FORMAT, SinkOptions
+from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly, join
+from connectors.delta_once.table import ResultTable, TableError
+from connectors.options import OptionError
+from exactly_once.batch import Batch, read_batch
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.commit import Delivery, Plan
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.errors import UnknownOutcomeError
+from exactly_once.guarantee import ORDERS, Guarantee
+
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+_COMMIT_RUNNER = "python_streaming_sink_runner.py"
+
+_unknown_outcomes: set[str] = set()
+"""Attempts of this process whose commit may yet be found to have landed: their files stay."""
+
+
+class DeltaOnceDataSource(DataSource):
+    """The format ``delta_once`` of ``writeStream``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name of the format."""
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DeltaOnceWriter:  # noqa: N802
+        """Give the writer of one batch; see the module's docstring for when.
+
+        Raises:
+            OptionError: for options that cannot work.
+            DeliveryError, TableError, SchemaError: if the batch must not be written.
+        """
+        options = SinkOptions.read(self.options)
+        if overwrite:
+            raise OptionError(
+                f"{FORMAT}: outputMode complete would replace the table every batch, which {FORMAT} does not do. Use "
+                "append or update; or foreachBatch with delta-spark's overwrite"
+            )
+        writer = DeltaOnceWriter(options, schema)
+        if not _called_to_commit():
+            writer.begin()
+        return writer
+
+
+def _called_to_commit() -> bool:
+    """Whether Spark asks for the writer in order to commit; if this cannot be told, it begins twice, which is safe."""
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename.endswith(_COMMIT_RUNNER)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWritten(WriterCommitMessage):
+    """What one task did, and what was planned for the batch that it belongs to."""
+
+    plan: Plan
+    settings: FileSettings
+    files: tuple[DataFile, ...]
+
+
+class DeltaOnceWriter(DataSourceStreamArrowWriter):
+    """Writes one batch. Travels to the tasks after `begin`."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._plan: Plan | None = None
+        self._settings: FileSettings | None = None
+
+    def begin(self) -> None:
+        """Decide about the batch that Spark has just logged."""
+        checkpoint = Checkpoint.open(self._options.checkpoint)
+        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
+        table, delivery = self._delivery()
+        self._plan = delivery.begin(batch)
+        self._settings = FileSettings(
+            table.write_schema,
+            self._options.compression,
+            self._options.target_file_bytes,
+            table.indexed_columns,
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        """Write the rows of one task."""
+        plan, settings = self._plan, self._settings
+        assert plan is not None, "begin was called before the writer was sent to tasks"
+        assert settings is not None
+        context = TaskContext.get()
+        assert context is not None, "tasks have a context"
+        batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or plan.batch_id)
+        if batch_id != plan.batch_id:
+            raise TableError(
+                f"Spark runs batch {batch_id}, and {plan.batch_id} is the newest in checkpointLocation="
+                f"{self._options.checkpoint}: set the option checkpointLocation to the directory that the query really uses"
+            )
+        retried = self._options.guarantee is Guarantee.AT_MOST_ONCE and context.attemptNumber() > 0
+        if not plan.writes_rows or retried:
+            return FilesWritten(plan, settings, ())
+        return FilesWritten(plan, settings, self._write_files(iterator, settings, batch_id))
+
+    def _write_files(
+        self, batches: Iterable[pa.RecordBatch], settings: FileSettings, batch_id: int
+    ) -> tuple[DataFile, ...]:
+        filesystem, root = self._filesystem()
+        writer = TableWriter(filesystem, root, settings)
+        try:
+            for batch in batches:
+                writer.write(batch)
+            files = tuple(writer.close())
+        except BaseException:
+            writer.discard()
+            raise
+        if files:
+            reach(CrashPoint.SINK_FILE_WRITTEN, batch_id)
+        return files
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make the batch visible, unless it is there already.
+
+        Raises:
+            DeliveryError, TableError, SchemaError: if it must not be written.
+        """
+        written = _of_one_attempt(messages)
+        if not written:
+            # No task ran, so there are no rows, and no range has moved: nothing to write.
+            return
+        plan, settings = written[0].plan, written[0].settings
+        files = [file for message in written for file in message.files]
+        batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batchId, plan.attempt_id)
+        table, delivery = self._delivery()
+        table.snapshot()
+        if table.write_schema != settings.schema:
+            raise TableError(
+                f"the schema of the table {self._options.table} changed while {batch} was written; "
+                "start the query again"
+            )
+        try:
+            delivery.finish(batch, plan, [_add_action(file) for file in files])
+        except UnknownOutcomeError:
+            _unknown_outcomes.add(plan.attempt_id)
+            raise
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove the files of a batch that failed, if the log shows that they did not land."""
+        for message in _of_one_attempt(messages):
+            if message.files and not self._may_have_landed(message.plan, batchId):
+                self._delete(message.files)
+
+    def _may_have_landed(self, plan: Plan, batch_id: int) -> bool:
+        if plan.attempt_id in _unknown_outcomes:
+            return True
+        batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
+        _, delivery = self._delivery()
+        return delivery.has_landed(batch.record, plan.version)
+
+    def _delete(self, files: Sequence[DataFile]) -> None:
+        filesystem, root = self._filesystem()
+        for file in files:
+            delete_quietly(filesystem, join(root, file.path))
+
+    def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
+        return read_batch(checkpoint, batch_id, self._options.app_id, attempt_id)
+
+    def _delivery(self) -> tuple[ResultTable, Delivery]:
+        table = ResultTable(self._options, self._schema)
+        return table, Delivery(table, ORDERS[self._options.guarantee])
+
+    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+        """Give the file system of the table's folder, and the folder's path in it."""
+        place = self._options.table
+        if place.is_local:
+            return fs.LocalFileSystem(), place.text
+        handler = DeltaStorageHandler(place.text, dict(self._options.storage_options) or None)
+        return fs.PyFileSystem(handler), ""
+
+
+def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[FilesWritten]:
+    """Give the messages that tasks sent; a task that failed sent none."""
+    written = [message for message in messages if isinstance(message, FilesWritten)]
+    assert len({message.plan.attempt_id for message in written}) <= 1, "one writer object served all tasks of a batch"
+    return written
+
+
+def _add_action(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=file.modification_time_ms,
+        data_change=True,
+        stats=file.statistics,
+    )

@@ -1,0 +1,198 @@
+"""Statistics of one data file, in the JSON that Delta's readers skip files by.
+
+A reader leaves a file out when its statistics say that no row can match, so a bound that is too tight loses rows in
+silence: where a bound cannot be given exactly or safely wider, none is given. Bounds come from the Parquet footer,
+where the writer has collected them anyway; nulls are counted from the rows, since a footer counts the leaves of lists.
+
+Not bounded: booleans, binaries, anything inside lists and maps, floating-point columns with a NaN (Spark orders NaN
+above all, Parquet leaves it out), infinities (JSON has none), years that Python's dates do not reach.
+Strings are cut to a prefix; an upper bound that was cut is completed with the highest code point.
+Only the first columns are covered, as Delta's property ``delta.dataSkippingNumIndexedCols`` says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+STRING_PREFIX_CHARACTERS = 32
+DEFAULT_INDEXED_COLUMNS = 32
+_HIGHEST = "\U0010ffff"
+
+Path = tuple[str, ...]
+"""The names from a top-level column down to a field of a struct."""
+
+
+def covered_columns(schema: pa.Schema, limit: int) -> dict[Path, pa.DataType]:
+    """Give the leaves that get statistics: the first ``limit`` (all if negative); a list or map counts as one."""
+    leaves = [leaf for column in schema for leaf in _leaves((column.name,), column.type)]
+    return dict(leaves if limit < 0 else leaves[:limit])
+
+
+def bounded_columns(schema: pa.Schema, limit: int) -> list[str]:
+    """Give the Parquet paths of the columns whose bounds the writer must collect."""
+    return [".".join(path) for path, kind in covered_columns(schema, limit).items() if _has_bounds(kind)]
+
+
+def _leaves(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]:
+    if pa.types.is_struct(kind):
+        for position in range(kind.num_fields):
+            child = kind.field(position)
+            yield from _leaves((*path, child.name), child.type)
+    else:
+        yield path, kind
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    )
+
+
+@dataclass(slots=True)
+class StatisticsCollector:
+    """Counts what the footer does not tell, while a file is written."""
+
+    columns: Mapping[Path, pa.DataType]
+    rows: int = 0
+    null_counts: dict[Path, int] = field(default_factory=dict)
+    has_nan: set[Path] = field(default_factory=set)
+
+    def observe(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch into account."""
+        self.rows += batch.num_rows
+        for path, kind in self.columns.items():
+            column = _descend(batch, path)
+            self.null_counts[path] = self.null_counts.get(path, 0) + column.null_count
+            if pa.types.is_floating(kind) and path not in self.has_nan and pc.any(pc.is_nan(column)).as_py():
+                self.has_nan.add(path)
+
+    def to_json(self, footer: pq.FileMetaData) -> str:
+        """Give Delta's statistics of the file whose footer this is."""
+        lows, highs = self._bounds(footer)
+        minimum: dict[str, Any] = {}
+        maximum: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for path in self.columns:
+            _put(nulls, path, self.null_counts.get(path, 0))
+            low, high = _lower(lows.get(path)), _upper(highs.get(path))
+            if low is not None and high is not None and path not in self.has_nan:
+                _put(minimum, path, low)
+                _put(maximum, path, high)
+        return _encode({"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls})
+
+    def _bounds(self, footer: pq.FileMetaData) -> tuple[dict[Path, Any], dict[Path, Any]]:
+        """Give the lowest and highest value of each column, only where every row group that has values tells."""
+        lows: dict[Path, Any] = {}
+        highs: dict[Path, Any] = {}
+        dotted = Counter(".".join(path) for path in self.columns)
+        # A column named "a.b" and a field b of a struct a look alike in a footer: neither gets bounds.
+        wanted = {
+            name: path
+            for path, kind in self.columns.items()
+            if _has_bounds(kind) and dotted[name := ".".join(path)] == 1
+        }
+        silent: set[Path] = set()
+        for group in (footer.row_group(index) for index in range(footer.num_row_groups)):
+            for column in (group.column(index) for index in range(group.num_columns)):
+                path = wanted.get(column.path_in_schema)
+                if path is None:
+                    continue
+                found = _footer_bounds(column, group.num_rows)
+                if found is _SILENT:
+                    silent.add(path)
+                elif found is not None:
+                    low, high = found
+                    lows[path] = min(lows[path], low) if path in lows else low
+                    highs[path] = max(highs[path], high) if path in highs else high
+        for path in silent:
+            lows.pop(path, None)
+            highs.pop(path, None)
+        return lows, highs
+
+
+_SILENT: Any = object()
+"""A row group that has values, and does not tell their bounds."""
+
+
+def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
+    """Give a column's bounds in one row group; None if it has no values, `_SILENT` if it does not tell."""
+    found = column.statistics
+    if found is None:
+        return _SILENT  # type: ignore[no-any-return]
+    if found.has_min_max:
+        try:
+            return found.min, found.max
+        except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
+            return _SILENT  # type: ignore[no-any-return]
+    if found.has_null_count and found.null_count == rows:
+        return None
+    return _SILENT  # type: ignore[no-any-return]
+
+
+def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:
+    """Give a field of a struct as a column; where the struct is null, so is the field."""
+    column = batch.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def _lower(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:STRING_PREFIX_CHARACTERS]
+    return _scalar(value)
+
+
+def _upper(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= STRING_PREFIX_CHARACTERS:
+        return _scalar(value)
+    # The added code point must not be below the one that was cut off, so the cut moves past any that is highest.
+    cut = STRING_PREFIX_CHARACTERS
+    while cut < len(value) and value[cut] == _HIGHEST:
+        cut += 1
+    return value if cut == len(value) else value[:cut] + _HIGHEST
+
+
+def _scalar(value: Any) -> Any:
+    """Give a value in Delta's JSON form; None if it has none."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat(timespec="microseconds")
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    return value
+
+
+def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _encode(value: Any) -> str:
+    """Write JSON; unlike ``json``, decimals come out as numbers with all their digits."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{_encode(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return json.dumps(value)
