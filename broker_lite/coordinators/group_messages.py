@@ -1,0 +1,116 @@
+"""What goes into a consumer group's state machine and what comes out.
+
+A ``token`` stands for a request that is waiting for its answer; the state machine never looks inside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker_lite.protocol.errors import ErrorCode
+
+NO_GENERATION = -1
+
+
+class GroupState(Enum):
+    """The states of a classic group; the values are the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker's settings that bear on groups."""
+
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A JoinGroup request. ``new_member_id`` is used if the member has none; the shell makes it up."""
+
+    token: object
+    member_id: str
+    new_member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    require_known_member_id: bool = False
+    supports_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A SyncGroup request; a None protocol type or name is not compared (versions before 5)."""
+
+    token: object
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """The answer to a Join; ``members`` (id, instance id, subscription) is filled in for the leader only."""
+
+    token: object
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    """The answer to a Sync."""
+
+    token: object
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+Answer = JoinAnswer | SyncAnswer
+
+
+@dataclass(slots=True)
+class Member:
+    """One member; at most one of the two tokens is set."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    session_deadline_ms: int
+    supports_skip_assignment: bool = False
+    assignment: bytes = b""
+    awaiting_join: object | None = None
+    awaiting_sync: object | None = None
+    synced: bool = field(default=False)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Give the subscription that this member sent for one protocol."""
+        return next((data for name, data in self.protocols if name == protocol_name), b"")

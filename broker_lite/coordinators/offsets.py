@@ -1,0 +1,134 @@
+"""Committed offsets, and the records that keep them.
+
+Theory of operation: a commit becomes records in Kafka's own formats (OffsetCommitKey v1, OffsetCommitValue v3) in the
+topic `__consumer_offsets`, keyed so that the last record of a key is the truth; a null value removes it. What is
+acknowledged has been appended there, so that replaying the topic at the start brings back all that was acknowledged.
+Records of other keys (group metadata, key v2) are left alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker_lite.protocol.errors import ProtocolError
+from broker_lite.protocol.primitives import Reader, put_string
+from broker_lite.protocol.records import Record
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_KEY_VERSIONS = (0, 1)
+_KEY_VERSION = 1
+_VALUE_VERSION = 3
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_VALUE_HEAD = struct.Struct(">hqi")
+_TIMESTAMP = struct.Struct(">q")
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for one partition; the time is in milliseconds since 1970."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset it is."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class OffsetTable:
+    """All committed offsets, by group and then by topic and partition."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+
+    def put(self, key: OffsetKey, value: CommittedOffset | None) -> None:
+        """Take in a commit or, with None, a removal."""
+        if value is not None:
+            self._groups.setdefault(key.group_id, {})[key.topic, key.partition] = value
+            return
+        offsets = self._groups.get(key.group_id)
+        if offsets is not None:
+            offsets.pop((key.topic, key.partition), None)
+            if not offsets:
+                del self._groups[key.group_id]
+
+    def of_group(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
+        """Give a group's offsets by topic and partition; empty if there are none."""
+        return self._groups.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        """Give the ids of the groups that have offsets."""
+        return list(self._groups)
+
+    def keys_of_topic(self, topic: str) -> list[OffsetKey]:
+        """Give every key of a topic, for when it is deleted."""
+        return [OffsetKey(g, t, p) for g, offsets in self._groups.items() for t, p in offsets if t == topic]
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Take in the records of the offsets topic, oldest first.
+
+        Raises:
+            ProtocolError: if a record of ours cannot be read.
+        """
+        for record in records:
+            key = decode_key(record.key)
+            if key is not None:
+                self.put(key, None if record.value is None else decode_value(record.value))
+
+
+def encode(key: OffsetKey, value: CommittedOffset | None, timestamp_ms: int) -> Record:
+    """Give the record of one commit, or the tombstone of a removal."""
+    key_bytes = bytearray(_INT16.pack(_KEY_VERSION))
+    put_string(key_bytes, key.group_id, flexible=False)
+    put_string(key_bytes, key.topic, flexible=False)
+    key_bytes += _INT32.pack(key.partition)
+    if value is None:
+        return Record(bytes(key_bytes), None, timestamp_ms)
+    value_bytes = bytearray(_VALUE_HEAD.pack(_VALUE_VERSION, value.offset, value.leader_epoch))
+    put_string(value_bytes, value.metadata, flexible=False)
+    value_bytes += _TIMESTAMP.pack(value.commit_timestamp_ms)
+    return Record(bytes(key_bytes), bytes(value_bytes), timestamp_ms)
+
+
+def decode_key(data: bytes | None) -> OffsetKey | None:
+    """Read a record's key; None if it is not that of a committed offset."""
+    if data is None or len(data) < _INT16.size:
+        return None
+    reader = Reader(data)
+    if reader.int16() not in _KEY_VERSIONS:
+        return None
+    return OffsetKey(reader.string(flexible=False), reader.string(flexible=False), reader.int32())
+
+
+def decode_value(data: bytes) -> CommittedOffset:
+    """Read a record's value.
+
+    Raises:
+        ProtocolError: if it is not version 3, the only one written here.
+    """
+    reader = Reader(data)
+    version = reader.int16()
+    if version != _VALUE_VERSION:
+        raise ProtocolError(f"committed offset of version {version}; only version {_VALUE_VERSION} is read")
+    offset, leader_epoch = reader.int64(), reader.int32()
+    metadata, timestamp_ms = reader.string(flexible=False), reader.int64()
+    return CommittedOffset(offset, leader_epoch, metadata, timestamp_ms)
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """Give the partition of the offsets topic that keeps a group, as Kafka does (Java's String.hashCode)."""
+    utf16 = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", utf16):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    if code >= 1 << 31:
+        code = (1 << 32) - code  # the absolute value, except that Kafka takes the least integer's as 0
+    return code % partitions if code != 1 << 31 else 0

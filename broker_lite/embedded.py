@@ -1,0 +1,254 @@
+"""A broker inside a test suite or a script: in a thread, or in a process that can be killed.
+
+    with EmbeddedBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m broker_lite`,
+which tells its port through a pipe and ends when its parent does, by the end of another pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from broker_lite.config import BrokerConfig
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from broker_lite.server.server import Server
+
+STOP_TIMEOUT_S = 30.0
+LOG_NAME = "broker.log"
+
+
+class BrokerStartError(RuntimeError):
+    """The broker did not start; the message holds what it said."""
+
+
+class EmbeddedBroker:
+    """A broker that runs from construction to `close`.
+
+    Args:
+        data_dir: where the data lives; by default a temporary folder that is removed at the end.
+        process: whether to run in a process of its own, which can be killed, instead of a thread.
+        config: settings by Kafka's names.
+
+    Raises:
+        ConfigError: for a setting that does not exist or cannot have that value.
+        BrokerStartError: if the broker does not start.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        process: bool = False,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        self._settings = dict(config or {})
+        BrokerConfig.of(self._settings)
+        self._temporary = data_dir is None
+        self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
+        self._process = process
+        self._runner: _Thread | _Process | None = None
+        self._closed = False
+        try:
+            self._start()
+        except BaseException:
+            self._remove_temporary()
+            raise
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients call `bootstrap.servers`; the same after a restart."""
+        return self._address
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None in a thread or while the broker is down."""
+        return self._runner.pid if self._runner is not None else None
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would; `restart` brings it back.
+
+        Raises:
+            RuntimeError: in a thread, which cannot be killed.
+        """
+        if not isinstance(self._runner, _Process):
+            raise RuntimeError("only a running EmbeddedBroker(process=True) can be killed")
+        self._runner.kill()
+        self._runner = None
+
+    def restart(self) -> None:
+        """Start again on the same port and data; a broker that is still up is stopped cleanly first."""
+        if self._closed:
+            raise RuntimeError("this broker has been closed")
+        self._stop()
+        self._settings["port"] = int(self._address.rpartition(":")[2])
+        self._start()
+
+    def close(self) -> None:
+        """Stop cleanly and remove a temporary folder; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._stop()
+            finally:
+                self._remove_temporary()
+
+    def _start(self) -> None:
+        kind = _Process if self._process else _Thread
+        self._runner = kind(self._settings, self.data_dir)
+        self._address = self._runner.address
+
+    def _stop(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.stop()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+class _Thread:
+    """A server on an event loop of its own, in a thread."""
+
+    pid = None
+
+    def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
+        from broker_lite.server.server import Server
+
+        self._server: Server = Server(BrokerConfig.of(settings), str(data_dir))
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        # A daemon, so that a broker that nobody closed does not keep the interpreter alive.
+        self._thread = threading.Thread(target=self._run, name="broker_lite", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise BrokerStartError(str(self._error)) from self._error
+        self.address = f"{self._server.host}:{self._server.port}"
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        assert self._loop is not None
+        assert self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        import asyncio
+
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        await self._server.start()
+        self._started.set()
+        await self._stopping.wait()
+        await self._server.stop()
+
+
+class _Process:
+    """`python -m broker_lite` as a child."""
+
+    def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        arguments = [f"--set={name}={_text(value)}" for name, value in settings.items()]
+        alive_here, self._alive = os.pipe()
+        self._log_path = log_path = data_dir / LOG_NAME
+        command = [sys.executable, "-m", "broker_lite", "--data-dir", str(data_dir), "--parent-pipe", str(alive_here)]
+        with open(log_path, "ab") as log:
+            begin = log.tell()
+            try:
+                self._child = subprocess.Popen(
+                    [*command, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    pass_fds=[alive_here],
+                    env=_environment(),
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the parent
+                )
+            except BaseException:
+                os.close(self._alive)
+                raise
+            finally:
+                os.close(alive_here)
+        assert self._child.stdout is not None
+        self.address = self._child.stdout.readline().decode().strip()
+        if not self.address:
+            self._child.wait()
+            self._release()
+            said = log_path.read_bytes()[begin:].decode(errors="replace").strip()
+            raise BrokerStartError(said or f"the broker ended with status {self._child.returncode}")
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._child.pid
+
+    def kill(self) -> None:
+        """End it now."""
+        self._child.kill()
+        self._child.wait()
+        self._release()
+
+    def stop(self) -> None:
+        """Stop cleanly; one that does not stop is killed."""
+        self._child.terminate()
+        try:
+            self._child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"the broker did not stop within {STOP_TIMEOUT_S} s; see {self._log_path}") from None
+        self._release()
+
+    def _release(self) -> None:
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+
+def _environment() -> dict[str, str]:
+    """Give the child this interpreter's import path, in case the package is not installed."""
+    here = str(Path(__file__).resolve().parent.parent)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,141 @@
+"""What the handlers share: the log, the groups, the waiting fetches, the clocks.
+
+Nothing here knows of sockets; timers come through `Scheduler`, time through `Clock`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from broker_lite.config import BrokerConfig
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.handlers.group_coordinator import GroupCoordinator
+from broker_lite.handlers.producer_ids import ProducerIds
+from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
+from broker_lite.log.config import LogConfig
+from broker_lite.log.log_manager import LogManager, Topic
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["Broker", "Clock", "Topic"]
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+MAX_REFUSALS_LOGGED_PER_MINUTE = 60
+_MINUTE_MS = 60_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Both times, in milliseconds: since 1970, and of a clock that never goes back."""
+
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+
+
+class Broker:
+    """One broker's state; used from one thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        log_dir: str,
+        clock: Clock,
+        scheduler: Scheduler,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        """Open the log directory and read back what it holds.
+
+        Raises:
+            LogDirectoryError: if it is in use, or another cluster's or node's.
+        """
+        self.config = config
+        self.clock = clock
+        self.scheduler = scheduler
+        self.new_uuid = new_uuid
+        self.host = config.host_name
+        self.port = config.port
+        now_ms = clock.now_ms()
+        self.logs = LogManager.open(
+            storage,
+            log_dir,
+            log_config(config),
+            now_ms,
+            cluster_id=config.cluster_id,
+            node_id=config.node_id,
+            new_uuid=new_uuid,
+        )
+        self.cluster_id = self.logs.cluster_id
+        self.purgatory = FetchPurgatory(scheduler)
+        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block")
+        self.groups = GroupCoordinator(self)
+        self._refusals_logged = 0
+        self._refusals_since_ms = clock.monotonic_ms()
+        self.partition: Callable[[str, int], PartitionLog] = self.logs.partition
+        """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
+        self.topic: Callable[[str], Topic | None] = self.logs.topics.get
+
+    def topics(self) -> Iterable[Topic]:
+        """Give all topics."""
+        return list(self.logs.topics.values())
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether clients may read but not write or delete this topic."""
+        return topic in INTERNAL_TOPICS
+
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
+        """Make a topic under a new id.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+        """
+        self.check_new_topic(name, partitions, settings)
+        return self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
+
+    def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Say whether a topic could be made; as `create_topic`."""
+        self.logs.check_new_topic(name, partitions, settings)
+        # Metric names cannot tell a dot from an underscore, so Kafka refuses names that differ only there.
+        alias = name.replace(".", "_")
+        for other in self.logs.topics if alias != name or "_" in name else ():
+            if other.replace(".", "_") == alias:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with topic {other}")
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic, its groups' offsets included."""
+        self.logs.delete_topic(topic.name)
+        self.groups.forget_topic(topic.name)
+        self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
+
+    def note_refusal(self, text: str) -> None:
+        """Log what a client did wrong, up to a rate."""
+        now_ms = self.clock.monotonic_ms()
+        if now_ms - self._refusals_since_ms >= _MINUTE_MS:
+            self._refusals_since_ms, self._refusals_logged = now_ms, 0
+        self._refusals_logged += 1
+        if self._refusals_logged <= MAX_REFUSALS_LOGGED_PER_MINUTE:
+            logger.warning("%s", text)
+
+    def close(self) -> None:
+        """Stop cleanly: everything on the disk."""
+        self.logs.close(self.clock.now_ms())
+
+
+def log_config(config: BrokerConfig) -> LogConfig:
+    """Give the log's share of the broker's settings."""
+    return LogConfig(
+        segment_bytes=config.log_segment_bytes,
+        segment_ms=config.log_roll_ms,
+        segment_index_bytes=config.log_index_size_max_bytes,
+        index_interval_bytes=config.log_index_interval_bytes,
+        max_message_bytes=config.message_max_bytes,
+        flush_messages=config.log_flush_interval_messages,
+        flush_ms=config.log_flush_interval_ms,
+    )

@@ -1,0 +1,46 @@
+"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+
+BY_ID_FROM = 6
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Delete topics; done, files and all, when the answer goes out."""
+    wanted = request.message()
+    if request.version < BY_ID_FROM:
+        results = [_delete(broker, request, name, ZERO_UUID) for name in wanted.topic_names]
+    else:
+        results = [_delete(broker, request, each.name, each.topic_id or ZERO_UUID) for each in wanted.topics]
+    return request.response(responses=results)
+
+
+def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUID) -> Any:
+    topic = None
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if name is None:
+        topic, error = broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    elif topic_id != ZERO_UUID:
+        error = ErrorCode.INVALID_REQUEST
+    else:
+        topic = broker.topic(name)
+    if not broker.config.delete_topic_enable:
+        error = ErrorCode.TOPIC_DELETION_DISABLED
+    elif topic is not None:
+        error = ErrorCode.NONE
+        broker.delete_topic(topic)
+    return apis.response_class(request.api_key).DeletableTopicResult(
+        version=request.version,
+        name=topic.name if topic is not None else name,
+        topic_id=topic.topic_id if topic is not None else topic_id,
+        error_code=int(error),
+    )

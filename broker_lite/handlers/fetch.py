@@ -1,0 +1,102 @@
+"""Fetch, versions 4 to 18, with long polls.
+
+Every answer has session id 0: a full fetch, as KIP-227 allows a broker without sessions. Absent: followers,
+transactions (so the last stable offset is the high watermark and no transaction is ever aborted).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.purgatory import PartitionKey, Waiter
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import fetch
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+FINAL_SESSION_EPOCH = -1
+
+
+class _Read(NamedTuple):
+    topics: list[fetch.FetchTopicResult]
+    size: int
+    failed: bool
+    keys: tuple[PartitionKey, ...]
+
+
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Answer at once if there is enough, an error, or no patience; else wait."""
+    wanted = fetch.decode_request(request.version, request.body)
+    if wanted.session_id != 0 and wanted.session_epoch != FINAL_SESSION_EPOCH:
+        # No session was ever given out: the client must begin with a full fetch.
+        empty = fetch.FetchResponse([], error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        return fetch.encode_response(request.version, empty)
+    deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
+    return _answer_or_wait(broker, request, wanted, deadline_ms, final=wanted.max_wait_ms <= 0)
+
+
+def _answer_or_wait(
+    broker: Broker, request: Request, wanted: fetch.FetchRequest, deadline_ms: int, final: bool
+) -> Body | None:
+    read = _read(broker, request.version, wanted)
+    missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
+    if final or missing <= 0 or read.failed or not read.keys:
+        return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
+
+    def retry(final: bool) -> None:
+        try:
+            body = _answer_or_wait(broker, request, wanted, deadline_ms, final)
+        except OSError as error:
+            broker.note_refusal(f"Fetch by {request.client_id}@{request.client_host}: {error}")
+            body = fetch.encode_response(
+                request.version, fetch.FetchResponse([], error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
+            )
+        if body is not None:
+            request.answer(body)
+
+    broker.purgatory.wait(Waiter(read.keys, missing, deadline_ms, retry), broker.clock.monotonic_ms())
+    return None
+
+
+def _read(broker: Broker, version: int, wanted: fetch.FetchRequest) -> _Read:
+    """Read each partition in the order asked for, as far as the request's bytes go."""
+    left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
+    size, failed, keys = 0, False, []
+    topics = []
+    for name, topic_id, partitions in wanted.topics:
+        if version >= fetch.TOPIC_ID_FROM:
+            topic = broker.topic_by_id(topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = broker.topic(name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        results = []
+        for partition in partitions:
+            try:
+                if topic is None:
+                    raise KafkaError(unknown)
+                result, got = _read_partition(broker, topic.name, partition, left, first=size == 0)
+                keys.append((topic.name, partition.partition))
+                size += got
+                left -= got
+            except KafkaError as error:
+                failed = True
+                result = fetch.FetchPartitionResult(partition.partition, int(error.code), -1)
+            results.append(result)
+        topics.append(fetch.FetchTopicResult(name, topic_id, results))
+    return _Read(topics, size, failed, tuple(keys))
+
+
+def _read_partition(
+    broker: Broker, topic: str, wanted: fetch.FetchPartition, left: int, first: bool
+) -> tuple[fetch.FetchPartitionResult, int]:
+    log = broker.partition(topic, wanted.partition)
+    if wanted.current_leader_epoch > LEADER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    # The first partition with records gives a batch whatever its size, or a small fetch would never get past it.
+    stretch = log.read(wanted.fetch_offset, max(min(wanted.max_bytes, left), 0), min_one_batch=first)
+    end = log.high_watermark
+    # Filled by position: this runs for every partition of every fetch.
+    result = fetch.FetchPartitionResult(wanted.partition, 0, end, end, log.log_start_offset, stretch)
+    return result, stretch.size

@@ -1,0 +1,103 @@
+"""DescribeGroups v0 to v6, ListGroups v0 to v5, DeleteGroups v0 to v2. Absent: authorized operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.group_messages import GroupState
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+
+GROUP_TYPE = "Classic"
+NOT_FOUND_FROM = 6
+
+
+def handle_describe(broker: Broker, request: Request) -> Body:
+    """Describe groups; one that does not exist is Dead."""
+    wanted, types = request.message(), apis.response_class(request.api_key)
+    return request.response(groups=[_describe(broker, types, request.version, each) for each in wanted.groups])
+
+
+def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
+    group = broker.groups.group(group_id)
+    if group is None and broker.groups.offsets.of_group(group_id):
+        return _described(types, version, group_id, GroupState.EMPTY)
+    if group is None:
+        error = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_FROM else ErrorCode.NONE
+        return _described(types, version, group_id, GroupState.DEAD, error=error)
+    # While a rebalance is under way there is no protocol that all agreed on.
+    stable = group.state is GroupState.STABLE
+    protocol = (group.protocol_name or "") if stable else ""
+    members = [
+        types.DescribedGroup.DescribedGroupMember(
+            version=version,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    return _described(types, version, group_id, group.state, group.protocol_type or "", protocol, members)
+
+
+def _described(
+    types: Any,
+    version: int,
+    group_id: str,
+    state: GroupState,
+    protocol_type: str = "",
+    protocol: str = "",
+    members: list[Any] | None = None,
+    error: ErrorCode = ErrorCode.NONE,
+) -> Any:
+    return types.DescribedGroup(
+        version=version,
+        error_code=int(error),
+        error_message=f"Group {group_id} not found." if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
+        group_id=group_id,
+        group_state=state.value,
+        protocol_type=protocol_type,
+        protocol_data=protocol,
+        members=members or [],
+    )
+
+
+def handle_list(broker: Broker, request: Request) -> Body:
+    """List groups, by state (KIP-518) and type (KIP-848) if asked."""
+    wanted, version = request.message(), request.version
+    types = apis.response_class(request.api_key)
+    states = {state.lower() for state in wanted.states_filter or ()}
+    kinds = {kind.lower() for kind in wanted.types_filter or ()}
+    groups = []
+    for group_id in broker.groups.all_ids():
+        group: ClassicGroup | None = broker.groups.group(group_id)
+        state = group.state if group is not None else GroupState.EMPTY
+        if (states and state.value.lower() not in states) or (kinds and GROUP_TYPE.lower() not in kinds):
+            continue
+        listed = types.ListedGroup(
+            version=version,
+            group_id=group_id,
+            protocol_type=(group.protocol_type or "") if group is not None else "",
+            group_state=state.value,
+            group_type=GROUP_TYPE,
+        )
+        groups.append(listed)
+    return request.response(error_code=0, groups=groups)
+
+
+def handle_delete(broker: Broker, request: Request) -> Body:
+    """Delete groups that have no members, and their offsets."""
+    wanted, types = request.message(), apis.response_class(request.api_key)
+    results = [
+        types.DeletableGroupResult(
+            version=request.version, group_id=group_id, error_code=int(broker.groups.delete(group_id))
+        )
+        for group_id in wanted.groups_names
+    ]
+    return request.response(results=results)

@@ -1,0 +1,83 @@
+"""OffsetCommit, versions 2 to 10; from version 10 topics are named by id. Absent: retention by request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_lite.coordinators.offsets import CommittedOffset
+from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+TOPIC_ID_FROM = 10
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Keep a group's offsets; acknowledged once they are in the log."""
+    wanted, version = request.message(), request.version
+    group_error = _group_error(broker, wanted)
+    commits: dict[tuple[str, int], CommittedOffset | None] = {}
+    results: list[tuple[Any, list[tuple[int, ErrorCode]]]] = []
+    now_ms = broker.clock.now_ms()
+    for each in wanted.topics:
+        topic = broker.topic_by_id(each.topic_id) if version >= TOPIC_ID_FROM else broker.topic(each.name)
+        errors = []
+        for partition in each.partitions:
+            error = group_error
+            if error is ErrorCode.NONE:
+                error = _partition_error(broker, version, topic, partition)
+            if error is ErrorCode.NONE and topic is not None:
+                commits[topic.name, partition.partition_index] = CommittedOffset(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    now_ms,
+                )
+            errors.append((partition.partition_index, error))
+        results.append((each, errors))
+    failed = _commit(broker, wanted.group_id, commits)
+    return request.response(topics=[_topic(request, each, errors, failed) for each, errors in results])
+
+
+def _commit(broker: Broker, group_id: str, commits: dict[tuple[str, int], CommittedOffset | None]) -> ErrorCode:
+    if not commits:
+        return ErrorCode.NONE
+    try:
+        broker.groups.commit(group_id, commits)
+    except KafkaError as error:
+        broker.note_refusal(f"OffsetCommit of group {group_id}: {error}")
+        too_large = error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def _topic(request: Request, wanted: Any, errors: list[tuple[int, ErrorCode]], failed: ErrorCode) -> Any:
+    types, version = apis.response_class(request.api_key), request.version
+    partitions = [
+        types.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
+            version=version, partition_index=index, error_code=int(failed if error is ErrorCode.NONE else error)
+        )
+        for index, error in errors
+    ]
+    name_or_id = {"topic_id": wanted.topic_id} if version >= TOPIC_ID_FROM else {"name": wanted.name}
+    return types.OffsetCommitResponseTopic(version=version, partitions=partitions, **name_or_id)
+
+
+def _group_error(broker: Broker, wanted: Any) -> ErrorCode:
+    generation = wanted.generation_id_or_member_epoch
+    group = broker.groups.group(wanted.group_id)
+    if group is None:
+        # A group is kept only while it has members: one that is gone takes commits without a generation alone.
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    return group.commit_error(wanted.member_id, wanted.group_instance_id, generation, broker.clock.monotonic_ms())
+
+
+def _partition_error(broker: Broker, version: int, topic: Topic | None, partition: Any) -> ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_ID_FROM else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= partition.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((partition.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE

@@ -1,0 +1,104 @@
+"""OffsetFetch, versions 1 to 10; several groups from version 8 (KIP-709), topics by id from version 10.
+
+Absent: transactions, so every offset is stable and RequireStable changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_lite.coordinators.offsets import CommittedOffset
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+
+SEVERAL_GROUPS_FROM = 8
+TOPIC_ID_FROM = 10
+NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Give what groups have committed; offset -1 where nothing is."""
+    wanted, version = request.message(), request.version
+    types = apis.response_class(request.api_key)
+    if version < SEVERAL_GROUPS_FROM:
+        return request.response(
+            topics=_topics(broker, types.OffsetFetchResponseTopic, version, wanted.group_id, wanted.topics),
+            error_code=0,
+        )
+    kind = types.OffsetFetchResponseGroup
+    groups = [
+        kind(
+            version=version,
+            group_id=each.group_id,
+            topics=_topics(broker, kind.OffsetFetchResponseTopics, version, each.group_id, each.topics),
+            error_code=int(_member_error(broker, each)),
+        )
+        for each in wanted.groups
+    ]
+    return request.response(groups=groups)
+
+
+def _member_error(broker: Broker, wanted: Any) -> ErrorCode:
+    """From version 9 a member may name itself (KIP-848); a classic group knows no member epochs."""
+    group = broker.groups.group(wanted.group_id)
+    if wanted.member_id and wanted.member_epoch >= 0 and (group is None or wanted.member_id not in group.members):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def _topics(broker: Broker, kind: Any, version: int, group_id: str, wanted: Any) -> list[Any]:
+    committed = broker.groups.offsets.of_group(group_id)
+    topics: list[tuple[str | None, Any, list[int]]]
+    if wanted is None:
+        by_topic: dict[str, list[int]] = {}
+        for name, partition in sorted(committed):
+            by_topic.setdefault(name, []).append(partition)
+        topics = [(name, _id_of(broker, name), indexes) for name, indexes in by_topic.items()]
+        if version >= TOPIC_ID_FROM:
+            topics = [each for each in topics if each[1] != ZERO_UUID]
+    else:
+        topics = [(_name_of(broker, each, version), each.topic_id, each.partition_indexes) for each in wanted]
+    return [_topic(kind, version, name, topic_id, indexes, committed) for name, topic_id, indexes in topics]
+
+
+def _id_of(broker: Broker, name: str) -> Any:
+    topic = broker.topic(name)
+    return ZERO_UUID if topic is None else topic.topic_id
+
+
+def _name_of(broker: Broker, wanted: Any, version: int) -> str | None:
+    if version < TOPIC_ID_FROM:
+        return str(wanted.name)
+    topic = broker.topic_by_id(wanted.topic_id)
+    return None if topic is None else topic.name
+
+
+def _topic(
+    kind: Any,
+    version: int,
+    name: str | None,
+    topic_id: Any,
+    indexes: list[int],
+    committed: dict[tuple[str, int], CommittedOffset],
+) -> Any:
+    by_id = version >= TOPIC_ID_FROM
+    partition_kind = (
+        kind.OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_FROM else kind.OffsetFetchResponsePartition
+    )
+    error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+    partitions = []
+    for index in indexes:
+        value = committed.get((name, index), NOTHING_COMMITTED) if name is not None else NOTHING_COMMITTED
+        partition = partition_kind(
+            version=version,
+            partition_index=index,
+            committed_offset=value.offset,
+            committed_leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            error_code=int(error),
+        )
+        partitions.append(partition)
+    return kind(version=version, partitions=partitions, **({"topic_id": topic_id} if by_id else {"name": name}))

@@ -1,0 +1,110 @@
+"""Fetches that wait for more bytes.
+
+Theory of operation: a fetch that finds less than it wants is filed under each of its partitions. An append takes the
+bytes off what the waiters of that partition still miss; whoever misses nothing is answered soon after, when the
+append's own answer is out. A timer answers the others when their patience ends. The count may be wrong (a batch may
+lie beyond a fetch's limits), which wakes a fetch early; it then reads again and files itself anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+PartitionKey = tuple[str, int]
+
+
+class Timer(Protocol):
+    """What `Scheduler.call_later` gives."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Scheduler(Protocol):
+    """The part of an event loop that handlers use; delays are in seconds."""
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        """Call when whatever runs now has ended."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        """Call after a delay."""
+
+
+class Waiter:
+    """One waiting fetch; `retry(final)` answers it or files it anew, and must answer if `final`."""
+
+    __slots__ = ("deadline_ms", "keys", "missing_bytes", "retry", "timer")
+
+    def __init__(
+        self, keys: tuple[PartitionKey, ...], missing_bytes: int, deadline_ms: int, retry: Callable[[bool], None]
+    ) -> None:
+        self.keys = keys
+        self.missing_bytes = missing_bytes
+        self.deadline_ms = deadline_ms
+        self.retry = retry
+        self.timer: Timer | None = None
+
+
+class FetchPurgatory:
+    """All waiting fetches."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiters: dict[PartitionKey, set[Waiter]] = {}
+        self._ready: list[Waiter] = []
+
+    def wait(self, waiter: Waiter, now_ms: int) -> None:
+        """File a fetch until enough is appended or its deadline has come."""
+        for key in waiter.keys:
+            self._waiters.setdefault(key, set()).add(waiter)
+        delay = max(waiter.deadline_ms - now_ms, 0) / 1000
+        waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
+
+    def appended(self, topic: str, partition: int, size: int) -> None:
+        """Note that `size` bytes have been appended."""
+        waiters = self._waiters.get((topic, partition))
+        if not waiters:
+            return
+        ready = []
+        for waiter in waiters:
+            waiter.missing_bytes -= size
+            if waiter.missing_bytes <= 0:
+                ready.append(waiter)
+        self._wake(ready)
+
+    def gone(self, keys: Iterable[PartitionKey]) -> None:
+        """Wake whoever waits for partitions that have been deleted."""
+        for key in keys:
+            self._wake(list(self._waiters.get(key, ())))
+
+    @property
+    def size(self) -> int:
+        """How many fetches wait."""
+        return len(set().union(*self._waiters.values()))
+
+    def _wake(self, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            self._forget(waiter)
+            if not self._ready:
+                self._scheduler.call_soon(self._retry_ready)
+            self._ready.append(waiter)
+
+    def _retry_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for waiter in ready:
+            waiter.retry(False)
+
+    def _on_timer(self, waiter: Waiter) -> None:
+        self._forget(waiter)
+        waiter.retry(True)
+
+    def _forget(self, waiter: Waiter) -> None:
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        for key in waiter.keys:
+            waiters = self._waiters.get(key)
+            if waiters is not None:
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[key]

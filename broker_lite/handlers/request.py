@@ -1,0 +1,70 @@
+"""A request on its way to a handler, and how its answer gets back.
+
+A handler is a function of the broker and a request. It returns the parts of the response's body; or None if the
+answer comes later through `Request.answer`; or `NO_ANSWER`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker_lite.protocol import apis
+from broker_lite.protocol.fetch import Part
+from broker_lite.protocol.frames import SIZE, encode_response_header
+
+
+Body = Sequence[Part]
+NO_ANSWER: Body = ()
+
+
+class Request:
+    """One request; `body` is valid only until the handler returns, since the read buffer is used again."""
+
+    __slots__ = ("_send", "api_key", "body", "client_host", "client_id", "correlation_id", "version")
+
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        client_host: str,
+        body: memoryview,
+        send: Callable[[Request, Body], None],
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.body = body
+        self._send = send
+
+    def message(self) -> Any:
+        """Decode the body with the generated codec.
+
+        Raises:
+            ProtocolError: if it is malformed.
+        """
+        return apis.decode_request(self.api_key, self.version, self.body)
+
+    def response(self, **fields: Any) -> Body:
+        """Encode a response of this request's API and version."""
+        return [apis.encode_response(apis.response(self.api_key, self.version, **fields), self.version)]
+
+    def answer(self, body: Body) -> None:
+        """Send the answer of a handler that returned None; if the connection is gone, nothing happens."""
+        self._send(self, body)
+
+
+def frame_response(request: Request, version: int, body: Body) -> list[Part]:
+    """Put size and header in front of a response's body."""
+    header = encode_response_header(request.api_key, version, request.correlation_id)
+    first = body[0]
+    size = len(header)
+    for part in body:
+        size += len(part) if isinstance(part, (bytes, bytearray, memoryview)) else part.size
+    if isinstance(first, (bytes, bytearray)):
+        return [SIZE.pack(size) + header + first, *body[1:]]
+    return [SIZE.pack(size) + header, *body]

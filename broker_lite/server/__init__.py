@@ -1,0 +1,1 @@
+"""The asyncio shell: sockets and timers around the handlers."""

@@ -1,0 +1,244 @@
+"""One client's connection: frames in, answers out, in order.
+
+Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits
+until the answer of the one before is on its way; a long poll or a join thus holds back what comes after it, and
+answers keep their order without a queue. Bytes are read into one buffer, handlers see slices of it, and produced
+records go from there to the file without a copy. At each wake-up a bounded number of requests is handled, then the
+other connections get their turn. What a client does wrong ends its own connection, with one line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from broker_lite.handlers import dispatch
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request, frame_response
+from broker_lite.protocol.errors import ProtocolError
+from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
+from broker_lite.server.limits import (
+    MAX_IDLE_READ_BUFFER_BYTES,
+    MAX_REQUEST_BYTES_PER_WAKE_UP,
+    MAX_REQUESTS_PER_WAKE_UP,
+    MAX_UNSENT_BYTES,
+    READ_BUFFER_BYTES,
+)
+from broker_lite.server.output import Output
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted connection."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, on_close: Callable[[Connection], None]) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._on_close = on_close
+        self._frame_limit = broker.config.socket_request_max_bytes
+        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._pending: Request | None = None
+        self._turn_booked = False
+        self._reading_paused = False
+        self._closed = False
+        self._transport: asyncio.Transport | None = None
+        self._output: Output | None = None
+        self.peer = "?"
+        self._host = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport over; the dup of its socket is what answers go through."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        address = transport.get_extra_info("peername") or ("?", 0)
+        self._host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        dup = sock.dup()
+        dup.setblocking(False)
+        self._output = Output(self._loop, dup, self._resume, self._on_send_error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let go of everything; a pending request keeps its token, and its answer goes nowhere."""
+        if error is not None and not self._closed:
+            logger.debug("connection from %s lost: %s", self.peer, error)
+        self._closed = True
+        if self._output is not None:
+            self._output.close()
+        self._pending = None
+        self._on_close(self)
+
+    def eof_received(self) -> bool:
+        """Note a frame that was cut off; the transport closes itself."""
+        if self._end > self._start and self._pending is None and not self._turn_booked:
+            missing = self._missing_bytes()
+            if missing > 0:
+                logger.warning("closing connection from %s: it ended %d bytes before its frame", self.peer, missing)
+        return False
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Give the free part of the read buffer; there is always some, or reading is paused."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what has arrived."""
+        self._end += nbytes
+        self._take_turn()
+
+    def close(self) -> None:
+        """Close without waiting for what is unsent."""
+        if not self._closed:
+            self._closed = True
+            if self._output is not None:
+                self._output.close()
+            if self._transport is not None:
+                self._transport.abort()
+
+    # Requests.
+
+    def _take_turn(self) -> None:
+        requests, budget = MAX_REQUESTS_PER_WAKE_UP, MAX_REQUEST_BYTES_PER_WAKE_UP
+        output = self._output
+        assert output is not None
+        try:
+            while not self._closed and self._pending is None and output.unsent_bytes <= MAX_UNSENT_BYTES:
+                missing = self._missing_bytes()
+                if missing > 0:
+                    break
+                if not requests or budget <= 0:
+                    self._book_turn()
+                    break
+                requests -= 1
+                budget -= self._handle_frame()
+            if not self._closed:
+                self._make_room()
+        except ProtocolError as error:
+            self._drop(str(error))
+        except OSError as error:
+            logger.debug("connection from %s lost: %s", self.peer, error)
+            self.close()
+        except Exception:
+            logger.exception("a request from %s failed; closing its connection", self.peer)
+            self.close()
+
+    def _missing_bytes(self) -> int:
+        """How many bytes are still to come before the next frame is whole.
+
+        Raises:
+            ProtocolError: if the frame's size is out of bounds.
+        """
+        here = self._end - self._start
+        if here < SIZE.size:
+            return SIZE.size - here
+        size = frame_size(self._view[self._start : self._start + SIZE.size], self._frame_limit)
+        return SIZE.size + size - here
+
+    def _handle_frame(self) -> int:
+        begin = self._start + SIZE.size
+        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        self._start = begin + size
+        frame = self._view[begin : self._start]
+        header = read_request_header(frame)
+        request = Request(
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id or "",
+            self._host,
+            frame[header.body_position :],
+            self._answer_later,
+        )
+        self._pending = request
+        body = dispatch.handle(self._broker, request)
+        if body is not None:
+            self._pending = None
+            self._send(request, body)
+        return size
+
+    def _answer_later(self, request: Request, body: Body) -> None:
+        if self._pending is not request or self._closed:
+            return
+        self._pending = None
+        try:
+            self._send(request, body)
+        except OSError as error:
+            logger.debug("connection from %s lost: %s", self.peer, error)
+            self.close()
+            return
+        self._resume()
+
+    def _send(self, request: Request, body: Body) -> None:
+        if body:
+            assert self._output is not None
+            self._output.send(frame_response(request, dispatch.answered_version(request), body))
+
+    def _resume(self) -> None:
+        """Go on with requests that waited for an answer to go out."""
+        if not self._closed and (self._end > self._start or self._reading_paused):
+            self._book_turn()
+
+    def _book_turn(self) -> None:
+        if not self._turn_booked:
+            self._turn_booked = True
+            self._loop.call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._turn_booked = False
+        if not self._closed:
+            self._take_turn()
+
+    def _drop(self, reason: str) -> None:
+        logger.warning("closing connection from %s: %s", self.peer, reason)
+        self.close()
+
+    def _on_send_error(self, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            logger.error("closing connection from %s: %s", self.peer, error)
+        self.close()
+
+    # The read buffer.
+
+    def _make_room(self) -> None:
+        """See to it that the next read has room, or pause reading until requests have been handled."""
+        transport = self._transport
+        assert transport is not None
+        here, capacity = self._end - self._start, len(self._buffer)
+        if here == 0:
+            full = self._end == capacity
+            self._start = self._end = 0
+            if full and capacity < MAX_IDLE_READ_BUFFER_BYTES:
+                self._rebuild(2 * capacity)
+            elif capacity > MAX_IDLE_READ_BUFFER_BYTES:
+                self._rebuild(MAX_IDLE_READ_BUFFER_BYTES)
+        elif (missing := self._missing_bytes()) > capacity - self._end:
+            if here + missing <= capacity:
+                self._rebuild(capacity)
+            elif self._end == capacity:
+                # Memory is given as bytes arrive, not as a header promises them.
+                self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
+        full = self._end == len(self._buffer)
+        if full != self._reading_paused:
+            self._reading_paused = full
+            if full:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def _rebuild(self, capacity: int) -> None:
+        here = self._end - self._start
+        if capacity == len(self._buffer):
+            self._view[:here] = self._view[self._start : self._end]
+        else:
+            buffer = bytearray(capacity)
+            buffer[:here] = self._view[self._start : self._end]
+            self._buffer = buffer
+            self._view = memoryview(buffer)
+        self._start, self._end = 0, here

@@ -1,0 +1,35 @@
+"""Every bound of the server's shell, in one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+READ_BUFFER_BYTES: Final = 64 * 1024
+"""What a connection's read buffer starts with."""
+
+MAX_IDLE_READ_BUFFER_BYTES: Final = 1024 * 1024
+"""What it may grow to without a larger frame, and what it goes back to after one."""
+
+MAX_REQUESTS_PER_WAKE_UP: Final = 16
+"""How many requests of one connection are handled before the others get their turn."""
+
+MAX_REQUEST_BYTES_PER_WAKE_UP: Final = 256 * 1024
+"""How many bytes of requests of one connection are handled before the others get their turn."""
+
+MAX_SENT_BYTES_PER_WAKE_UP: Final = 4 * 1024 * 1024
+"""How many bytes of responses one connection is sent before the others get their turn."""
+
+MAX_UNSENT_BYTES: Final = 256 * 1024
+"""Above this many unsent bytes of responses, a connection's requests wait and reading is paused."""
+
+SENDFILE_BYTES: Final = 1024 * 1024
+"""The most that one sendfile call is asked for."""
+
+PREAD_BYTES: Final = 256 * 1024
+"""The piece size where a file has no descriptor to send from."""
+
+LISTEN_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted."""
+
+CHECKPOINT_INTERVAL_S: Final = 60.0
+"""How often recovery points are written: what a restart after a crash need not look at again."""

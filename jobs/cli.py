@@ -1,0 +1,46 @@
+"""The command `sparkonce`.
+
+Each subcommand is a row of `COMMANDS`: a name, a line of help, and the module whose `add_arguments(parser)` declares
+its options and whose `run(options)` does the work and gives the exit status. A module is imported only when its
+command is the one that runs, so that none pays for the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One subcommand."""
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS = (Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand; gives its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(prog="sparkonce", description="Kafka to Delta Lake with Spark, exactly once.")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
+        if command.name == chosen:
+            module = import_module(command.module)
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    options = parser.parse_args(words)
+    status: int = options.run(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
