@@ -1,1 +1,5 @@
-"""The Kafka source."""
+"""The format `kafka_once`: Kafka topics as Spark DataFrames, read a batch of records at a time."""
+
+from connectors.kafka_once.source import KafkaOnceDataSource
+
+__all__ = ["KafkaOnceDataSource"]

@@ -35,28 +35,13 @@ from connectors.kafka_once.client import Client, Leader, leader_of, topic_id_fro
 from connectors.kafka_once.connection import MAX_RESPONSE_BYTES
 from connectors.kafka_once.decode import RecordDecoder, Scanned
 from connectors.kafka_once.kernel import Bytes
+from connectors.kafka_once.ranges import FetchRange, check_same_topic
 
 BUFFERS = 2
 """One that is filled and one that is decoded."""
 FIRST_GUESS_BYTES_PER_RECORD = 512
 SMALLEST_FETCH_BYTES = 64 << 10
 RESPONSE_OVERHEAD_BYTES = 4096
-
-
-class RecreatedTopicError(RuntimeError):
-    """A topic was deleted and created again under the same name, so the offsets at hand mean nothing in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FetchRange:
-    """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    leader: Leader | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +65,11 @@ class OffsetOutOfRangeError(LookupError):
 class RangeFetcher:
     """Fetches one range with one client; not for more than one use."""
 
-    def __init__(self, client: Client, decoder: RecordDecoder, wanted: FetchRange) -> None:
+    def __init__(self, client: Client, decoder: RecordDecoder, wanted: FetchRange, poll_timeout_ms: int) -> None:
         self._client = client
         self._decoder = decoder
         self._wanted = wanted
+        self._poll_timeout_ms = poll_timeout_ms
         self._leader = wanted.leader
         self._next = wanted.start
         self._bytes_per_record = float(FIRST_GUESS_BYTES_PER_RECORD)
@@ -147,7 +133,7 @@ class RangeFetcher:
 
     def _fetch(self, buffer: bytearray) -> Fetched:
         """Fetch until there is at least one whole batch."""
-        deadline = time.monotonic() + self._client.settings.api_timeout_ms / 1000
+        deadline = time.monotonic() + self._poll_timeout_ms / 1000
         what = f"fetch {self._wanted.topic}-{self._wanted.partition} at offset {self._next}"
         while True:
             size = self._request_bytes()
@@ -167,7 +153,7 @@ class RangeFetcher:
                 self._at_least_bytes = 2 * size
             elif time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"could not {what} within {self._client.settings.api_timeout_ms} ms: the broker gives no record, "
+                    f"could not {what} within {self._poll_timeout_ms} ms: the broker gives no record, "
                     f"though the batch was planned up to offset {self._wanted.end}; its high watermark is "
                     f"{result.high_watermark}, its last stable offset {result.last_stable_offset}"
                 )
@@ -229,18 +215,3 @@ class RangeFetcher:
 
 class _StoppedError(Exception):
     """The caller has gone away."""
-
-
-def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
-    """Compare topic ids; an unknown one (a broker before Kafka 2.8) passes.
-
-    Raises:
-        RecreatedTopicError: if they differ.
-
-    """
-    if planned_id and found_id and planned_id != found_id:
-        raise RecreatedTopicError(
-            f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the topic "
-            f"now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new topic from "
-            "its start, begin with a new checkpoint (a new checkpointLocation), or delete the old one"
-        )

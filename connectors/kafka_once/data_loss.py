@@ -1,0 +1,40 @@
+"""What to do about records that should be there and are not: stop, or skip forward and say so.
+
+Before either, the question is asked again: right after a leader has moved, brokers have been seen to answer with
+offsets from before (KAFKA-7703).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+
+class DataLossError(RuntimeError):
+    """Records that this query should have read are gone; the message names partition and offsets."""
+
+
+def report_loss(what: str, *, fail: bool) -> None:
+    """Raise, or warn if the option failOnDataLoss is false.
+
+    Raises:
+        DataLossError: if ``fail``.
+    """
+    if fail:
+        raise DataLossError(
+            f"{what}. The query stops because option failOnDataLoss is true: set it to false to go on with what is "
+            "left, or begin with a new checkpoint. Longer retention (retention.ms, retention.bytes) prevents this"
+        )
+    _log.warning("kafka_once: %s; going on, since failOnDataLoss is false", what)
+
+
+def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:
+    """Call ``strange`` until it is false or was called ``retries`` times; give its last answer."""
+    for _ in range(retries):
+        time.sleep(interval_ms / 1000)
+        if not strange():
+            return False
+    return True

@@ -1,0 +1,47 @@
+"""What a task is told to read. Apart from the code that reads it, so that planning does not load the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from connectors.kafka_once.client import Leader
+
+
+class RecreatedTopicError(RuntimeError):
+    """A topic was deleted and created again under the same name, so the offsets at hand mean nothing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange:
+    """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader: Leader | None = None
+
+
+@dataclass
+class KafkaInputPartition(InputPartition):
+    """The range that one task reads."""
+
+    wanted: FetchRange
+
+
+def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
+    """Compare topic ids; an unknown one (a broker before Kafka 2.8) passes.
+
+    Raises:
+        RecreatedTopicError: if they differ.
+
+    """
+    if planned_id and found_id and planned_id != found_id:
+        raise RecreatedTopicError(
+            f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "
+            f"topic now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new topic from "
+            "its start, begin with a new checkpoint (a new checkpointLocation), or delete the old one"
+        )

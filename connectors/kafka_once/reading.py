@@ -1,0 +1,84 @@
+"""What a Spark task does: read one range of one partition and yield it as Arrow record batches.
+
+It runs in a Python worker of an executor, which Spark uses again for later tasks; the client is kept in the process, so
+that only the first task of a worker connects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, shared_client
+from connectors.kafka_once.data_loss import report_loss
+from connectors.kafka_once.decode import RecordDecoder
+from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
+from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.ranges import FetchRange
+from exactly_once.crash_points import CrashPoint, reach
+
+
+def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, in order.
+
+    Raises:
+        DataLossError: if records of the range are gone and failOnDataLoss is true.
+        CorruptBatchError: if what is stored is damaged.
+        RecreatedTopicError: if the topic is not the one that was planned for.
+        KafkaUnreachableError: if no broker answers in time.
+    """
+    client = shared_client(options.settings)
+    decoder = RecordDecoder(
+        wanted.topic,
+        wanted.partition,
+        include_headers=options.include_headers,
+        check_crcs=options.settings.check_crcs,
+    )
+    batch_id = _batch_id()
+    position, retries = wanted.start, 0
+    while position < wanted.end:
+        fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
+        try:
+            for fetched in fetcher.ahead():
+                rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
+                for batch in rows:
+                    yield batch
+                    reach(CrashPoint.SOURCE_READING, batch_id)
+                position = fetched.scanned.next_offset or position
+                retries = 0
+        except OffsetOutOfRangeError:
+            if retries < options.offset_retries:
+                retries += 1
+                time.sleep(options.offset_retry_interval_ms / 1000)
+            else:
+                position = _skip_lost(client, options, wanted, position)
+
+
+def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:
+    """Find out what is lost, fail if that is wanted, and give the offset to go on at."""
+    key = (wanted.topic, wanted.partition)
+    topics = client.topics([wanted.topic])
+    earliest = client.offsets({key: EARLIEST}, topics)[key]
+    latest = client.offsets({key: LATEST}, topics)[key]
+    if earliest <= position <= latest:
+        return position
+    name = f"{wanted.topic}-{wanted.partition}"
+    if position < earliest:
+        lost_to = min(earliest, wanted.end)
+        what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log begins at {earliest}"
+    else:
+        lost_to = wanted.end
+        what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log ends at {latest}"
+    report_loss(what, fail=options.fail_on_data_loss)
+    return lost_to
+
+
+def _batch_id() -> int | None:
+    """Give the id of the micro-batch that this task belongs to; None in a batch query."""
+    context = TaskContext.get()
+    text = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return int(text) if text else None

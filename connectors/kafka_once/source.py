@@ -1,0 +1,190 @@
+"""The format ``kafka_once``: PySpark's data source, its reader for batch queries and its reader for streams.
+
+Spark makes these objects in several Python processes: the one that checks the options, a long-lived one that plans a
+stream's batches, and, pickled, in every worker that reads. So a reader holds its options, and a planner only where it
+was used to plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
+from connectors.kafka_once.options import FORMAT, SourceOptions
+from connectors.kafka_once.planner import Offsets, Planner
+from connectors.kafka_once.ranges import KafkaInputPartition
+from connectors.kafka_once.schema import spark_schema
+from connectors.options import OptionError
+from exactly_once.crash_points import CrashPoint, reach
+from offset_store.offsets import OffsetRange, SourceOffset
+
+
+class KafkaOnceDataSource(DataSource):
+    """Kafka topics as DataFrames, for ``spark.readStream`` and ``spark.read``.
+
+    Example:
+        >>> flights = (
+        ...     spark.readStream.format("kafka_once")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("subscribe", "flights")
+        ...     .load()
+        ... )  # doctest: +SKIP
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = SourceOptions.read(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Give the columns: those of Spark's Kafka connector."""
+        return spark_schema(self._options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader of a batch query."""
+        _check_schema(schema, self._options)
+        return KafkaOnceReader(self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Make the reader of a stream."""
+        _check_schema(schema, self._options)
+        return KafkaOnceStreamReader(self._options)
+
+
+class KafkaOnceReader(DataSourceReader):
+    """Reads from one set of offsets to another, both fixed when the query is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._rules = options.for_batch()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers where to begin and end, and cut what lies between into tasks."""
+        starting, ending = self._rules
+        planner = Planner(self._options)
+        try:
+            partitions = planner.refresh()
+            begin = planner.resolve("startingOffsets", starting, partitions)
+            end = planner.resolve("endingOffsets", ending, partitions)
+        finally:
+            planner.close()
+        wrong = [tp for tp in partitions if begin[tp] > end[tp]]
+        if wrong:
+            tp = wrong[0]
+            raise OptionError(
+                f"{FORMAT}: partition {tp} would begin at offset {begin[tp]}, behind its end at {end[tp]}: look at "
+                "startingOffsets and endingOffsets"
+            )
+        return list(planner.tasks({tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return _read(self._options, partition)
+
+
+class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._starting = options.for_stream()
+        self._planner: Planner | None = None
+        self._pinned: Offsets | None = None
+        self._latest: SourceOffset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the planner behind: workers read, and do not plan."""
+        return {**self.__dict__, "_planner": None, "_pinned": None, "_latest": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Give where a query without a checkpoint begins."""
+        return to_document(self._plan().initial(self._starting))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Give the limit of maxOffsetsPerTrigger, if there is one."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: the query reads up to here, and stops."""
+        planner = self._plan()
+        self._pinned = planner.ask(dict.fromkeys(planner.refresh(), -1))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
+        planner = self._plan()
+        partitions = planner.refresh()
+        given = read_offset(start, self._options.source, planner.topics)
+        if self._pinned is not None:
+            partitions = [tp for tp in partitions if tp in self._pinned or tp in given.positions]
+        position = planner.adapt(given, partitions)
+        latest = planner.latest(position)
+        self._latest = planner.advance(position, latest, None)
+        if self._pinned is not None:
+            latest = {tp: min(offset, self._pinned.get(tp, offset)) for tp, offset in latest.items()}
+        end = planner.advance(position, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if end == given:
+            return start
+        reach(CrashPoint.SOURCE_PLANNED)
+        return to_document(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Give the latest offsets that the last planning saw, for the query's progress."""
+        return None if self._latest is None else to_document(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Cut the batch between two offsets into tasks; a batch without records has none."""
+        planner = self._plan()
+        if not planner.topics:
+            planner.refresh()
+        ranges = ranges_between(start, end, self._options.source, planner.topics)
+        return planner.tasks(ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: offsets live in Spark's checkpoint and, with the rows, where the sink puts them."""
+
+    def stop(self) -> None:
+        """Close the connections of the planner."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Spark plans one empty task where a batch query has none. The decoder's compiler is loaded in workers only.
+    if not isinstance(partition, KafkaInputPartition):
+        return iter(())
+    from connectors.kafka_once.reading import read_range
+
+    return read_range(options, partition.wanted)
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    if schema != spark_schema(options.include_headers):
+        raise OptionError(
+            f"{FORMAT}: the columns are fixed (key, value, topic, …); leave out .schema(…) and convert the columns "
+            "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …)"
+        )
