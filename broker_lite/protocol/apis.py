@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -177,7 +178,11 @@ def _codec_class(api_key: int, kind: str) -> Any:
     api = APIS[api_key]
     if api.codec_module is None:
         raise ValueError(f"{api.codec_name} has a codec of its own: use broker_lite.protocol.{api.codec_name.lower()}")
-    return getattr(import_module(f"kafka.protocol.{api.codec_module}"), api.codec_name + kind)
+    with warnings.catch_warnings():
+        # kafka-python reads its schemas by a call that Python 3.11 and 3.12 say is deprecated; 3.13 took that back.
+        warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+        module = import_module(f"kafka.protocol.{api.codec_module}")
+    return getattr(module, api.codec_name + kind)
 
 
 @lru_cache(maxsize=256)

@@ -100,7 +100,7 @@ def _gunzip(data: Buffer, limit: int) -> Buffer:
 
 def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(data, limit)
+        return _snappy_block(data, limit, 0)
     out = bytearray()
     position = _XERIAL_HEADER.size
     while position < len(data):
@@ -110,17 +110,17 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
         position += _BLOCK_LENGTH.size
         if not 0 < size <= len(data) - position:
             raise CorruptBatchError(f"snappy: block of {size} bytes, {len(data) - position} left")
-        out += _snappy_block(data[position : position + size], limit - len(out))
+        out += _snappy_block(data[position : position + size], limit, len(out))
         position += size
     return out
 
 
-def _snappy_block(data: Buffer, limit: int) -> Buffer:
+def _snappy_block(data: Buffer, limit: int, inflated: int) -> Buffer:
     import cramjam
 
     block = bytes(data)
     try:
-        if cramjam.snappy.decompress_raw_len(block) > limit:
+        if inflated + cramjam.snappy.decompress_raw_len(block) > limit:
             raise _too_large(limit)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
