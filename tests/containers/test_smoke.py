@@ -1,0 +1,93 @@
+"""The stock KafkaContainer on our image: metadata, produce, consume, transactions, and a life after SIGKILL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.containers.kafka import ContainerKafka, start_container
+
+pytestmark = pytest.mark.container
+DEADLINE_S = 60
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[ContainerKafka]:
+    with start_container() as running:
+        yield running
+
+
+def create(kafka: ContainerKafka, topic: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+
+
+def produce(kafka: ContainerKafka, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
+    failures: list[object] = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(DEADLINE_S) == 0
+    assert failures == []
+
+
+def consume(kafka: ContainerKafka, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": f"read-{topic}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": False,
+        }
+    )
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    try:
+        while len(values) < count:
+            messages: list[Message] = consumer.consume(count - len(values), timeout=DEADLINE_S)
+            assert messages, f"{topic}: {len(values)} of {count} records within {DEADLINE_S} s"
+            for message in messages:
+                assert message.error() is None
+                values.append(message.value())
+    finally:
+        consumer.close()
+    return values
+
+
+def test_metadata_names_one_broker_and_the_topics_partitions(kafka: ContainerKafka) -> None:
+    create(kafka, "metadata", partitions=3)
+    metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics("metadata", DEADLINE_S)
+    (broker,) = metadata.brokers.values()
+    assert f"{broker.host}:{broker.port}" == kafka.bootstrap_servers
+    assert sorted(metadata.topics["metadata"].partitions) == [0, 1, 2]
+
+
+def test_what_was_produced_is_consumed_in_order(kafka: ContainerKafka) -> None:
+    create(kafka, "values")
+    values = [f"value {i}".encode() for i in range(2000)]
+    produce(kafka, "values", values)
+    assert consume(kafka, "values", len(values)) == values
+
+
+def test_a_transaction_commits_on_one_node(kafka: ContainerKafka) -> None:
+    create(kafka, "transactions")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "smoke"})
+    producer.init_transactions(DEADLINE_S)
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("transactions", value)
+        end(DEADLINE_S)
+    assert consume(kafka, "transactions", 1) == [b"committed"]
+
+
+def test_kafka_keeps_its_port_and_records_over_a_kill(kafka: ContainerKafka) -> None:
+    create(kafka, "killed")
+    produce(kafka, "killed", [b"before"])
+    kafka.kill()
+    kafka.restart()
+    produce(kafka, "killed", [b"after"])
+    assert consume(kafka, "killed", 2) == [b"before", b"after"]
