@@ -179,9 +179,7 @@ def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan) ->
         return _refusal(decision, batch, snapshot)
     return FencedError(
         f"{batch} was free to be written at version {plan.version}; since then {_winner(batch.record, snapshot)}. "
-        "Another driver runs with the same appId. Stop one of the two, or give each its own appId; "
-        "nothing of this batch was written by this driver"
-        + ("" if isinstance(decision, (Replay, AlreadyThere)) else ", and its range is no longer free")
+        "Another driver runs with the same appId: stop one of the two, or give each its own appId"
     )
 
 

@@ -120,7 +120,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         if batch_id != plan.batch_id:
             raise TableError(
                 f"Spark runs batch {batch_id}, and {plan.batch_id} is the newest in checkpointLocation="
-                f"{self._options.checkpoint}: set the option checkpointLocation to the directory that the query really uses"
+                f"{self._options.checkpoint}: set that option to the directory that the query really uses"
             )
         retried = self._options.guarantee is Guarantee.AT_MOST_ONCE and context.attemptNumber() > 0
         if not plan.writes_rows or retried:

@@ -56,15 +56,15 @@ class NumbersReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.store = options.get("offsetstore")
         self.app_id = options.get("appid", "")
 
-    def initialOffset(self) -> dict:  # type: ignore[type-arg]
+    def initialOffset(self) -> dict:  # noqa: N802
         partitions = [partition(index, self.topic_id) for index in range(self.count)]
         stored = open_store(self.store, self.app_id).read(self.source, partitions) if self.store else {}
         return self._offset({tp: Position(at, at) for tp in partitions for at in [stored.get(tp, self.begin)]})
 
-    def _offset(self, positions: Mapping[TopicPartition, Position]) -> dict:  # type: ignore[type-arg]
+    def _offset(self, positions: Mapping[TopicPartition, Position]) -> dict:
         return json.loads(SourceOffset(self.source, positions).to_json())
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # type: ignore[type-arg]
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # noqa: N802
         now = SourceOffset.from_json(json.dumps(start))
         return self._offset(
             {
@@ -73,18 +73,18 @@ class NumbersReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         )
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         pass
 
-    def partitions(self, start: dict, end: dict) -> list[InputPartition]:  # type: ignore[type-arg]
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
         before = SourceOffset.from_json(json.dumps(start)).positions
         after = SourceOffset.from_json(json.dumps(end)).positions
         return [Slice(tp.partition, before[tp].next, position.next) for tp, position in sorted(after.items())]
 
-    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:
         offsets = list(range(partition.start, partition.end))
         yield pa.RecordBatch.from_pydict(
             {
@@ -103,7 +103,7 @@ class NumbersSource(DataSource):
     def schema(self) -> str:
         return "partition int, offset bigint, value string"
 
-    def streamReader(self, schema: Any) -> NumbersReader:
+    def streamReader(self, schema: Any) -> NumbersReader:  # noqa: N802
         return NumbersReader(self.options)
 
 

@@ -1,0 +1,178 @@
+"""The offset stores: what is read is what was committed, and a commit against an old picture conflicts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offset_store import (
+    CommitConflictError,
+    DeltaOffsetStore,
+    MemoryOffsetStore,
+    OffsetStore,
+    StoreMissingError,
+    open_store,
+)
+from offset_store.locations import Location
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, PartitionKey, Writes, read_history
+from offset_store.store import Commit
+from offset_store.txn_ids import offset_txn_id, query_txn_id
+
+BOTH = Writes.ROWS | Writes.OFFSETS
+KEY: PartitionKey = ("default", TopicPartition("topic", "id", 0))
+OTHER: PartitionKey = ("default", TopicPartition("topic", "id", 1))
+SCHEMA = Schema([Field("a", PrimitiveType("long"))])
+
+
+def record(batch_id: int, start: int, end: int, key: PartitionKey = KEY, query: str = "q") -> BatchRecord:
+    return BatchRecord("app", query, batch_id, f"attempt-{query}-{batch_id}", {key: OffsetRange(start, end)})
+
+
+@pytest.fixture(params=["delta", "memory"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], OffsetStore]]:
+    """Gives stores for one place, each by an application id."""
+    if request.param == "memory":
+        shared = MemoryOffsetStore("app")
+        yield lambda app: MemoryOffsetStore(app, commits=shared.commits, times_ms=shared.times_ms)
+    else:
+        DeltaTable.create(tmp_path / "t", SCHEMA)
+        yield lambda app: open_store(f"delta:{tmp_path / 't'}", app)
+
+
+def test_what_was_committed_is_read_by_its_application_only(new_store: Callable[[str], OffsetStore]) -> None:
+    store = new_store("app")
+    assert store.read("default", [KEY[1], OTHER[1]]) == {}
+    store.snapshot().commit(Commit(record(0, 5, 10), BOTH))
+    assert store.read("default", [KEY[1], OTHER[1]]) == {KEY[1]: 10}
+    assert store.read("another source", [KEY[1]]) == {}
+    assert new_store("app").snapshot().last_batch("q") == 0
+    assert new_store("other app").read("default", [KEY[1]]) == {}
+    assert new_store("other app").snapshot().last_batch("q") is None
+
+
+def test_a_commit_of_rows_alone_moves_no_offset(new_store: Callable[[str], OffsetStore]) -> None:
+    store = new_store("app")
+    store.snapshot().commit(Commit(record(0, 5, 10), Writes.ROWS))
+    assert store.read("default", [KEY[1]]) == {}
+    assert [entry.writes for entry in store.snapshot().history(1)] == [Writes.ROWS]
+
+
+def test_an_old_picture_conflicts_on_the_same_partition_only(new_store: Callable[[str], OffsetStore]) -> None:
+    store, rival = new_store("app"), new_store("app")
+    mine, same, elsewhere = store.snapshot(), rival.snapshot(), new_store("app").snapshot()
+    mine.commit(Commit(record(0, 0, 10), BOTH))
+    elsewhere.commit(Commit(record(0, 0, 10, OTHER, "q2"), BOTH))
+    with pytest.raises(CommitConflictError):
+        same.commit(Commit(record(0, 0, 20, query="q3"), BOTH))
+    assert rival.read("default", [KEY[1], OTHER[1]]) == {KEY[1]: 10, OTHER[1]: 10}
+
+
+def test_an_old_picture_conflicts_on_the_same_query(new_store: Callable[[str], OffsetStore]) -> None:
+    store, twin = new_store("app"), new_store("app")
+    mine, theirs = store.snapshot(), twin.snapshot()
+    mine.commit(Commit(record(0, 0, 10), BOTH))
+    with pytest.raises(CommitConflictError):
+        theirs.commit(Commit(record(0, 0, 10, OTHER), BOTH))
+
+
+def test_history_gives_the_newest_first(new_store: Callable[[str], OffsetStore]) -> None:
+    store = new_store("app")
+    for batch_id in range(3):
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    history = store.snapshot().history(2)
+    assert [(entry.record, entry.writes) for entry in history] == [(record(2, 2, 3), BOTH), (record(1, 1, 2), BOTH)]
+    assert history[0].version == history[1].version + 1
+
+
+def test_no_table_means_no_offsets(tmp_path: Path) -> None:
+    store = open_store(f"delta:{tmp_path / 'nothing'}", "app")
+    assert store.read("default", [KEY[1]]) == {}
+    with pytest.raises(StoreMissingError, match="nothing"):
+        store.snapshot()
+
+
+def test_a_table_made_anew_at_the_same_path_is_seen(tmp_path: Path) -> None:
+    store = DeltaOffsetStore(Location.parse(str(tmp_path / "t")), "app")
+    DeltaTable.create(tmp_path / "t", SCHEMA)
+    for batch_id in range(3):
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    shutil.rmtree(tmp_path / "t")
+    DeltaTable.create(tmp_path / "t", SCHEMA)
+    assert store.snapshot().version == 0
+    assert store.read("default", [KEY[1]]) == {}
+
+
+def test_offsets_outlive_the_log_that_held_them(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "t", SCHEMA, configuration={"delta.checkpointInterval": "5"})
+    store = DeltaOffsetStore(Location.parse(str(tmp_path / "t")), "app")
+    for batch_id in range(12):
+        add = AddAction(f"f{batch_id}.parquet", 1, {}, 0, True, '{"numRecords":1}')
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH, [add]))
+    for version in range(9):
+        (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+    fresh = DeltaOffsetStore(Location.parse(str(tmp_path / "t")), "app")
+    assert fresh.read("default", [KEY[1]]) == {KEY[1]: 12}
+
+
+@pytest.mark.parametrize("spec", ["", "delta:", "group:x", "/a/path", "memory"])
+def test_open_store_refuses_what_is_no_store(spec: str) -> None:
+    with pytest.raises(ValueError, match="is not a store"):
+        open_store(spec, "app")
+
+
+def test_open_store_needs_an_application() -> None:
+    with pytest.raises(ValueError, match="appId"):
+        open_store("delta:/x", "")
+
+
+@given(st.tuples(st.text(), st.text(), st.text()), st.tuples(st.text(), st.text(), st.text()))
+def test_ids_do_not_collide(one: tuple[str, str, str], two: tuple[str, str, str]) -> None:
+    ids = {offset_txn_id(app, source, TopicPartition("t", "id", 0)) for app, source, _ in (one, two)}
+    ids |= {query_txn_id(app, "query") for app, _, _ in (one, two)}
+    assert len(ids) == len({one[:2], two[:2]}) + len({one[0], two[0]})
+
+
+names = st.text(min_size=1, max_size=5)
+keys = st.tuples(names, st.builds(TopicPartition, names, st.just("id"), st.integers(0, 3)))
+extents = st.tuples(st.integers(0, 100), st.integers(1, 100)).map(lambda pair: OffsetRange(pair[0], sum(pair)))
+
+
+@given(st.dictionaries(keys, extents, max_size=4), st.sampled_from([Writes.ROWS, Writes.OFFSETS, BOTH]))
+def test_a_record_comes_back_from_its_commit_info(ranges: dict[PartitionKey, OffsetRange], writes: Writes) -> None:
+    given_record = BatchRecord("app", "q", 7, "attempt", ranges)
+    entry = {"version": 3, "timestamp": 5, "sparkonce": given_record.to_commit_info(writes)}
+    (found,) = read_history([{"version": 4}, {"version": 2, "sparkonce": {"appId": 1}}, entry])
+    assert (found.record, found.writes, found.version, found.timestamp_ms) == (given_record, writes, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "local"),
+    [
+        ("/a/b/", "/a/b", True),
+        ("file:/a/b", "/a/b", True),
+        ("file:///a/b%20c", "/a/b c", True),
+        ("s3a://bucket/a/", "s3://bucket/a", False),
+        ("abfss://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x", False),
+    ],
+)
+def test_locations_are_brought_to_one_form(text: str, expected: str, local: bool) -> None:
+    assert Location.parse(text) == Location(expected, local)
+
+
+def test_a_relative_location_counts_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse("x/y").text == str(tmp_path / "x" / "y")
+
+
+def test_an_unreadable_scheme_says_which_can_be_read() -> None:
+    with pytest.raises(ValueError, match="Readable are"):
+        Location.parse("dbfs://x/y").filesystem()

@@ -1,0 +1,129 @@
+"""Reading Spark's checkpoint: both formats of the offset log, several sources, and what is wrong said clearly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from exactly_once.batch import read_batch
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.errors import CheckpointError
+from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from offset_store.record import PartitionKey
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+TP = TopicPartition("topic", "id", 0)
+RATE = '{"offset":5,"timestamp":1000}'
+
+
+def offset(next_offset: int, origin: int = 0, source: str = "default", tp: TopicPartition = TP) -> str:
+    return SourceOffset(source, {tp: Position(origin, next_offset)}).to_json()
+
+
+class Folder:
+    """A checkpoint made by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "offsets").mkdir(parents=True)
+        (root / "metadata").write_text('{"id":"the-query"}\n')
+
+    def log(self, batch_id: int, lines: list[str], version: str = "v1") -> None:
+        (self.root / "offsets" / str(batch_id)).write_text("\n".join([version, METADATA, *lines]))
+
+    def ranges(self, batch_id: int) -> Mapping[PartitionKey, OffsetRange]:
+        return read_batch(Checkpoint.open(str(self.root)), batch_id, "app", "attempt").record.ranges
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "checkpoint")
+
+
+def test_a_batch_leads_from_the_end_of_the_one_before(folder: Folder) -> None:
+    folder.log(0, [offset(10, origin=4)])
+    folder.log(1, [offset(25, origin=4)])
+    (folder.root / "offsets" / ".1.crc").write_text("not a batch")
+    assert folder.ranges(0) == {("default", TP): OffsetRange(4, 10)}
+    assert folder.ranges(1) == {("default", TP): OffsetRange(10, 25)}
+    checkpoint = Checkpoint.open(f"file:{folder.root}")
+    assert checkpoint.latest_batch_id() == 1
+    assert checkpoint.query_id() == "the-query"
+
+
+def test_version_2_names_its_lines_and_may_change_their_order(folder: Folder) -> None:
+    other = TopicPartition("other", "id2", 3)
+    folder.log(0, ["1:" + offset(5, tp=other), "0:" + offset(10)], "v2")
+    folder.log(1, ["0:" + offset(12), "1:" + offset(9, tp=other), "rate:" + RATE], "v2")
+    assert folder.ranges(1) == {("default", TP): OffsetRange(10, 12), ("default", other): OffsetRange(5, 9)}
+
+
+def test_other_sources_and_sources_without_an_offset_are_passed_over(folder: Folder) -> None:
+    folder.log(0, [RATE, "-"])
+    folder.log(1, [RATE, offset(10, origin=3)])
+    assert folder.ranges(0) == {}
+    assert folder.ranges(1) == {("default", TP): OffsetRange(3, 10)}
+
+
+def test_a_query_without_our_source_needs_no_batch_before(folder: Folder) -> None:
+    folder.log(7, [RATE])
+    assert folder.ranges(7) == {}
+
+
+def test_a_self_union_is_one_range(folder: Folder) -> None:
+    folder.log(0, [offset(10), offset(10)])
+    assert folder.ranges(0) == {("default", TP): OffsetRange(0, 10)}
+
+
+def test_two_sources_of_one_name_that_disagree_are_refused(folder: Folder) -> None:
+    folder.log(0, [offset(10), offset(8)])
+    with pytest.raises(CheckpointError, match=r"both named 'default'.*\[0, 10\) and \[0, 8\).*option\('source'"):
+        folder.ranges(0)
+
+
+def test_two_names_keep_two_ranges(folder: Folder) -> None:
+    folder.log(0, [offset(10, source="a"), offset(8, source="b")])
+    assert folder.ranges(0) == {("a", TP): OffsetRange(0, 10), ("b", TP): OffsetRange(0, 8)}
+
+
+def test_a_source_that_changed_its_name_is_refused(folder: Folder) -> None:
+    folder.log(0, [offset(10, source="a")])
+    folder.log(1, [offset(12, source="b")])
+    with pytest.raises(CheckpointError, match="was named 'a' in batch 0 and is 'b' in batch 1"):
+        folder.ranges(1)
+
+
+def test_state_makes_a_query_stateful(folder: Folder) -> None:
+    checkpoint = Checkpoint.open(str(folder.root))
+    assert not checkpoint.is_stateful()
+    (folder.root / "state").mkdir()
+    assert not checkpoint.is_stateful()
+    (folder.root / "state" / "0").mkdir()
+    assert checkpoint.is_stateful()
+
+
+def test_what_is_missing_or_unreadable_is_named(folder: Folder) -> None:
+    checkpoint = Checkpoint.open(str(folder.root))
+    with pytest.raises(CheckpointError, match="holds no batch"):
+        checkpoint.latest_batch_id()
+    with pytest.raises(CheckpointError, match="offsets/3 does not exist"):
+        checkpoint.offset_lines(3)
+    folder.log(1, [offset(10)])
+    with pytest.raises(CheckpointError, match="offsets/0 does not exist"):
+        folder.ranges(1)
+    folder.log(0, [offset(10)], "v3")
+    with pytest.raises(CheckpointError, match="version 'v3'"):
+        folder.ranges(0)
+    folder.log(0, ['{"sparkonce":99}'])
+    with pytest.raises(CheckpointError, match="format 99"):
+        folder.ranges(0)
+    (folder.root / "metadata").write_text("{}")
+    with pytest.raises(CheckpointError, match="no query id"):
+        checkpoint.query_id()
+
+
+def test_an_unreadable_scheme_is_named() -> None:
+    with pytest.raises(CheckpointError, match="checkpointLocation: cannot read dbfs:"):
+        Checkpoint.open("dbfs:/x/y")

@@ -1,0 +1,287 @@
+"""Data files: their statistics are true, their partitions are whole, and what was written is read back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from connectors.delta_once import parquet
+from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, repeating_columns
+from connectors.delta_once.partitions import directory, split, value_text
+from connectors.delta_once.schema import SchemaError, WriteSchema
+
+UTC = pa.timestamp("us", tz="UTC")
+
+
+def file_settings(schema: pa.Schema, by: tuple[str, ...] = (), **changes: Any) -> FileSettings:
+    write = WriteSchema(schema, tuple(range(len(schema))), by, ())
+    values = {"compression": "snappy", "target_file_bytes": 1 << 27, "indexed_columns": 32, **changes}
+    return FileSettings(write, **values)
+
+
+def write_files(root: Path, batches: list[pa.RecordBatch], setup: FileSettings) -> list[DataFile]:
+    root.mkdir(parents=True, exist_ok=True)
+    writer = TableWriter(fs.LocalFileSystem(), str(root), setup)
+    for batch in batches:
+        writer.write(batch)
+    return writer.close()
+
+
+def load(root: Path, files: list[DataFile], schema: pa.Schema, by: tuple[str, ...] = ()) -> pa.Table:
+    """Commit the files to a table, and read it back with delta-rs."""
+    table = DeltaTable.create(root, Schema.from_arrow(schema), partition_by=list(by))
+    adds = [
+        AddAction(each.path, each.size, each.partition_values, each.modification_time_ms, True, each.statistics)
+        for each in files
+    ]
+    table.create_write_transaction(adds, "append", table.schema(), partition_by=list(by))
+    return DeltaTable(root).to_pyarrow_table()
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.text("a\U0010ffff", min_size=30, max_size=36)
+days = st.dates(dt.date(1, 1, 1))
+times = st.datetimes(dt.datetime(1, 1, 1), timezones=st.just(dt.UTC))
+COLUMNS: list[tuple[str, pa.DataType, st.SearchStrategy[Any]]] = [
+    ("byte", pa.int8(), st.integers(-(2**7), 2**7 - 1)),
+    ("long", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    ("float", pa.float32(), st.floats(width=32)),
+    ("double", pa.float64(), st.floats()),
+    ("small_decimal", pa.decimal128(9, 2), st.decimals(-9999999, 9999999, places=2)),
+    ("large_decimal", pa.decimal128(38, 10), st.decimals(Decimal(-(10**27)), Decimal(10**27), places=10)),
+    ("text", pa.string(), texts),
+    ("bytes", pa.binary(), st.binary(max_size=40)),
+    ("flag", pa.bool_(), st.booleans()),
+    ("day", pa.date32(), days),
+    ("time", UTC, times),
+    ("local_time", pa.timestamp("us"), st.datetimes(dt.datetime(1, 1, 1))),
+    ("list", pa.list_(pa.int32()), st.lists(st.none() | st.integers(0, 9), max_size=3)),
+    ("map", pa.map_(pa.string(), pa.int32()), st.lists(st.tuples(texts, st.integers(0, 9)), max_size=2)),
+    (
+        "struct",
+        pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string())]))]),
+        st.fixed_dictionaries(
+            {"x": st.none() | st.integers(0, 9), "y": st.none() | st.fixed_dictionaries({"z": st.none() | texts})}
+        ),
+    ),
+]
+SCHEMA = pa.schema([pa.field(name, kind) for name, kind, _ in COLUMNS])
+row = st.fixed_dictionaries({name: st.none() | values for name, _, values in COLUMNS})
+
+
+def leaves(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = None if value is None else value[name]
+    return value
+
+
+def bounded(tree: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for name, value in tree.items():
+        found += bounded(value, (*path, name)) if isinstance(value, dict) else [((*path, name), value)]
+    return found
+
+
+def comparable(value: Any, bound: Any) -> tuple[Any, Any]:
+    """Bring a value and a bound from JSON to one type: text is compared as UTF-8, as Delta's readers do."""
+    if isinstance(value, dt.datetime):
+        return value, dt.datetime.fromisoformat(bound)
+    if isinstance(value, dt.date):
+        return value, dt.date.fromisoformat(bound)
+    if isinstance(value, str):
+        return value.encode(), bound.encode()
+    return (value, float(bound)) if isinstance(value, float) else (value, bound)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@given(st.lists(row, min_size=1, max_size=6), st.booleans())
+def test_statistics_tell_the_truth(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], two: bool) -> None:
+    root = tmp_path_factory.mktemp("t")
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    batches = [batch.slice(0, 1), batch.slice(1)] if two else [batch]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+        (file,) = write_files(root, batches, file_settings(SCHEMA))
+    found = json.loads(file.statistics, parse_float=Decimal)
+    assert found["numRecords"] == file.rows == len(rows)
+    assert file.size == (root / file.path).stat().st_size
+    stored = pq.read_table(root / file.path).to_pylist()
+    for path, nulls in bounded(found["nullCount"]):
+        assert nulls == sum(leaves(each, path) is None for each in rows), path
+    minimum, maximum = dict(bounded(found["minValues"])), dict(bounded(found["maxValues"]))
+    assert minimum.keys() == maximum.keys()
+    for path, low in minimum.items():
+        for value in (leaves(each, path) for each in stored):
+            if value is not None:
+                assert not (isinstance(value, float) and math.isnan(value))
+                assert comparable(value, low)[1] <= comparable(value, low)[0] <= comparable(value, maximum[path])[1]
+    for name in ("long", "text", "day", "time", "small_decimal", "large_decimal", "local_time"):
+        if any(each[name] is not None for each in rows):
+            assert (name,) in minimum, name
+    assert not {"flag", "bytes", "list", "map"}.intersection(path[0] for path in minimum)
+
+
+def test_only_the_first_columns_are_covered(tmp_path: Path) -> None:
+    schema = pa.schema([(f"c{index}", pa.int64()) for index in range(40)])
+    batch = pa.RecordBatch.from_pylist([{f"c{index}": index for index in range(40)}], schema=schema)
+    counts = {}
+    for limit in (32, 2, 0, -1):
+        (file,) = write_files(tmp_path, [batch], file_settings(schema, indexed_columns=limit))
+        counts[limit] = len(json.loads(file.statistics)["minValues"])
+    assert counts == {32: 32, 2: 2, 0: 0, -1: 40}
+
+
+def test_a_dot_in_a_name_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
+    schema = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))])
+    (file,) = write_files(
+        tmp_path, [pa.RecordBatch.from_pylist([{"a.b": 1, "a": {"b": 99}}], schema=schema)], file_settings(schema)
+    )
+    assert json.loads(file.statistics)["minValues"] == {}
+
+
+SPECIALS = [
+    "x",
+    "",
+    None,
+    "a b",
+    "é/ü",
+    "50%",
+    "a=b:c",
+    "p+q&r?#",
+    '"q"',
+    "\\back",
+    ".",
+    "..",
+    "%41",
+    "中" * 200,
+    "a\nb",
+]
+
+
+def test_partition_values_of_any_text_come_back(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("p", pa.string()), ("q", pa.int32())])
+    rows = [{"k": index, "p": value, "q": index % 2 or None} for index, value in enumerate(SPECIALS * 2)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    files = write_files(tmp_path / "t", [batch.slice(0, 9), batch.slice(9)], file_settings(schema, ("p", "q")))
+    back = load(tmp_path / "t", files, schema, ("p", "q")).sort_by("k").to_pylist()
+    # An empty text is null to Delta.
+    assert back == [{**each, "p": each["p"] or None} for each in rows]
+    assert len(files) == len({(each["p"] or None, each["q"]) for each in rows})
+    assert all(".." not in Path(file.path).parts for file in files)
+
+
+def test_partition_values_of_every_type_come_back(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("i", pa.int8()),
+            ("b", pa.bool_()),
+            ("d", pa.date32()),
+            ("t", UTC),
+            ("n", pa.timestamp("us")),
+        ]
+    )
+    moment = dt.datetime(2024, 2, 29, 1, 2, 3, 456789)
+    full = {
+        "i": -5,
+        "b": True,
+        "d": moment.date(),
+        "t": moment.replace(tzinfo=dt.UTC),
+        "n": moment,
+    }
+    rows = [{"k": 0, **full}, {"k": 1, **dict.fromkeys(full)}]
+    by = tuple(full)
+    files = write_files(tmp_path / "t", [pa.RecordBatch.from_pylist(rows, schema=schema)], file_settings(schema, by))
+    assert load(tmp_path / "t", files, schema, by).sort_by("k").to_pylist() == rows
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None, ""]), st.sampled_from([None, 1, 2])), max_size=30))
+def test_split_keeps_every_row_once_in_order(pairs: list[tuple[str | None, int | None]]) -> None:
+    schema = pa.schema([("p", pa.string()), ("q", pa.int32()), ("k", pa.int64())])
+    rows = [{"p": p, "q": q, "k": index} for index, (p, q) in enumerate(pairs)]
+    seen: dict[Any, list[int]] = {}
+    for values, part in split(pa.RecordBatch.from_pylist(rows, schema=schema), ["p", "q"]):
+        assert part.schema.names == ["k"]
+        seen.setdefault(values, []).extend(part.column("k").to_pylist())
+    expected: dict[Any, list[int]] = {}
+    for each in rows:
+        expected.setdefault((value_text(each["p"]), value_text(each["q"])), []).append(each["k"])
+    assert {key: sorted(ks) for key, ks in seen.items()} == expected
+
+
+def test_directories_are_written_as_hive_does() -> None:
+    assert directory(["day", "a b"], ("2024-01-01", None)) == "day=2024-01-01/a%20b=__HIVE_DEFAULT_PARTITION__"
+    assert directory([], ()) == ""
+
+
+def test_a_large_task_writes_several_files(tmp_path: Path) -> None:
+    schema = pa.schema([("v", pa.binary())])
+    batches = [pa.RecordBatch.from_pydict({"v": [bytes([n]) * 1000 + bytes([i]) for i in range(50)]}) for n in range(6)]
+    files = write_files(tmp_path / "t", batches, file_settings(schema, target_file_bytes=1000))
+    assert len(files) == 6
+    assert load(tmp_path / "t", files, schema).num_rows == 300
+
+
+def test_many_partitions_do_not_mean_many_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_OPEN_FILES", 3)
+    schema = pa.schema([("p", pa.int32()), ("k", pa.int64())])
+    batch = pa.RecordBatch.from_pylist([{"p": n % 10, "k": n} for n in range(100)], schema=schema)
+    writer = TableWriter(fs.LocalFileSystem(), str(tmp_path), file_settings(schema, ("p",)))
+    writer.write(batch)
+    assert len(writer._open) <= 3
+    files = writer.close()
+    assert sum(file.rows for file in files) == 100
+
+
+def test_waiting_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_WAITING_BYTES", 500)
+    schema = pa.schema([("p", pa.int32()), ("k", pa.int64())])
+    batch = pa.RecordBatch.from_pylist([{"p": n % 10, "k": n} for n in range(100)], schema=schema)
+    writer = TableWriter(fs.LocalFileSystem(), str(tmp_path), file_settings(schema, ("p",)))
+    for _ in range(3):
+        writer.write(batch)
+        assert writer._waiting_bytes < 500
+    assert sum(file.rows for file in writer.close()) == 300
+    assert writer._waiting_bytes == 0
+
+
+def test_a_failed_task_leaves_no_file(tmp_path: Path) -> None:
+    schema = pa.schema([("p", pa.string()), ("k", pa.int64())])
+    setup = file_settings(schema, ("p",), target_file_bytes=1)
+    writer = TableWriter(fs.LocalFileSystem(), str(tmp_path), setup)
+    writer.write(pa.RecordBatch.from_pylist([{"p": "a", "k": 1}, {"p": "b", "k": 2}], schema=schema))
+    assert list(tmp_path.rglob("*.parquet"))
+    writer.discard()
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_dictionary_is_kept_for_values_that_repeat() -> None:
+    rows = pa.table(
+        {
+            "same": ["x"] * 100,
+            "different": [str(n) for n in range(100)],
+            "flag": [True] * 100,
+            "list": [["a"]] * 100,
+            "map": pa.array([[("a", 1)]] * 100, pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    assert repeating_columns(rows) == ["same", "list.list.element", "map.key_value.key", "map.key_value.value"]
+
+
+def test_a_null_in_a_required_column_is_refused() -> None:
+    schema = pa.schema([("k", pa.int64())])
+    write = WriteSchema(schema, (0,), (), ("k",))
+    with pytest.raises(SchemaError, match="column k is NOT NULL"):
+        write.align(pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())}))
