@@ -1,0 +1,249 @@
+"""All partitions of a broker: topics come, stay and go, also when the broker does not stop cleanly."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker_lite.log.config import LogConfig
+from broker_lite.log.log_manager import LogDirectoryError, LogManager, check_topic_name
+from broker_lite.log.storage import DiskStorage, Storage
+from broker_lite.protocol import records
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import Record
+from tests.unit.log.memory_storage import MemoryStorage
+
+NOW = 1_700_000_000_000
+LOG_DIR = "/data"
+TOPIC_ID = uuid.UUID(int=77)
+
+
+def open_manager(storage: Storage, log_dir: str = LOG_DIR, **options: object) -> LogManager:
+    ids = iter(range(1000, 2000))
+    return LogManager.open(storage, log_dir, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)), **options)
+
+
+def append(manager: LogManager, topic: str, index: int, count: int = 1) -> None:
+    for _ in range(count):
+        batch = records.encode_batch([Record(None, b"v", NOW)])
+        manager.partition(topic, index).append(batch, 0, NOW)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
+    return (MemoryStorage(), LOG_DIR) if request.param == "memory" else (DiskStorage(), str(tmp_path / "data"))
+
+
+def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
+    manager = open_manager(*place)
+    topic = manager.create_topic("t", 3, TOPIC_ID, {"segment.bytes": "5000"}, NOW)
+    assert manager.topics["t"] is manager.topic_by_id(TOPIC_ID) is topic
+    append(manager, "t", 2, 5)
+    cluster_id = manager.cluster_id
+    assert not manager.clean
+    manager.close(NOW)
+    manager = open_manager(*place)
+    topic = manager.topics["t"]
+    assert manager.clean
+    assert (topic.topic_id, len(topic.partitions), topic.settings) == (TOPIC_ID, 3, {"segment.bytes": "5000"})
+    assert topic.config.segment_bytes == 5000
+    assert [log.log_end_offset for log in topic.partitions] == [0, 0, 5]
+    assert manager.cluster_id == cluster_id
+    manager.abandon()
+    manager = open_manager(*place)
+    assert not manager.clean
+    assert manager.partition("t", 2).log_end_offset == 5
+    manager.abandon()
+
+
+def test_unknown_partitions() -> None:
+    manager = open_manager(MemoryStorage())
+    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    for topic, index in (("u", 0), ("t", 1), ("t", -1)):
+        with pytest.raises(KafkaError) as caught:
+            manager.partition(topic, index)
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError):
+        manager.delete_topic("u")
+    assert manager.topic_by_id(uuid.UUID(int=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "settings", "code"),
+    [
+        ("t", 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("u", 0, {}, ErrorCode.INVALID_PARTITIONS),
+        ("u", 10_001, {}, ErrorCode.INVALID_PARTITIONS),
+        ("u", 1, {"nonsense": "1"}, ErrorCode.INVALID_CONFIG),
+        ("..", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a/b", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a\n", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_topics_that_cannot_be(name: str, partitions: int, settings: dict[str, str], code: ErrorCode) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    before = storage.list_directory(LOG_DIR)
+    with pytest.raises(KafkaError) as caught:
+        manager.create_topic(name, partitions, uuid.UUID(int=5), settings, NOW)
+    assert caught.value.code is code
+    assert storage.list_directory(LOG_DIR) == before
+    check_topic_name("x" * 249)
+
+
+def test_a_deleted_topic_is_gone_and_its_name_is_free(place: tuple[Storage, str]) -> None:
+    storage, log_dir = place
+    manager = open_manager(*place)
+    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 5)
+    manager.delete_topic("t")
+    assert manager.topics == {}
+    assert manager.topic_by_id(TOPIC_ID) is None
+    assert not [name for name in storage.list_directory(log_dir) if name.startswith("t-")]
+    manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+    manager.abandon()
+    manager = open_manager(*place)
+    assert manager.topics["t"].topic_id == uuid.UUID(int=78)
+    assert manager.partition("t", 0).log_end_offset == 0
+    manager.abandon()
+
+
+def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    manager.create_topic("x" * 249, 1, TOPIC_ID, {}, NOW)
+    manager.delete_topic("x" * 249)
+    manager.abandon()
+
+
+def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFixture) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    manager.abandon()
+    storage.make_directory(f"{LOG_DIR}/t-1")
+    storage.make_directory(f"{LOG_DIR}/new-0")
+    storage.make_directory(f"{LOG_DIR}/old-0.{uuid.UUID(int=1).hex}-delete")
+    storage.write(f"{LOG_DIR}/old-0.{uuid.UUID(int=1).hex}-delete/x.log", b"x", durable=True)
+    manager = open_manager(storage)
+    assert list(manager.topics) == ["t"]
+    names = [name for name in storage.list_directory(LOG_DIR) if name.startswith(("t-", "new-", "old-"))]
+    assert [name.split(".")[0] for name in names] == ["new-0", "t-0", "t-1"]
+    assert [name.endswith("-stray") for name in names] == [True, False, True]
+    assert caplog.text.count("belongs to no topic") == 2
+    manager.abandon()
+    assert list(open_manager(storage).topics) == ["t"]
+
+
+def test_a_directory_without_topics_file_is_taken_over() -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("a-1", 2, TOPIC_ID, {}, NOW)
+    append(manager, "a-1", 1, 3)
+    manager.close(NOW)
+    storage.remove(f"{LOG_DIR}/topics.json")
+    storage.remove(f"{LOG_DIR}/a-1-1/partition.metadata")
+    manager = open_manager(storage)
+    assert manager.topics["a-1"].topic_id == TOPIC_ID
+    assert [log.log_end_offset for log in manager.topics["a-1"].partitions] == [0, 3]
+    manager.abandon()
+    assert open_manager(storage).topics["a-1"].topic_id == TOPIC_ID
+
+
+def test_two_brokers_cannot_share_a_directory(place: tuple[Storage, str]) -> None:
+    manager = open_manager(*place)
+    with pytest.raises(LogDirectoryError, match="in use by another broker"):
+        open_manager(*place)
+    manager.abandon()
+    open_manager(*place).abandon()
+
+
+def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
+    storage = MemoryStorage()
+    open_manager(storage, cluster_id="mine", node_id=3).close(NOW)
+    with pytest.raises(LogDirectoryError, match=r"cluster\.id=mine, not yours"):
+        open_manager(storage, cluster_id="yours", node_id=3)
+    with pytest.raises(LogDirectoryError, match=r"node\.id=3, not 0"):
+        open_manager(storage)
+    assert open_manager(storage, node_id=3).cluster_id == "mine"
+
+
+def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
+    storage = MemoryStorage()
+    open_manager(storage).close(NOW)
+    for bad in (b"{", b"[]", b'{"topics": {"t": {}}}', b'{"topics": {"t": {"id": "x", "partitions": 1}}}'):
+        storage.write(f"{LOG_DIR}/topics.json", bad, durable=True)
+        with pytest.raises(LogDirectoryError, match="restore it, or remove it"):
+            open_manager(storage)
+
+
+def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytest.LogCaptureFixture) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("t", 2, TOPIC_ID, {"flush.ms": "100"}, NOW)
+    append(manager, "t", 1, 4)
+    manager.checkpoint()
+    assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 0\n"
+    manager.flush_due(NOW + 100)
+    manager.checkpoint()
+    assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 4\n"
+    assert storage.read(f"{LOG_DIR}/replication-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 4\n"
+    assert storage.read(f"{LOG_DIR}/log-start-offset-checkpoint") == b"0\n0\n"
+    manager.abandon()
+    storage.write(f"{LOG_DIR}/recovery-point-offset-checkpoint", b"what", durable=True)
+    storage.write(f"{LOG_DIR}/log-start-offset-checkpoint", b"0\n1\nt 1 2\n", durable=True)
+    manager = open_manager(storage)
+    assert "going on without it" in caplog.text
+    assert (manager.partition("t", 1).log_start_offset, manager.partition("t", 1).log_end_offset) == (2, 4)
+    with pytest.raises(KafkaError):
+        manager.partition("t", 1).read(1, 100, min_one_batch=True)
+    assert manager.partition("t", 1).offset_for_timestamp(0) == (NOW, 2)
+    manager.checkpoint()
+    assert storage.read(f"{LOG_DIR}/log-start-offset-checkpoint") == b"0\n1\nt 1 2\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_topics_that_were_answered_for_survive_a_loss_of_power(seed: int) -> None:
+    rng = random.Random(seed)
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    wanted: dict[str, uuid.UUID] = {}
+    for step in range(rng.randint(1, 15)):
+        if wanted and rng.random() < 0.3:
+            manager.delete_topic(wanted.popitem()[0])
+        else:
+            name = f"t{step}"
+            wanted[name] = uuid.UUID(int=step + 1)
+            manager.create_topic(name, rng.randint(1, 3), wanted[name], {}, NOW)
+            append(manager, name, 0, rng.randint(0, 3))
+        if rng.random() < 0.2:
+            manager.checkpoint()
+    storage.lose_power(rng)
+    manager = open_manager(storage)
+    assert {topic.name: topic.topic_id for topic in manager.topics.values()} == wanted
+    for name in wanted:
+        append(manager, name, 0)
+
+
+def test_disk_storage_flushes_in_the_background(tmp_path: Path) -> None:
+    storage = DiskStorage()
+    path = str(tmp_path / "x")
+    file = storage.open(path)
+    file.append(b"abc")
+    file.append(memoryview(b"def"))
+    assert (file.size, storage.size(path), file.pread(3, 2)) == (6, 6, b"cde")
+    storage.flush_later([path, str(tmp_path), str(tmp_path / "gone")]).result()
+    file.truncate(2)
+    file.append(b"z")
+    file.flush()
+    assert storage.read(path) == b"abz"
+    assert file.fileno() > 0
+    file.close()
+    file.close()
+    storage.close()
+    assert storage.flush_later([path]).result() is None
+    storage.close()
