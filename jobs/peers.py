@@ -1,16 +1,23 @@
-"""Find the real software to compare with: Apache Kafka's jars, and its tools.
+"""Find and start the real software to compare with: Apache Kafka and its tools, Spark's JVM Kafka connector, Delta's.
 
-The jars come from a directory named by `KAFKA_LIBS`, or else from Maven, copied once into a cache of the user's.
-Where neither is there, callers get None and a reason, and skip with it.
+Kafka's jars come from a directory named by `KAFKA_LIBS`, those of Spark's connector from the comma list
+`SPARK_KAFKA_JARS`, or else from Maven, copied once into a cache of the user's. Where neither is there, callers get None
+or `PeerMissingError`, with the reason and the way out.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import subprocess
 import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 
 KAFKA_VERSION = "4.3.0"
 KAFKA_ARTIFACTS = (
@@ -20,7 +27,28 @@ KAFKA_ARTIFACTS = (
 )
 MAVEN_TIMEOUT_S = 900
 TOOL_TIMEOUT_S = 300
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+SPARK_KAFKA_ARTIFACTS = (("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),)
+DELTA_VERSION = "4.4.0"
+DELTA_ARTIFACTS = (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),)
 _COMPLETE = ".complete"
+_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+_SERVER_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data_dir}
+num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+group.initial.rebalance.delay.ms=0
+"""
 
 
 class PeerMissingError(RuntimeError):
@@ -57,6 +85,136 @@ def run_tool(class_name: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S) -> 
     """
     command = [java_command(), "-cp", _kafka_classpath(), class_name, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def spark_kafka_jars() -> list[str]:
+    """Give the jars of Spark's JVM Kafka connector, for `spark.jars`: of `SPARK_KAFKA_JARS`, or else from Maven.
+
+    Raises:
+        PeerMissingError: if neither has them. One of them, spark-token-provider-kafka-0-10, is not on every registry.
+    """
+    named = os.environ.get("SPARK_KAFKA_JARS")
+    if named:
+        jars = [jar for jar in named.split(",") if jar]
+        for jar in jars:
+            if not Path(jar).is_file():
+                raise PeerMissingError(f"SPARK_KAFKA_JARS names {jar}, which is not there")
+        return jars
+    try:
+        return _spark_jars(f"spark-kafka-{SPARK_KAFKA_ARTIFACTS[0][2]}", SPARK_KAFKA_ARTIFACTS)
+    except PeerMissingError as error:
+        raise PeerMissingError(f"{error}; name the connector's jars, as a comma list, in SPARK_KAFKA_JARS") from error
+
+
+def delta_jars() -> list[str]:
+    """Give the jars of Delta's JVM sink, for `spark.jars`.
+
+    Raises:
+        PeerMissingError: if Maven cannot fetch them.
+    """
+    return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
+
+
+def _spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...]) -> list[str]:
+    """Fetch artifacts and give their jars but for those that Spark brings itself, whatever their version."""
+    import pyspark
+
+    directory = cache_directory() / name
+    copy_artifacts(directory, artifacts)
+    of_spark = {_without_version(jar) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")}
+    return [str(jar) for jar in sorted(directory.glob("*.jar")) if _without_version(jar) not in of_spark]
+
+
+def _without_version(jar: Path) -> str:
+    return re.sub(r"-\d[^-]*(-[A-Za-z0-9.]+)?$", "", jar.stem)
+
+
+class RealKafka:
+    """A real single-node Apache Kafka (KRaft) on ephemeral ports of the loopback address; a context manager.
+
+    Args:
+        data_dir: where its files live; by default a temporary folder that is removed at the end.
+        config: settings that are added to those a single node needs.
+        heap: of the Java process.
+
+    Raises:
+        PeerMissingError: if Kafka's jars or a Java are missing, or Kafka does not start.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, object] | None = None,
+        heap: str = "512m",
+    ) -> None:
+        classpath, java = _kafka_classpath(), java_command()
+        self._temporary = data_dir is None
+        self._directory = Path(tempfile.mkdtemp(prefix="kafka-") if data_dir is None else data_dir)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        port, controller_port = _free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        data = self._directory / "data"
+        properties = _SERVER_PROPERTIES.format(port=port, controller_port=controller_port, data_dir=data)
+        properties += "".join(f"{name}={value}\n" for name, value in (config or {}).items())
+        settings = self._directory / "server.properties"
+        settings.write_text(properties)
+        self._log = self._directory / "server.log"
+        run_tool(
+            "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER_ID, "-c", str(settings)
+        ).check_returncode()
+        command = [java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", classpath, "kafka.Kafka", str(settings)]
+        with open(self._log, "wb") as log:
+            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            self._await_port(port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The Java process."""
+        return self._child.pid
+
+    def close(self) -> None:
+        """Stop Kafka and remove a temporary folder; a second call does nothing."""
+        self._child.terminate()
+        try:
+            self._child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        if self._temporary:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> RealKafka:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await_port(self, port: int) -> None:
+        """Wait for the listener, which Kafka opens last."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._child.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
+        tail = self._log.read_text(errors="replace")[-1000:]
+        raise PeerMissingError(f"Kafka did not start within {START_TIMEOUT_S:.0f} s; its log ends with: {tail}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
 
 
 def java_command() -> str:
@@ -99,7 +257,12 @@ def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...])
         project = Path(work) / "pom.xml"
         project.write_text(_project(artifacts))
         copied = Path(work) / "jars"
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={copied}"]
+        goal = [
+            "-Dstyle.color=never",
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={copied}",
+        ]
         result = subprocess.run(
             [maven, "-B", "-q", "-f", str(project), *goal],
             capture_output=True,
@@ -108,10 +271,16 @@ def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...])
             check=False,
         )
         if result.returncode != 0:
-            last = (result.stdout + result.stderr).strip().splitlines()[-1:]
-            raise PeerMissingError(f"Maven could not fetch {artifacts[0][1]}: {' '.join(last)}")
+            raise PeerMissingError(f"Maven could not fetch {artifacts[0][1]}: {_first_error(result)}")
         (copied / _COMPLETE).touch()
         _move_into_place(copied, directory)
+
+
+def _first_error(result: subprocess.CompletedProcess[str]) -> str:
+    """Give Maven's first complaint, without the colours it sends even to a pipe."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout + result.stderr)
+    lines = [line.removeprefix("[ERROR]").strip() for line in plain.splitlines()]
+    return next(filter(None, lines), "no output")[:400]
 
 
 def _move_into_place(copied: Path, directory: Path) -> None:

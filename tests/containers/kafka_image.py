@@ -38,9 +38,9 @@ ARTIFACTS = (
 )
 # java.desktop is there for java.beans, which log4j's core cannot do without.
 MODULES = (
-    "java.base", "java.desktop", "java.logging", "java.management", "java.naming", "java.net.http",
-    "java.security.jgss", "java.security.sasl", "java.sql", "java.xml", "jdk.crypto.ec", "jdk.management", "jdk.net", "jdk.unsupported",
-)  # fmt: skip
+    "java.base,java.desktop,java.logging,java.management,java.naming,java.net.http,java.security.jgss,"
+    "java.security.sasl,java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.net,jdk.unsupported"
+)
 _SCRIPTS = Path(__file__).with_name("image")
 _RUNTIME = "opt/java"
 
@@ -125,7 +125,7 @@ def _runtime(root: Path) -> None:
     target = root / _RUNTIME
     target.parent.mkdir(parents=True)
     leave_out = ("--strip-java-debug-attributes", "--no-header-files", "--no-man-pages", "--compress=1")
-    _run(_command("jlink"), "--add-modules", ",".join(MODULES), "--output", str(target), *leave_out)
+    _run(_command("jlink"), "--add-modules", MODULES, "--output", str(target), *leave_out)
     # jlink leaves out the archive of Java's own classes, which saves half a second at each start.
     _run(str(target / "bin" / "java"), "-Xshare:dump")
 
