@@ -85,6 +85,7 @@ class Client:
         self.settings = settings
         self._connections: dict[_Address, Connection] = {}
         self._known_brokers: list[_Address] = []
+        self._reached = False
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
         """Ask for topics by name; each has at least one partition.
@@ -136,6 +137,7 @@ class Client:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = Connection(*address, self.settings)
+            self._reached = True
         return connection
 
     def drop(self, address: _Address) -> None:
@@ -163,7 +165,7 @@ class Client:
             KafkaError: if the last failure was an error code.
 
         """
-        limit_ms = self.settings.api_timeout_ms if self._known_brokers else self.settings.connection_setup_timeout_ms
+        limit_ms = self.settings.api_timeout_ms if self._reached else self.settings.connection_setup_timeout_ms
         deadline = time.monotonic() + limit_ms / 1000
         backoff_ms = float(self.settings.retry_backoff_ms)
         while True:
@@ -179,7 +181,7 @@ class Client:
     def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
         if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
             return error
-        hint = "" if self._known_brokers else " Check that a broker listens there, and kafka.security.protocol."
+        hint = "" if self._reached else " Check that a broker listens there, and kafka.security.protocol."
         return KafkaUnreachableError(
             f"could not {what} within {limit_ms} ms: no answer from Kafka at {self.settings.servers_text} "
             f"({type(error).__name__}: {error}).{hint}"
@@ -309,3 +311,9 @@ def shared_client(settings: ClientSettings) -> Client:
     Python workers run one task at a time; a forked child gets clients of its own.
     """
     return _shared.setdefault((os.getpid(), settings), Client(settings))
+
+
+def close_shared_clients() -> None:
+    """Close the connections that `shared_client` keeps for this process; the next use opens new ones."""
+    for client in list(_shared.values()):
+        client.close()

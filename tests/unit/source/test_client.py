@@ -1,0 +1,236 @@
+"""Client, fetcher and planner against an embedded broker: what is found, what is missing, and what breaks midway."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    KafkaUnreachableError,
+    MissingTopicError,
+    close_shared_clients,
+)
+from connectors.kafka_once.data_loss import DataLossError
+from connectors.kafka_once.options import OffsetRule, SourceOptions
+from connectors.kafka_once.planner import Planner
+from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
+from connectors.kafka_once.reading import read_range
+from connectors.kafka_once.settings import read_settings
+from connectors.options import OptionError
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+QUICK = {"kafka.socket.connection.setup.timeout.ms": "300", "kafka.retry.backoff.ms": "10"}
+
+
+MakePlanner = Callable[[SourceOptions], Planner]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def plan() -> Iterator[MakePlanner]:
+    """Make planners that are closed at the end, with everything else of this process."""
+    made: list[Planner] = []
+
+    def make(chosen: SourceOptions) -> Planner:
+        made.append(Planner(chosen))
+        return made[-1]
+
+    yield make
+    for planner in made:
+        planner.close()
+    close_shared_clients()
+
+
+def create(broker: EmbeddedBroker, topic: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
+def delete(broker: EmbeddedBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def produce(broker: EmbeddedBroker, topic: str, count: int, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5, "batch.size": 2000})
+    for index in range(count):
+        producer.produce(topic, b"value %d" % index, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def options(broker: EmbeddedBroker, topic: str, **given: str) -> SourceOptions:
+    base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **QUICK}
+    return SourceOptions.read({**base, **given})
+
+
+def whole(planner: Planner, topic: str, end: int, start: int = 0) -> FetchRange:
+    found = planner.topics[topic]
+    return FetchRange(topic, found.topic_id, 0, start, end, found.partitions[0])
+
+
+def test_an_unreachable_broker_is_named() -> None:
+    settings = read_settings({"kafka.bootstrap.servers": "127.0.0.1:1", **QUICK})
+    with pytest.raises(KafkaUnreachableError, match=r"within 300 ms: no answer from Kafka at 127\.0\.0\.1:1"):
+        Client(settings).topics(["t"])
+
+
+def test_a_host_that_does_not_exist_is_not_tried_again() -> None:
+    settings = read_settings({"kafka.bootstrap.servers": "no-such-host.invalid:9092"})
+    with pytest.raises(KafkaUnreachableError, match=r"no-such-host\.invalid:9092"):
+        Client(settings).topics(["t"])
+
+
+def test_a_missing_topic_and_a_missing_partition(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    with pytest.raises(MissingTopicError, match="topic 'absent' does not exist"):
+        plan(options(broker, "absent")).refresh()
+    create(broker, "two", 2)
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "assign": '{"two":[1,2]}', **QUICK}
+    with pytest.raises(MissingTopicError, match="no partition 2, which option assign names; it has partitions 0 to 1"):
+        plan(SourceOptions.read(given)).refresh()
+
+
+def test_offsets_of_several_partitions(broker: EmbeddedBroker) -> None:
+    create(broker, "three", 3)
+    produce(broker, "three", 5, partition=1)
+    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers}))
+    wanted = {("three", 0): LATEST, ("three", 1): LATEST, ("three", 2): EARLIEST}
+    assert client.offsets(wanted, client.topics(["three"])) == {("three", 0): 0, ("three", 1): 5, ("three", 2): 0}
+    client.close()
+
+
+def test_many_small_fetches_give_every_record_once_and_in_order(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "long")
+    produce(broker, "long", 3000)
+    chosen = options(broker, "long", **{"kafka.max.partition.fetch.bytes": "3000"})
+    planner = plan(chosen)
+    planner.refresh()
+    rows = [row for batch in read_range(chosen, whole(planner, "long", 2990, 10)) for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == list(range(10, 2990))
+    assert all(row["value"] == b"value %d" % row["offset"] for row in rows)
+
+
+def test_a_task_that_stops_early_leaves_a_usable_client(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "early")
+    produce(broker, "early", 2000)
+    chosen = options(broker, "early", **{"kafka.max.partition.fetch.bytes": "3000"})
+    planner = plan(chosen)
+    planner.refresh()
+    for _ in range(3):
+        reading = read_range(chosen, whole(planner, "early", 2000))
+        assert len(list(itertools.islice(reading, 2))) == 2
+        reading.close()  # type: ignore[attr-defined]
+    assert sum(batch.num_rows for batch in read_range(chosen, whole(planner, "early", 2000))) == 2000
+
+
+def test_a_batch_larger_than_the_fetch_still_comes(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "large")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("large", b"x" * 500_000)
+    assert producer.flush(30) == 0
+    chosen = options(broker, "large", **{"kafka.max.partition.fetch.bytes": "1000"})
+    planner = plan(chosen)
+    planner.refresh()
+    (batch,) = read_range(chosen, whole(planner, "large", 1))
+    assert batch.column("value").to_pylist() == [b"x" * 500_000]
+
+
+def test_a_restarted_broker_is_ridden_through(plan: MakePlanner) -> None:
+    with EmbeddedBroker(process=True) as own:
+        create(own, "kept")
+        produce(own, "kept", 2000)
+        chosen = options(own, "kept", **{"kafka.max.partition.fetch.bytes": "3000"})
+        planner = plan(chosen)
+        planner.refresh()
+        reading = read_range(chosen, whole(planner, "kept", 2000))
+        first = next(reading)
+        own.kill()
+        own.restart()
+        rest = [row for batch in reading for row in batch.to_pylist()]
+        assert [row["offset"] for row in rest] == list(range(first.num_rows, 2000))
+        assert planner.ask({TopicPartition("kept", "", 0): LATEST}) == {TopicPartition("kept", "", 0): 2000}
+
+
+def test_records_beyond_the_log_are_lost_data(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "short")
+    produce(broker, "short", 5)
+    chosen = options(broker, "short")
+    planner = plan(chosen)
+    planner.refresh()
+    with pytest.raises(DataLossError, match=r"short-0 at offsets 20 to 29 are gone: its log ends at 5.*failOnDataLoss"):
+        list(read_range(chosen, whole(planner, "short", 30, 20)))
+    lenient = options(broker, "short", failOnDataLoss="false")
+    assert list(read_range(lenient, whole(planner, "short", 30, 20))) == []
+
+
+def test_a_checkpoint_ahead_of_the_log_is_lost_data(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "behind")
+    produce(broker, "behind", 5)
+    planner = plan(options(broker, "behind"))
+    (partition,) = planner.refresh()
+    ahead = SourceOffset("kafka", {partition: Position(0, 8)})
+    with pytest.raises(DataLossError, match="records of behind-0 from offset 5 to 7 were read before and are gone"):
+        planner.latest(ahead)
+    lenient = plan(options(broker, "behind", failOnDataLoss="false"))
+    lenient.refresh()
+    assert lenient.advance(ahead, lenient.latest(ahead), None) == ahead
+
+
+def test_partitions_that_come_and_go(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "grown", 2)
+    planner = plan(options(broker, "grown"))
+    partitions = planner.refresh()
+    before = SourceOffset("kafka", {partitions[0]: Position(4, 9)})
+    assert planner.adapt(before, partitions).positions == {partitions[0]: Position(4, 9), partitions[1]: Position(0, 0)}
+    with pytest.raises(DataLossError, match="partitions grown-1 are in the checkpoint"):
+        planner.adapt(planner.adapt(before, partitions), partitions[:1])
+
+
+def test_a_recreated_topic_is_found_by_the_task_too(broker: EmbeddedBroker, plan: MakePlanner) -> None:
+    create(broker, "again")
+    produce(broker, "again", 3)
+    chosen = options(broker, "again")
+    planner = plan(chosen)
+    planner.refresh()
+    planned = whole(planner, "again", 3)
+    delete(broker, "again")
+    create(broker, "again")
+    produce(broker, "again", 3)
+    with pytest.raises(RecreatedTopicError, match="again was deleted and created again"):
+        list(read_range(chosen, planned))
+
+
+def test_specific_offsets_must_name_every_partition_and_lie_in_the_log(
+    broker: EmbeddedBroker, plan: MakePlanner
+) -> None:
+    create(broker, "specific", 2)
+    produce(broker, "specific", 4)
+    planner = plan(options(broker, "specific", startingOffsets='{"specific":{"0":1}}'))
+    partitions = planner.refresh()
+    rule = rule_of('{"specific":{"0":1}}')
+    with pytest.raises(OptionError, match=r"must name all partitions.*Assigned: specific-0, specific-1"):
+        planner.resolve("startingOffsets", rule, partitions)
+    mixed = rule_of('{"specific":{"0":-1,"1":-2}}')
+    assert planner.resolve("startingOffsets", mixed, partitions) == {partitions[0]: 4, partitions[1]: 0}
+    outside = rule_of('{"specific":{"0":9,"1":0}}')
+    with pytest.raises(DataLossError, match="startingOffsets for specific-0 was 9, but its log holds offsets 0 to 4"):
+        planner.resolve("startingOffsets", outside, partitions)
+
+
+def rule_of(text: str) -> OffsetRule:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "specific", "startingOffsets": text}
+    rule = SourceOptions.read(given).starting
+    assert rule is not None
+    return rule

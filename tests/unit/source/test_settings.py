@@ -1,0 +1,92 @@
+"""The kafka.* options: used, passed over, or refused with what to use instead; and secrets stay secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.kafka_once.settings import ClientSettings, read_settings
+from connectors.options import OptionError
+
+SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}
+
+
+def read(**options: str) -> ClientSettings:
+    return read_settings({**SERVERS, **{f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}})
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        read(**options)
+    return str(caught.value)
+
+
+def test_servers_and_numbers_are_read() -> None:
+    found = read(request_timeout_ms="7", isolation_level="read_committed", max_partition_fetch_bytes="1000")
+    assert found.bootstrap_servers == (("a", 1), ("::1", 2))
+    assert (found.request_timeout_ms, found.read_committed, found.fetch_max_bytes) == (7, True, 1000)
+
+
+@pytest.mark.parametrize("servers", ["", "nohost", "host:", "host:0", "host:99999", ","])
+def test_servers_that_are_none(servers: str) -> None:
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
+        read_settings({"kafka.bootstrap.servers": servers})
+
+
+def test_settings_of_group_members_are_passed_over() -> None:
+    assert read(group_id="g", max_poll_records="500") == read()
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("auto.offset.reset", "startingOffsets"),
+        ("enable.auto.commit", "checkpoint"),
+        ("key.deserializer", "CAST"),
+        ("value.deserializer", "CAST"),
+        ("interceptor.classes", "transform"),
+        ("ssl.keystore.password", "kafka.ssl.certificate.location"),
+        ("sasl.kerberos.service.name", "SCRAM-SHA-512"),
+    ],
+)
+def test_what_is_refused_says_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(OptionError, match=f"kafka.{name} is not supported") as caught:
+        read_settings({**SERVERS, f"kafka.{name}": "x"})
+    assert instead in str(caught.value)
+
+
+def test_an_unknown_setting_gets_the_nearest_name() -> None:
+    assert "did you mean 'kafka.request.timeout.ms'" in refusal(request_timeout_mss="1")
+
+
+def test_tls_takes_names_of_both_worlds() -> None:
+    rdkafka = read(security_protocol="SSL", ssl_ca_location="/ca", ssl_certificate_location="/c", ssl_key_location="/k")
+    assert rdkafka.tls is not None
+    assert (rdkafka.tls.ca_location, rdkafka.tls.certificate_location, rdkafka.tls.key_location) == ("/ca", "/c", "/k")
+    java = read(security_protocol="SSL", ssl_truststore_type="PEM", ssl_truststore_location="/ca")
+    assert java.tls is not None
+    assert java.tls.ca_location == "/ca"
+    assert java.tls.check_hostname
+
+
+def test_java_key_stores_are_refused_with_the_way_out() -> None:
+    for options in ({"ssl_truststore_location": "/x.jks"}, {"ssl_truststore_type": "JKS"}):
+        text = refusal(security_protocol="SSL", **options)
+        assert "JKS" in text
+        assert "kafka.ssl.ca.location" in text
+
+
+def test_a_jaas_line_is_translated_and_never_shown() -> None:
+    line = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="s3cret";'
+    found = read(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512", sasl_jaas_config=line)
+    assert found.sasl is not None
+    assert (found.sasl.username, found.sasl.password) == ("me", "s3cret")
+    assert "s3cret" not in repr(found)
+    text = refusal(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config="x.Krb5 s3cret;")
+    assert "s3cret" not in text
+    assert "kafka.sasl.username" in text
+
+
+def test_sasl_without_a_user_or_with_kerberos() -> None:
+    assert "kafka.sasl.username" in refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN")
+    assert "SCRAM-SHA-256" in refusal(security_protocol="SASL_PLAINTEXT")
+    assert "PLAINTEXT, SSL" in refusal(security_protocol="TLS")
