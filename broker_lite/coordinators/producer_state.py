@@ -6,7 +6,7 @@ a batch out of order is refused; a batch of an older epoch is fenced.
 
     known epoch   batch                                 answer
     -----------   -----------------------------------   ------------------------------------------
-    none          any sequence                          accept (state may have expired: KIP-360)
+    none          any sequence                          accept (its state may be gone: KIP-360)
     same          among the last five                   duplicate: the first append's offsets
     same          first sequence = last + 1 (wrapping)  accept
     same          anything else                         OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -14,7 +14,7 @@ a batch out of order is refused; a batch of an older epoch is fenced.
     the batch's   anything else                         OUT_OF_ORDER_SEQUENCE_NUMBER
     higher        any                                   INVALID_PRODUCER_EPOCH
 
-The rules are those of Kafka's ProducerStateEntry and ProducerAppendInfo. Nothing here knows the time; it is passed in.
+The rules are those of Kafka's ProducerStateEntry and ProducerAppendInfo.
 """
 
 from __future__ import annotations
@@ -133,17 +133,6 @@ class ProducerStates:
         )
         entry.last_timestamp_ms = header.max_timestamp
         self._entries[producer_id] = entry
-
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for `expiration_ms`; gives how many."""
-        old = [
-            producer_id
-            for producer_id, entry in self._entries.items()
-            if now_ms - entry.last_timestamp_ms >= expiration_ms and entry.current_transaction_first_offset < 0
-        ]
-        for producer_id in old:
-            del self._entries[producer_id]
-        return len(old)
 
 
 def _out_of_order(header: BatchHeader, expected: str) -> KafkaError:

@@ -1,7 +1,8 @@
 """The settings of a partition's log, by the names that Kafka gives them on a topic.
 
 A topic's settings override the broker's. Every setting that Kafka knows on a topic is accepted and kept, so that
-clients may set it; those in `_FIELDS` have an effect. A name that Kafka does not know is refused.
+clients may set it; those in `_FIELDS` and `message.timestamp.type` have an effect. A name that Kafka does not know is
+refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class LogConfig:
     flush_ms: int = LONG_MAX
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3_600_000
-    producer_id_expiration_ms: int = 24 * 3600 * 1000
+    log_append_time: bool = False
+    """`message.timestamp.type`: whether records get the broker's time, not the producer's."""
 
     def with_topic_settings(self, settings: Mapping[str, str]) -> LogConfig:
         """Give these settings with a topic's own on top.
@@ -36,18 +38,24 @@ class LogConfig:
         Raises:
             KafkaError: INVALID_CONFIG for a name that Kafka does not know or a value that does not fit.
         """
-        changes: dict[str, int] = {}
+        changes: dict[str, int | bool] = {}
         for name, text in settings.items():
             if name not in TOPIC_SETTINGS:
                 near = difflib.get_close_matches(name, TOPIC_SETTINGS, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {name}{hint}")
+            if name == _TIMESTAMP_TYPE:
+                if text not in _TIMESTAMP_TYPES:
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is neither of {_TIMESTAMP_TYPES}")
+                changes["log_append_time"] = text == "LogAppendTime"
             field = _FIELDS.get(name)
             if field is not None:
                 changes[field[0]] = _number(name, text, field[1])
-        return replace(self, **changes) if changes else self
+        return replace(self, **changes) if changes else self  # type: ignore[arg-type]
 
 
+_TIMESTAMP_TYPE = "message.timestamp.type"
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _FIELDS = {
     "segment.bytes": ("segment_bytes", 14),
     "segment.ms": ("segment_ms", 1),
@@ -74,7 +82,7 @@ TOPIC_SETTINGS = frozenset(_FIELDS) | {
     "local.retention.bytes",
     "local.retention.ms",
     "max.compaction.lag.ms",
-    "message.timestamp.type",
+    _TIMESTAMP_TYPE,
     "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms",
     "min.insync.replicas",

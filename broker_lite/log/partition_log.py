@@ -25,13 +25,13 @@ from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
 from broker_lite.log.storage import Flush, Storage
 from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.records import BatchHeader, validate
+from broker_lite.protocol.records import BatchHeader, set_log_append_time, validate
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 
 
 class Appended(NamedTuple):
-    """Where a batch went; `log_append_time_ms` is -1, as timestamps are the producer's."""
+    """Where a batch went; `log_append_time_ms` is -1 unless the topic's timestamps are the broker's."""
 
     base_offset: int
     last_offset: int
@@ -111,17 +111,21 @@ class PartitionLog:
                 write failed. In each case the log is as it was.
         """
         header = self._check(batch, now_ms)
+        append_time_ms = NO_TIMESTAMP
         if header.producer_id >= 0:
             repeated = self.producers.check(header)
             if repeated is not None:
                 return Appended(repeated.first_offset, repeated.last_offset, NO_TIMESTAMP, self.log_start_offset)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
+        if isinstance(batch, memoryview) and batch.readonly:
+            batch = bytearray(batch)
+        if self.config.log_append_time:
+            append_time_ms = now_ms
+            header = set_log_append_time(batch, header, now_ms)
         segment = self._segments[-1]
         if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
             segment = self.roll(now_ms)
-        if isinstance(batch, memoryview) and batch.readonly:
-            batch = bytearray(batch)
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         try:
             segment.append(batch, header, last_offset)
@@ -135,7 +139,7 @@ class PartitionLog:
         self._unflushed_messages += header.last_offset_delta + 1
         if self._unflushed_messages >= self.config.flush_messages:
             self.flush(now_ms)
-        return Appended(base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def _check(self, batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
         """Judge one batch of a producer as Kafka's LogValidator does, without looking into its records."""
@@ -158,7 +162,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.INVALID_RECORD, fault)
         if header.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        if (
+        if not config.log_append_time and (
             header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
             or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
         ):
@@ -175,13 +179,22 @@ class PartitionLog:
         whatever its size. At the end of the log it is empty.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end.
+            KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
+                KAFKA_STORAGE_ERROR if the file does not hold what it should or cannot be read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
             )
+        try:
+            return self._read(offset, max_bytes, min_one_batch)
+        except CorruptBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+
+    def _read(self, offset: int, max_bytes: int, min_one_batch: bool) -> Slice:
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while offset < self.log_end_offset and index < len(self._segments):
             segment = self._segments[index]

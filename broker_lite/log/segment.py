@@ -8,6 +8,7 @@ gets an entry, and when a segment is full, are those of Kafka's LogSegment.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,13 +20,16 @@ from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from broker_lite.protocol.errors import CorruptBatchError
 from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
+from broker_lite.protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, decode_records, read_header
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 _SCAN_BYTES = 4096
 """How much is read at once while looking from header to header."""
+
+_OFFSETS = struct.Struct(">qi11xi")
+"""Of a batch's header: base offset, length, last offset delta."""
 
 logger = logging.getLogger(__name__)
 
@@ -204,9 +208,22 @@ class Segment:
 
     def find(self, offset: int) -> BatchPosition | None:
         """Give the first batch that ends at or after `offset`."""
-        for batch in self.batches(self.offset_index.lookup(offset)):
-            if batch.header.last_offset >= offset:
-                return batch
+        # The hot loop of every read: only the three fields that decide are unpacked.
+        file, end, position = self.file, self.size, self.offset_index.lookup(offset)
+        window, window_start = b"", position
+        while end - position >= HEADER_BYTES:
+            at = position - window_start
+            if at + HEADER_BYTES > len(window):
+                window, window_start, at = file.pread(min(_SCAN_BYTES, end - position), position), position, 0
+                if len(window) < HEADER_BYTES:
+                    break
+            base_offset, length, last_offset_delta = _OFFSETS.unpack_from(window, at)
+            size = length + LOG_OVERHEAD_BYTES
+            if size < HEADER_BYTES:
+                raise CorruptBatchError(f"{self._path}{LOG_SUFFIX}: batch of {size} bytes at {position}")
+            if base_offset + last_offset_delta >= offset:
+                return BatchPosition(position, read_header(window, at)) if size <= end - position else None
+            position += size
         return None
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:

@@ -9,6 +9,7 @@ sees the old content or the new, never a mix.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -169,6 +170,8 @@ class DiskFile:
 
     def fileno(self) -> int:
         """See `File`."""
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, "the file is closed")
         return self._descriptor
 
     def close(self) -> None:

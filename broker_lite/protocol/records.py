@@ -42,13 +42,15 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_AFTER_CRC = struct.Struct(">hiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
 _CONTROL_KEY = struct.Struct(">hh")
 _CRC_POSITION = 17
 _LEADER_EPOCH_POSITION = 12
+_MAX_TIMESTAMP_POSITION = 35
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -249,6 +251,15 @@ def encode_batch(
 def write_crc(batch: bytearray | memoryview) -> None:
     """Compute the checksum of the one batch in `batch` and write it into its header."""
     _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+
+
+def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Make `now_ms` the timestamp of all records of the one batch in `batch`, in place; gives the new header."""
+    attributes = header.attributes | _LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
+    write_crc(batch)
+    return header._replace(attributes=attributes, max_timestamp=now_ms)
 
 
 def decode_records(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:

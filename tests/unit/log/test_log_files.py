@@ -124,11 +124,13 @@ def test_partition_metadata_and_properties() -> None:
 def test_topic_settings() -> None:
     config = LogConfig().with_topic_settings({"segment.bytes": "500", "retention.ms": "-1"})
     assert (config.segment_bytes, config.segment_ms) == (500, LogConfig().segment_ms)
+    assert LogConfig().with_topic_settings({"message.timestamp.type": "LogAppendTime"}).log_append_time
     for settings, said in (
         ({"segment.byte": "500"}, "did you mean segment.bytes"),
         ({"segment.bytes": "x"}, "not a whole number"),
         ({"segment.bytes": "13"}, "at least 14"),
         ({"flush.ms": str(2**63)}, "out of range"),
+        ({"message.timestamp.type": "Never"}, "neither of"),
     ):
         with pytest.raises(KafkaError, match=said) as caught:
             LogConfig().with_topic_settings(settings)

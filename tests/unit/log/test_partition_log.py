@@ -114,6 +114,28 @@ def test_idempotent_producers() -> None:
     assert refused(log, batch(producer_id=9, producer_epoch=0, base_sequence=7)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_log_append_time_replaces_the_producers_timestamps() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, replace(SMALL, log_append_time=True))
+    assert log.append(batch(5, NOW + 10**9), 0, NOW) == (0, 1, NOW, 0)
+    assert log.append(memoryview(bytes(batch(1))), 0, NOW + 7) == (2, 2, NOW + 7, 0)
+    assert [record.timestamp for record in contents(log)] == [NOW, NOW, NOW + 7]
+    assert log.offset_for_timestamp(NOW + 1) == (NOW + 7, 2)
+    assert open_log(storage).log_end_offset == 3
+
+
+def test_a_file_that_does_not_hold_what_it_should_is_an_error_of_the_read() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    log.append(batch(), 0, NOW)
+    log.append(batch(), 0, NOW)
+    storage.files[f"{DIRECTORY}/{0:020d}.log"].data[8:12] = b"\xff" * 4
+    for read in (lambda: log.read(1, 100, min_one_batch=True), lambda: log.offset_for_timestamp(NOW)):
+        with pytest.raises(KafkaError) as caught:
+            read()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     storage = MemoryStorage()
     log = open_log(storage)

@@ -101,17 +101,6 @@ Producers.TestCase.settings = settings(max_examples=200, stateful_step_count=40,
 TestProducers = Producers.TestCase
 
 
-def test_silent_producers_expire_and_may_then_send_any_sequence() -> None:
-    states = ProducerStates()
-    states.update(header(1, 0, 0, 5, at=1000), 4)
-    states.update(header(2, 0, 0, 5, at=1500), 9)
-    assert states.remove_expired(2000, 1000) == 1
-    assert [entry.producer_id for entry in states.entries()] == [2]
-    assert states.check(header(1, 0, 77, 1)) is None
-    with pytest.raises(KafkaError):
-        states.check(header(2, 0, 77, 1))
-
-
 def test_the_longest_silent_producer_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "MAX_PRODUCERS", 3)
     states = ProducerStates()
