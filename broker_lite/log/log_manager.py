@@ -28,6 +28,8 @@ LOCK_FILE: Final = ".lock"
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+CHECKPOINT_INTERVAL_MS: Final = 60_000
+"""How often recovery points are written: what is older needs no check after a crash."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
@@ -66,6 +68,7 @@ class LogManager:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock: Lock | None = None
+        self._last_checkpoint_ms = 0
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.cluster_id = ""
         self.clean = False
@@ -91,6 +94,7 @@ class LogManager:
             LogDirectoryError: if another broker uses it, or it belongs to another cluster or node.
         """
         manager = cls(storage, log_dir, config, new_uuid)
+        manager._last_checkpoint_ms = now_ms
         storage.make_directory(log_dir)
         try:
             manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")
@@ -175,10 +179,16 @@ class LogManager:
             self._storage.remove_directory(aside)
 
     def flush_due(self, now_ms: int) -> None:
-        """Flush the partitions whose `flush.ms` have passed."""
+        """Flush the partitions whose `flush.ms` have passed, and now and then write the checkpoints.
+
+        To be called every second or so, and as often as the least `flush.ms` asks.
+        """
         for topic in self._topics.values():
             for log in topic.partitions:
                 log.flush_if_due(now_ms)
+        if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
+            self._last_checkpoint_ms = now_ms
+            self.checkpoint()
 
     def checkpoint(self) -> None:
         """Write recovery points, start offsets and high watermarks to their files."""

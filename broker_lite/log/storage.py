@@ -113,7 +113,7 @@ class Storage(Protocol):
         """Make a directory and those above it, if they are not there."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or directory, replacing a file of the new name, and bring that onto the disk."""
+        """Rename a file or directory, replacing a file of the new name."""
 
     def remove(self, path: str) -> None:
         """Remove a file; none is fine."""
@@ -255,7 +255,6 @@ class DiskStorage:
     def rename(self, source: str, target: str) -> None:
         """See `Storage`."""
         os.replace(source, target)
-        _flush_path(os.path.dirname(target))
 
     def remove(self, path: str) -> None:
         """See `Storage`."""

@@ -189,7 +189,8 @@ def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytes
     manager.checkpoint()
     assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 0\n"
     manager.flush_due(NOW + 100)
-    manager.checkpoint()
+    assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 0\n"
+    manager.flush_due(NOW + 60_000)
     assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 4\n"
     assert storage.read(f"{LOG_DIR}/replication-offset-checkpoint") == b"0\n2\nt 0 0\nt 1 4\n"
     assert storage.read(f"{LOG_DIR}/log-start-offset-checkpoint") == b"0\n0\n"
