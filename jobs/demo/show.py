@@ -43,9 +43,9 @@ class Demo:
 
     def run(self) -> None:
         """Do everything up to the point where the table should be complete."""
-        broker = EmbeddedBroker(
-            self.folder.broker, process=True, config=read_properties(self.settings.broker_properties)
-        )
+        # Any free port: the one of the file may be taken by another broker.
+        config = read_properties(self.settings.broker_properties) | {"port": "0"}
+        broker = EmbeddedBroker(self.folder.broker, process=True, config=config)
         with broker:
             started = self.timeline.now()
             self._say(f"Broker (Kafka's protocol) answers on {broker.bootstrap_servers}, pid {broker.pid}")
