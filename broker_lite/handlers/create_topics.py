@@ -11,6 +11,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
 
 DEFAULT = -1
+CONFIGS_FROM = 5
 TOPIC_CONFIG_SOURCE = 1
 
 
@@ -42,17 +43,9 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
     except KafkaError as error:
         return _refused(request, wanted.name, error)
     version, types = request.version, apis.response_class(request.api_key)
-    configs = [
-        types.CreatableTopicResult.CreatableTopicConfigs(
-            version=version,
-            name=name,
-            value=value,
-            read_only=False,
-            config_source=TOPIC_CONFIG_SOURCE,
-            is_sensitive=False,
-        )
-        for name, value in settings.items()
-    ]
+    configs = None
+    if version >= CONFIGS_FROM:
+        configs = [_config(types, version, name, value) for name, value in settings.items()]
     return types.CreatableTopicResult(
         version=version,
         name=wanted.name,
@@ -62,6 +55,17 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         num_partitions=partitions,
         replication_factor=1,
         configs=configs,
+    )
+
+
+def _config(types: Any, version: int, name: str, value: str) -> Any:
+    return types.CreatableTopicResult.CreatableTopicConfigs(
+        version=version,
+        name=name,
+        value=value,
+        read_only=False,
+        config_source=TOPIC_CONFIG_SOURCE,
+        is_sensitive=False,
     )
 
 

@@ -13,7 +13,6 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.fetch import Part
 from broker_lite.protocol.frames import SIZE, encode_response_header
 
-
 Body = Sequence[Part]
 NO_ANSWER: Body = ()
 

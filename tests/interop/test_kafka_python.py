@@ -1,0 +1,57 @@
+"""kafka-python against the broker."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from broker_lite import EmbeddedBroker
+
+DEADLINE_MS = 30_000
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collect_what_the_client_leaves() -> Iterator[None]:
+    """kafka-python leaves sockets for the garbage collector; let that happen here, where it is known."""
+    yield
+    gc.collect()
+
+
+def test_produce_and_consume_in_a_group(kafka_broker: EmbeddedBroker) -> None:
+    values = [b"%d" % number for number in range(500)]
+    producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers, acks="all")
+    for value in values:
+        producer.send("t", value, headers=[("h", b"v")])
+    producer.flush(DEADLINE_MS / 1000)
+    producer.close()
+    consumer = KafkaConsumer(
+        "t",
+        bootstrap_servers=kafka_broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=DEADLINE_MS,
+    )
+    got = []
+    for message in consumer:
+        got.append(message.value)
+        if len(got) == len(values):
+            break
+    assert got == values
+    consumer.commit()
+    assert consumer.committed(TopicPartition("t", 0)) == len(values)
+    consumer.close()
+
+
+def test_the_cluster_is_described(kafka_broker: EmbeddedBroker) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap_servers)
+    try:
+        (node,) = admin.describe_cluster()["brokers"]
+        assert f"{node['host']}:{node['port']}" == kafka_broker.bootstrap_servers
+        assert admin.list_topics() == []
+    finally:
+        admin.close()
