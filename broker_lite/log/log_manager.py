@@ -28,6 +28,8 @@ LOCK_FILE: Final = ".lock"
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
@@ -379,4 +381,6 @@ def check_topic_name(name: str) -> None:
 
 def _partition_directory(name: str) -> tuple[str, int] | None:
     match = _PARTITION_DIRECTORY.fullmatch(name)
-    return None if match is None or _OWN_SUFFIX.search(name) else (match[1], int(match[2]))
+    if match is None or match[1] == KRAFT_METADATA_TOPIC or _OWN_SUFFIX.search(name):
+        return None
+    return match[1], int(match[2])

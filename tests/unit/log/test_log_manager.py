@@ -147,7 +147,10 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
     manager.close(NOW)
     storage.remove(f"{LOG_DIR}/topics.json")
     storage.remove(f"{LOG_DIR}/a-1-1/partition.metadata")
+    storage.make_directory(f"{LOG_DIR}/__cluster_metadata-0")
     manager = open_manager(storage)
+    assert list(manager.topics) == ["a-1"]
+    assert storage.is_directory(f"{LOG_DIR}/__cluster_metadata-0")
     assert manager.topics["a-1"].topic_id == TOPIC_ID
     assert [log.log_end_offset for log in manager.topics["a-1"].partitions] == [0, 3]
     manager.abandon()
