@@ -14,6 +14,7 @@ from jobs.demo.timeline import Event
 LANES = ("broker", "publisher", "job", "commits")
 LEFT, WIDTH, LANE_HEIGHT, TOP = 90, 1000, 64, 14
 TICKS = 10
+ROOM = 60
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #6a737d; --line: #d8dee4; --page: #ffffff;
@@ -28,7 +29,8 @@ h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-to
 td, th { padding: .2rem .9rem .2rem 0; text-align: left;
   border-bottom: 1px solid var(--line) } td.number { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: .9em } svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill: var(--soft) }
-svg .grid { stroke: var(--line) } svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
+svg .grid { stroke: var(--line) } svg rect { stroke: var(--page); stroke-width: 2 }
+svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
 svg .commit { stroke: var(--commit); stroke-width: 2 } svg .kill { stroke: var(--kill); stroke-width: 2.5 }
 svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 }
 svg .start { stroke: var(--good); stroke-width: 2 }
@@ -89,7 +91,14 @@ def _mark(event: Event, scale: float) -> str:
         width = max((event.end_s - event.start_s) * scale, 2)
         shape = f'<rect class="{event.kind}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{bottom - top}" rx="3">'
         return shape + title + "</rect>"
-    return f'<line class="{event.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom + 6}">{title}</line>'
+    line = f'<line class="{event.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom + 6}">{title}</line>'
+    if not event.sign:
+        return line
+    # Beside the line, on the side where there is room: before a kill, after what a kill leads to.
+    before = event.kind == "kill" and event.start_s * scale > ROOM
+    anchor, shift, row = ("end", -5, 14) if before else ("start", 5, 30)
+    sign = f'<text x="{x + shift:.1f}" y="{top + row}" text-anchor="{anchor}">{escape(event.sign)}</text>'
+    return line + sign
 
 
 def _steps(events: Sequence[Event]) -> Iterable[Sequence[str]]:

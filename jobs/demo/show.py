@@ -80,11 +80,11 @@ class Demo:
         batch = "" if outcome.batch_id is None else f", batch {outcome.batch_id}"
         label = f"run {number}: SIGKILL at {outcome.killed_at.value}{batch} ({outcome.processes} processes)"
         self.timeline.span("job", "span", f"run {number}", started)
-        self.timeline.moment("job", "kill", label)
+        self.timeline.moment("job", "kill", label, outcome.killed_at.value)
         self._say(label)
         if kill.delete_checkpoint:
             shutil.rmtree(self.folder.checkpoint)
-            self.timeline.moment("job", "checkpoint", "checkpoint folder deleted")
+            self.timeline.moment("job", "checkpoint", "checkpoint folder deleted", "checkpoint deleted")
             self._say("Spark's checkpoint folder deleted; only the table knows how far the job came")
 
     def _finish(self, broker: EmbeddedBroker) -> None:
@@ -135,7 +135,7 @@ class Demo:
     def _kill_broker(self, broker: EmbeddedBroker, when: str) -> None:
         old = broker.pid
         broker.kill()
-        self.timeline.moment("broker", "kill", f"broker (pid {old}): SIGKILL {when}")
+        self.timeline.moment("broker", "kill", f"broker (pid {old}): SIGKILL {when}", "SIGKILL")
         broker.restart()
         self.timeline.moment("broker", "start", f"broker restarted (pid {broker.pid})")
         self._say(f"Broker {old} ended by SIGKILL {when}, restarted as {broker.pid}")

@@ -20,6 +20,8 @@ class Event:
     label: str
     start_s: float
     end_s: float | None = None
+    sign: str = ""
+    """A word or two to stand beside a moment in the picture."""
 
 
 @dataclass(slots=True)
@@ -33,9 +35,9 @@ class Timeline:
         """Give the seconds since the demo began."""
         return time.time() - self.began_s
 
-    def moment(self, lane: str, kind: str, label: str) -> None:
+    def moment(self, lane: str, kind: str, label: str, sign: str = "") -> None:
         """Note something that happens now."""
-        self.events.append(Event(lane, kind, label, self.now()))
+        self.events.append(Event(lane, kind, label, self.now(), sign=sign))
 
     def span(self, lane: str, kind: str, label: str, start_s: float) -> None:
         """Note something that began at ``start_s`` and ends now."""
