@@ -40,7 +40,7 @@ def split(
     pieces = []
     for tp, extent in wanted:
         size = extent.end - extent.start
-        count = min(size, max(1, round(size / total * min_partitions)))
+        count = min(size, max(1, math.floor(size / total * min_partitions + 0.5)))
         cuts = [extent.start + size * index // count for index in range(count + 1)]
         pieces += [(tp, OffsetRange(begin, end)) for begin, end in pairwise(cuts)]
     return pieces
