@@ -39,8 +39,7 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(NumbersSource)
     yield session
-    for query in session.streams.active:
-        query.stop()
+    session.stop()
 
 
 @pytest.fixture
