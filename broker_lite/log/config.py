@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     log_append_time: bool = False
     """`message.timestamp.type`: whether records get the broker's time, not the producer's."""
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes > INT_MAX:  # positions in an index have 32 bits
+            raise ValueError(f"segments of {self.segment_bytes} bytes; at most {INT_MAX}")
 
     def with_topic_settings(self, settings: Mapping[str, str]) -> LogConfig:
         """Give these settings with a topic's own on top.
@@ -50,24 +55,24 @@ class LogConfig:
                 changes["log_append_time"] = text == "LogAppendTime"
             field = _FIELDS.get(name)
             if field is not None:
-                changes[field[0]] = _number(name, text, field[1])
+                changes[field[0]] = _number(name, text, field[1], field[2])
         return replace(self, **changes) if changes else self  # type: ignore[arg-type]
 
 
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _FIELDS = {
-    "segment.bytes": ("segment_bytes", 14),
-    "segment.ms": ("segment_ms", 1),
-    "segment.index.bytes": ("segment_index_bytes", 12),
-    "index.interval.bytes": ("index_interval_bytes", 0),
-    "max.message.bytes": ("max_message_bytes", 0),
-    "flush.messages": ("flush_messages", 1),
-    "flush.ms": ("flush_ms", 0),
-    "message.timestamp.before.max.ms": ("message_timestamp_before_max_ms", 0),
-    "message.timestamp.after.max.ms": ("message_timestamp_after_max_ms", 0),
+    "segment.bytes": ("segment_bytes", 14, INT_MAX),
+    "segment.ms": ("segment_ms", 1, LONG_MAX),
+    "segment.index.bytes": ("segment_index_bytes", 24, INT_MAX),
+    "index.interval.bytes": ("index_interval_bytes", 0, INT_MAX),
+    "max.message.bytes": ("max_message_bytes", 0, INT_MAX),
+    "flush.messages": ("flush_messages", 1, LONG_MAX),
+    "flush.ms": ("flush_ms", 0, LONG_MAX),
+    "message.timestamp.before.max.ms": ("message_timestamp_before_max_ms", 0, LONG_MAX),
+    "message.timestamp.after.max.ms": ("message_timestamp_after_max_ms", 0, LONG_MAX),
 }
-"""Topic settings that have an effect: the field, and the least value."""
+"""Topic settings that have an effect: the field, the least and the largest value."""
 
 TOPIC_SETTINGS = frozenset(_FIELDS) | {
     "cleanup.policy",
@@ -96,11 +101,11 @@ TOPIC_SETTINGS = frozenset(_FIELDS) | {
 """Every setting that a topic may have in Apache Kafka 4.3, bar those of tiered storage's internals."""
 
 
-def _number(name: str, text: str, least: int) -> int:
+def _number(name: str, text: str, least: int, most: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not a whole number") from None
-    if not least <= value <= LONG_MAX:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value} is out of range; at least {least}")
+    if not least <= value <= most:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value} is out of range: {least} to {most}")
     return value

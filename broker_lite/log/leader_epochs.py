@@ -49,16 +49,14 @@ class LeaderEpochs:
         """Note that a record of `epoch` was appended at `start_offset`; only a new epoch makes a difference."""
         if epoch <= self.latest or epoch < 0:
             return
-        self._entries = [*(entry for entry in self._entries if entry.start_offset < start_offset)]
-        self._entries.append(EpochStart(epoch, start_offset))
-        self._write()
+        kept = [entry for entry in self._entries if entry.start_offset < start_offset]
+        self._write([*kept, EpochStart(epoch, start_offset)])
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or after `end_offset`."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) != len(self._entries):
-            self._entries = kept
-            self._write()
+            self._write(kept)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochStart | None:
         """Give the largest epoch not beyond `epoch`, and where it ends (OffsetForLeaderEpoch); None if unknown."""
@@ -69,5 +67,6 @@ class LeaderEpochs:
                 return EpochStart(self._entries[index].epoch, end)
         return None
 
-    def _write(self) -> None:
-        self._storage.write(self._path, encode_leader_epochs(self._entries), durable=True)
+    def _write(self, entries: list[EpochStart]) -> None:
+        self._storage.write(self._path, encode_leader_epochs(entries), durable=True)
+        self._entries = entries

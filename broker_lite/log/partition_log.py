@@ -10,6 +10,7 @@ What is on the disk for sure ends at the recovery point. As in Kafka, nothing is
 
 from __future__ import annotations
 
+import logging
 import struct
 from bisect import bisect_right
 from collections import deque
@@ -26,6 +27,8 @@ from broker_lite.log.storage import Flush, Storage
 from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
 from broker_lite.protocol.records import BatchHeader, set_log_append_time, validate
+
+logger = logging.getLogger(__name__)
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 
@@ -108,14 +111,15 @@ class PartitionLog:
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
-                write failed. In each case the log is as it was.
+                write failed. In each case the log is as it was, unless it was the flush that failed.
         """
         header = self._check(batch, now_ms)
         append_time_ms = NO_TIMESTAMP
         if header.producer_id >= 0:
             repeated = self.producers.check(header)
             if repeated is not None:
-                return Appended(repeated.first_offset, repeated.last_offset, NO_TIMESTAMP, self.log_start_offset)
+                append_time_ms = repeated.timestamp_ms if self.config.log_append_time else NO_TIMESTAMP
+                return Appended(repeated.first_offset, repeated.last_offset, append_time_ms, self.log_start_offset)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         if isinstance(batch, memoryview) and batch.readonly:
@@ -123,22 +127,22 @@ class PartitionLog:
         if self.config.log_append_time:
             append_time_ms = now_ms
             header = set_log_append_time(batch, header, now_ms)
-        segment = self._segments[-1]
-        if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
-            segment = self.roll(now_ms)
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         try:
+            if leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(leader_epoch, base_offset)
+            segment = self._segments[-1]
+            if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
+                segment = self.roll(now_ms)
             segment.append(batch, header, last_offset)
+            self.log_end_offset = last_offset + 1
+            if header.producer_id >= 0:
+                self.producers.update(header, last_offset)
+            self._unflushed_messages += header.last_offset_delta + 1
+            if self._unflushed_messages >= self.config.flush_messages:
+                self.flush(now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
-        self.log_end_offset = last_offset + 1
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, base_offset)
-        if header.producer_id >= 0:
-            self.producers.update(header, last_offset)
-        self._unflushed_messages += header.last_offset_delta + 1
-        if self._unflushed_messages >= self.config.flush_messages:
-            self.flush(now_ms)
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def _check(self, batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
@@ -294,15 +298,18 @@ class PartitionLog:
 
     def _recover(self, recovery_point: int) -> None:
         bases = [segment.base_offset for segment in self._segments]
-        index = max(bisect_right(bases, recovery_point) - 1, 0)
+        first = index = max(bisect_right(bases, recovery_point) - 1, 0)
         while index < len(self._segments):
             segment = self._segments[index]
+            if index > first and segment.base_offset != self.log_end_offset:
+                break  # the end of the segment before it never reached the disk, cut just between two batches
             before = segment.size
             self.log_end_offset = recover_segment(segment, self._assign_epoch)
             index += 1
             if segment.size < before:
                 break
         for segment in self._segments[index:]:
+            logger.warning("%s: removing it: it lies behind offset %d", segment.paths()[0], self.log_end_offset)
             segment.remove()
         del self._segments[index:]
 

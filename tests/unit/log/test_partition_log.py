@@ -149,6 +149,32 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     assert [record.offset for record in contents(log)] == [0, 1]
 
 
+@pytest.mark.parametrize("suffix", ["leader-epoch-checkpoint", ".index", ".snapshot"])
+def test_a_disk_that_fills_up_while_rolling_leaves_the_log_as_it_was(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, replace(SMALL, segment_bytes=200))
+    for _ in range(2):
+        log.append(batch(), 0, NOW)
+    write = storage.write
+
+    def failing(path: str, data: bytes, *, durable: bool) -> None:
+        if path.endswith(suffix):
+            raise OSError(28, "No space left on device")
+        write(path, data, durable=durable)
+
+    monkeypatch.setattr(storage, "write", failing)
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch(), 1, NOW)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log_end_offset == 2
+    monkeypatch.undo()
+    assert log.append(batch(), 1, NOW).base_offset == 2
+    assert log.leader_epochs.entries == [(0, 0), (1, 2)]
+    assert [record.offset for record in contents(open_log(storage))] == [0, 1, 2]
+
+
 def test_reads_begin_at_the_batch_that_holds_the_offset() -> None:
     log = open_log(MemoryStorage(), LogConfig())
     for _ in range(100):
@@ -305,6 +331,17 @@ def test_a_clean_restart_finds_everything_as_it_was(seed: int, count: int) -> No
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_a_loss_of_power_costs_only_a_tail_that_was_not_flushed(seed: int, count: int) -> None:
+    lose_power_and_check(seed, count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("start", range(0, 20_000, 1000))
+def test_many_losses_of_power(start: int) -> None:
+    for seed in range(start, start + 1000):
+        lose_power_and_check(seed, random.Random(seed).randint(1, 120))
+
+
+def lose_power_and_check(seed: int, count: int) -> None:
     rng = random.Random(seed)
     storage = MemoryStorage()
     log = open_log(storage)
@@ -357,6 +394,19 @@ def test_segments_behind_a_damaged_one_are_removed() -> None:
     assert producers_of(log) == {1: (0, 4)}
     names = storage.list_directory(DIRECTORY)
     assert not [name for name in names if name[:20] in (f"{6:020d}", f"{8:020d}")]
+
+
+def test_a_hole_between_segments_ends_the_log() -> None:
+    storage = MemoryStorage()
+    config = replace(SMALL, segment_bytes=200)
+    log = open_log(storage, config)
+    for _ in range(6):
+        log.append(batch(), 0, NOW)
+    data = storage.files[f"{DIRECTORY}/{2:020d}.log"].data
+    del data[len(data) // 2 :]
+    log = open_log(storage, config)
+    assert (log._bases, log.log_end_offset) == ([0, 2], 3)
+    assert [record.offset for record in contents(log)] == [0, 1, 2]
 
 
 def test_missing_or_damaged_indexes_of_a_clean_log_are_built_again(caplog: pytest.LogCaptureFixture) -> None:
