@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -19,6 +20,7 @@ from connectors.kafka_once.client import (
     close_shared_clients,
 )
 from connectors.kafka_once.data_loss import DataLossError
+from connectors.kafka_once.decode import CorruptBatchError
 from connectors.kafka_once.options import OffsetRule, SourceOptions
 from connectors.kafka_once.planner import Planner
 from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
@@ -234,3 +236,20 @@ def rule_of(text: str) -> OffsetRule:
     rule = SourceOptions.read(given).starting
     assert rule is not None
     return rule
+
+
+def test_a_damaged_file_is_told_by_topic_partition_and_offset(plan: MakePlanner, tmp_path: Path) -> None:
+    with EmbeddedBroker(data_dir=tmp_path) as own:
+        create(own, "damaged")
+        produce(own, "damaged", 1)
+        (log,) = tmp_path.rglob("damaged-0/00000000000000000000.log")
+        with log.open("r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"\xff")
+        chosen = options(own, "damaged")
+        planner = plan(chosen)
+        planner.refresh()
+        with pytest.raises(
+            CorruptBatchError, match=r"topic damaged, partition 0, in the batch at offset 0: the checksum"
+        ):
+            list(read_range(chosen, whole(planner, "damaged", 1)))

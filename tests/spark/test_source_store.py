@@ -1,0 +1,77 @@
+"""`kafka_once` into `delta_once`: a deleted checkpoint costs nothing, for the offsets are in the table."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from connectors.session import spark_session
+from tests.spark.source_support import CONF, Topics, values
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("source, store", **CONF)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any) -> Topics:
+    return Topics(kafka.bootstrap_servers)
+
+
+def copy(spark: SparkSession, topics: Topics, topic: str, folder: Path, starting: str) -> None:
+    stream = (
+        spark.readStream.format("kafka_once")
+        .option("kafka.bootstrap.servers", topics.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", starting)
+        .option("offsetStore", f"delta:{folder / 'table'}")
+        .option("appId", "copy")
+        .load()
+    )
+    writer = stream.writeStream.format("delta_once").option("appId", "copy")
+    query = (
+        writer.option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "table"))
+    )
+    query.awaitTermination()
+
+
+def stored(folder: Path) -> list[bytes]:
+    return sorted(DeltaTable(str(folder / "table")).to_pyarrow_table(columns=["value"])["value"].to_pylist())
+
+
+def test_without_its_checkpoint_a_query_goes_on_from_the_table(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(2)
+    topics.produce(topic, values("a", 30))
+    copy(spark, topics, topic, tmp_path, "earliest")
+    shutil.rmtree(tmp_path / "checkpoint")
+    topics.produce(topic, values("b", 20))
+    copy(spark, topics, topic, tmp_path, "earliest")
+    assert stored(tmp_path) == sorted(values("a", 30) + values("b", 20))
+
+
+def test_partitions_that_the_table_does_not_know_lose_nothing_to_latest(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Partition 1 got its first records while the query and its checkpoint were away."""
+    topic = topics.create(2)
+    topics.produce(topic, values("a", 5))
+    copy(spark, topics, topic, tmp_path, "earliest")
+    shutil.rmtree(tmp_path / "checkpoint")
+    topics.produce(topic, values("b", 5), partition=1)
+    copy(spark, topics, topic, tmp_path, "latest")
+    assert stored(tmp_path) == sorted(values("a", 5) + values("b", 5))
