@@ -1,0 +1,47 @@
+"""Settings: Kafka's names, the nearest known one for a wrong one, the file in conf/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_lite.config import BrokerConfig, ConfigError, read_properties
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "conf" / "broker.properties"
+
+
+def test_text_and_values_are_read_alike() -> None:
+    text = BrokerConfig.of({"num.partitions": "4", "auto.create.topics.enable": "false"})
+    values = BrokerConfig.of({"num.partitions": 4, "auto.create.topics.enable": False})
+    assert text == values
+    assert (text.num_partitions, text.auto_create_topics_enable) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num.partition": 1}, r"num\.partition.*nearest known one is 'num\.partitions'"),
+        ({"num.partitions": "many"}, r"num\.partitions='many': expected a whole number"),
+        ({"num.partitions": 0}, r"num\.partitions=0: must be at least 1"),
+        ({"port": 70_000}, "must be at most 65535"),
+        ({"auto.create.topics.enable": "yes"}, "expected true or false"),
+        ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not exceed"),
+    ],
+)
+def test_what_is_wrong_is_named(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig.of(settings)
+
+
+def test_the_example_is_read() -> None:
+    assert BrokerConfig.of(read_properties(EXAMPLE)).num_partitions == 4
+
+
+def test_a_file_that_is_no_properties_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.properties"
+    file.write_text("# fine\n\nport 9092\n")
+    with pytest.raises(ConfigError, match=r"line 3: expected name=value, found 'port 9092'"):
+        read_properties(file)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_properties(tmp_path / "none")

@@ -1,0 +1,142 @@
+"""EmbeddedBroker, `python -m broker_lite` and `sparkonce broker`: start, stop, restart, what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_lite import BrokerStartError, ConfigError, EmbeddedBroker
+
+BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+DEADLINE_S = 30
+
+
+def answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), DEADLINE_S) as sock:
+            sock.sendall(bytes.fromhex("0000000a 0012 0000 00000007 ffff"))
+            return sock.recv(100)[4:8] == b"\0\0\0\7"
+    except ConnectionRefusedError:
+        return False
+
+
+@BOTH
+def test_it_answers_and_removes_its_folder(process: bool) -> None:
+    with EmbeddedBroker(process=process) as broker:
+        assert answers(broker.bootstrap_servers)
+        assert (broker.pid is not None) == process
+        folder = broker.data_dir
+        assert (folder / "meta.properties").exists()
+    assert not folder.exists()
+    assert not answers(broker.bootstrap_servers)
+    broker.close()
+
+
+@BOTH
+def test_a_restart_keeps_the_address_and_the_data(process: bool, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, process=process) as broker:
+        address, meta = broker.bootstrap_servers, (tmp_path / "meta.properties").read_bytes()
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert answers(address)
+        assert (tmp_path / "meta.properties").read_bytes() == meta
+    assert tmp_path.exists()
+
+
+def test_a_killed_broker_comes_back() -> None:
+    with EmbeddedBroker(process=True) as broker:
+        before = broker.pid
+        broker.kill()
+        assert broker.pid is None
+        assert not answers(broker.bootstrap_servers)
+        broker.restart()
+        assert broker.pid != before
+        assert answers(broker.bootstrap_servers)
+
+
+def test_a_thread_cannot_be_killed(kafka_broker: EmbeddedBroker) -> None:
+    with pytest.raises(RuntimeError, match="process=True"):
+        kafka_broker.kill()
+
+
+def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path):
+        for process in (False, True):
+            with pytest.raises(BrokerStartError, match="in use by another broker"):
+                EmbeddedBroker(tmp_path, process=process)
+
+
+def test_a_port_in_use_is_named(kafka_broker: EmbeddedBroker) -> None:
+    port = kafka_broker.bootstrap_servers.rpartition(":")[2]
+    with pytest.raises(BrokerStartError, match=rf"cannot listen on 127.0.0.1:{port}.*choose another port"):
+        EmbeddedBroker(config={"port": port})
+
+
+def test_an_unknown_setting_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"nearest known one is 'num\.partitions'"):
+        EmbeddedBroker(config={"num.partition": 3})
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """Start a broker by a command; its first line of output is its address."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+@pytest.mark.parametrize("command", [("-m", "broker_lite"), ("-m", "jobs.cli", "broker")], ids=["module", "command"])
+def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "broker.properties").write_text("num.partitions=2\nport=1\n")
+    options = ("--config", "broker.properties", "--data-dir", "data", "--port", "0", "--ready-file", "ready")
+    child = start(*command, *options, cwd=tmp_path)
+    assert child.stdout is not None
+    address = child.stdout.readline().strip()
+    assert (tmp_path / "ready").read_text() == address
+    assert answers(address)
+    child.send_signal(signal.SIGTERM)
+    assert "stopped cleanly" in child.communicate(timeout=DEADLINE_S)[1]
+    assert child.returncode == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_wrong_setting_on_the_command_line(tmp_path: Path) -> None:
+    said = start("-m", "broker_lite", "--set", "prot=9", cwd=tmp_path).communicate(timeout=DEADLINE_S)[1]
+    assert re.search(r"unknown broker setting 'prot'; the nearest known one is 'port'", said)
+
+
+def test_a_broker_process_ends_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import os, signal; from broker_lite import EmbeddedBroker\n"
+        "broker = EmbeddedBroker('data', process=True)\n"
+        "print(broker.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    parent = start("-c", code, cwd=tmp_path)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        pass  # it has ended already
+    else:
+        try:
+            assert select.select([process], [], [], DEADLINE_S)[0], "the broker outlives its parent"
+        finally:
+            os.close(process)
+    parent.communicate(timeout=DEADLINE_S)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

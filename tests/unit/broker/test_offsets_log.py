@@ -1,0 +1,52 @@
+"""Committed offsets as records, and the partition that keeps a group."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_lite.coordinators.offsets import (
+    CommittedOffset,
+    OffsetKey,
+    OffsetTable,
+    decode_key,
+    decode_value,
+    encode,
+    partition_of,
+)
+
+names = st.text(st.characters(codec="utf-8"), max_size=20)
+keys = st.builds(OffsetKey, names, names, st.integers(0, 2**31 - 1))
+values = st.builds(CommittedOffset, st.integers(0, 2**63 - 1), st.integers(-1, 5), names, st.integers(0, 2**62))
+
+
+@given(keys, values)
+def test_a_commit_is_read_back(key: OffsetKey, value: CommittedOffset) -> None:
+    record = encode(key, value, 1)
+    assert record.key is not None
+    assert record.value is not None
+    assert decode_key(record.key) == key
+    assert decode_value(record.value) == value
+
+
+def test_the_bytes_are_kafkas() -> None:
+    record = encode(OffsetKey("g", "t", 1), CommittedOffset(5, -1, "m", 9), 1)
+    assert record.key == bytes.fromhex("0001 0001 67 0001 74 00000001")
+    assert record.value == bytes.fromhex("0003 0000000000000005 ffffffff 0001 6d 0000000000000009")
+
+
+@given(st.lists(st.tuples(keys, st.none() | values), max_size=20))
+def test_replay_gives_what_was_put(changes: list[tuple[OffsetKey, CommittedOffset | None]]) -> None:
+    live, replayed = OffsetTable(), OffsetTable()
+    for key, value in changes:
+        live.put(key, value)
+    replayed.replay(encode(key, value, 1) for key, value in changes)
+    assert live.groups() == replayed.groups()
+    for group in live.groups():
+        assert live.of_group(group) == replayed.of_group(group)
+
+
+@pytest.mark.parametrize(("group", "code"), [("", 0), ("a", 97), ("group", 98629247), ("polygenelubricants", 0)])
+def test_the_partition_is_that_of_javas_hash(group: str, code: int) -> None:
+    assert partition_of(group, 50) == code % 50
