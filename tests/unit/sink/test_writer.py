@@ -1,0 +1,212 @@
+"""The sink's driver side without Spark: a checkpoint made by hand, a real Delta table, and commits that fail."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql import types as t
+
+from connectors.delta_once import sink
+from connectors.delta_once.options import SinkOptions
+from connectors.delta_once.sink import DeltaOnceDataSource, DeltaOnceWriter, FilesWritten
+from connectors.delta_once.table import TableError
+from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
+from offset_store.errors import OffsetStoreError
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+SCHEMA = t.StructType([t.StructField("v", t.LongType())])
+TP = TopicPartition("topic", "id", 0)
+
+
+class Query:
+    """A query made by hand: each `log` is what Spark does before a batch."""
+
+    def __init__(self, root: Path, query_id: str = "q", guarantee: str = "exactly-once") -> None:
+        self.table = root / "table"
+        self.checkpoint = root / f"checkpoint-{query_id}"
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
+        self.options = {
+            "path": str(self.table),
+            "appId": "app",
+            "checkpointLocation": str(self.checkpoint),
+            "deliveryGuarantee": guarantee,
+        }
+
+    def log(self, batch_id: int, end: int) -> None:
+        line = SourceOffset("kafka", {TP: Position(0, end)}).to_json()
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
+
+    def writer(self) -> DeltaOnceWriter:
+        return DeltaOnceWriter(SinkOptions.read(self.options), SCHEMA)
+
+    def tasks(self, count: int = 2) -> list[FilesWritten]:
+        """Begin the newest batch, and run its tasks, which write one row each."""
+        writer = self.writer()
+        writer.begin()
+        sent: DeltaOnceWriter = pickle.loads(pickle.dumps(writer))
+        assert sent._plan is not None
+        assert sent._settings is not None
+        files = (
+            [sent._write_files([pa.RecordBatch.from_pydict({"v": [n]})], sent._settings, 0) for n in range(count)]
+            if sent._plan.writes_rows
+            else [()] * count
+        )
+        return pickle.loads(pickle.dumps([FilesWritten(sent._plan, sent._settings, each) for each in files]))
+
+    def commit(self, batch_id: int, messages: list[FilesWritten]) -> None:
+        self.writer().commit([*messages, None], batch_id)
+
+    def abort(self, batch_id: int, messages: list[FilesWritten]) -> None:
+        self.writer().abort([*messages, None], batch_id)
+
+    def rows(self) -> int:
+        return DeltaTable(self.table).to_pyarrow_table().num_rows
+
+    def files(self) -> int:
+        return len(list(self.table.glob("*.parquet")))
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    made = Query(tmp_path)
+    made.log(0, 10)
+    return made
+
+
+def fail_commits(monkeypatch: pytest.MonkeyPatch, before: Exception | None, after: Exception | None) -> None:
+    original: Callable[..., None] = DeltaTable.create_write_transaction
+
+    def failing(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        if before is not None:
+            raise before
+        original(self, *args, **kwargs)
+        if after is not None:
+            raise after
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", failing)
+
+
+def test_abort_after_the_commit_landed_deletes_nothing(query: Query) -> None:
+    messages = query.tasks()
+    query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (2, 2)
+
+
+def test_abort_deletes_what_was_not_committed(query: Query) -> None:
+    messages = query.tasks()
+    assert query.files() == 2
+    query.abort(0, messages)
+    assert query.files() == 0
+
+
+def test_abort_deletes_its_own_files_only(query: Query) -> None:
+    first = query.tasks()
+    query.commit(0, query.tasks())
+    query.abort(0, first)
+    assert (query.rows(), query.files()) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [OSError("a hook failed"), CommitFailedError("lost answer")])
+def test_a_commit_that_landed_and_raised_is_a_commit(
+    query: Query, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    messages = query.tasks()
+    fail_commits(monkeypatch, before=None, after=error)
+    query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), DeltaTable(query.table).version()) == (2, 1)
+
+
+def test_a_commit_that_did_not_land_raises_and_its_files_go(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = query.tasks()
+    fail_commits(monkeypatch, before=OSError("No space left on device"), after=None)
+    with pytest.raises(OSError, match="No space left"):
+        query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (0, 0)
+
+
+def test_files_stay_when_nobody_knows_whether_they_landed(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = query.tasks()
+    original = sink.ResultTable.snapshot
+    calls = []
+
+    def breaking(self: sink.ResultTable) -> Any:
+        calls.append(1)
+        if len(calls) > 2:
+            raise OffsetStoreError("planted: cannot be read")
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink.ResultTable, "snapshot", breaking)
+        fail_commits(patch, before=None, after=OSError("lost answer"))
+        with pytest.raises(UnknownOutcomeError):
+            query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (2, 2)
+    again = query.tasks()
+    query.commit(0, again)
+    assert query.rows() == 2
+
+
+def test_a_replayed_batch_runs_no_task(query: Query) -> None:
+    query.commit(0, query.tasks())
+    messages = query.tasks()
+    assert not messages[0].plan.writes_rows
+    query.commit(0, messages)
+    assert (query.rows(), query.files()) == (2, 2)
+
+
+def test_the_loser_of_two_drivers_stops_and_cleans_up(query: Query, tmp_path: Path) -> None:
+    rival = Query(tmp_path, "rival")
+    rival.log(0, 10)
+    mine, theirs = query.tasks(), rival.tasks()
+    rival.commit(0, theirs)
+    with pytest.raises(FencedError, match="version 1 of the table holds batch 0 of query rival"):
+        query.commit(0, mine)
+    query.abort(0, mine)
+    assert (query.rows(), query.files()) == (2, 2)
+
+
+def test_a_schema_that_changes_under_a_batch_stops_it(query: Query) -> None:
+    messages = query.tasks()
+    settings = messages[0].settings
+    other = replace(settings, schema=replace(settings.schema, arrow=pa.schema([("v", pa.int32())])))
+    with pytest.raises(TableError, match="changed while batch 0"):
+        query.commit(0, [replace(messages[0], settings=other)])
+
+
+def test_a_batch_without_tasks_is_nothing(query: Query) -> None:
+    query.commit(0, [])
+    query.abort(0, [])
+    assert not query.table.exists()
+
+
+def test_the_source_checks_before_it_gives_a_writer(query: Query, tmp_path: Path) -> None:
+    writer = DeltaOnceDataSource(query.options).streamWriter(SCHEMA, overwrite=False)
+    assert writer._plan is not None
+    assert DeltaOnceDataSource.name() == "delta_once"
+    empty = {**query.options, "checkpointLocation": str(tmp_path / "empty")}
+    with pytest.raises(CheckpointError, match="holds no batch"):
+        DeltaOnceDataSource(empty).streamWriter(SCHEMA, overwrite=False)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_the_other_orders_write_two_commits(tmp_path: Path, guarantee: str) -> None:
+    query = Query(tmp_path, guarantee=guarantee)
+    query.log(0, 10)
+    query.commit(0, query.tasks())
+    assert query.rows() == 2
+    assert DeltaTable(query.table).version() == 2
+    query.commit(0, query.tasks())
+    assert query.rows() == 2
