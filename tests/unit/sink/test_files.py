@@ -151,6 +151,13 @@ def test_a_dot_in_a_name_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     assert json.loads(file.statistics)["minValues"] == {}
 
 
+@pytest.mark.parametrize("values", [[1.0, math.nan], [math.nan], [1.0, math.inf], [-math.inf, 1.0]])
+def test_bounds_that_json_or_parquet_would_get_wrong_are_left_out(tmp_path: Path, values: list[float]) -> None:
+    schema = pa.schema([("d", pa.float64())])
+    (file,) = write_files(tmp_path, [pa.RecordBatch.from_pydict({"d": values})], file_settings(schema))
+    assert json.loads(file.statistics)["minValues"] == {}
+
+
 SPECIALS = [
     "x",
     "",
