@@ -238,11 +238,15 @@ class PartitionLog:
         if old.base_offset == base_offset:
             return old  # nothing in it yet
         old.write_indexes()
-        snapshot = self._write_snapshot(durable=False)
+        written = [*old.paths(), self._write_snapshot(durable=False)]
+        if self._recovery_point == base_offset:
+            # A flush has brought the recovery point to the very end of this segment. Once there is a new segment, a
+            # restart after a loss of power would trust this one's indexes, so they must be on the disk first.
+            self._storage.flush_later(written).result()
         new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
         self._segments.append(new)
         self._bases.append(base_offset)
-        self._pending.append((base_offset, self._storage.flush_later([*old.paths(), snapshot, self.directory])))
+        self._pending.append((base_offset, self._storage.flush_later([*written, self.directory])))
         return new
 
     def flush(self, now_ms: int) -> None:

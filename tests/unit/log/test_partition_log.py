@@ -360,6 +360,18 @@ def lose_power_and_check(seed: int, count: int) -> None:
     assert contents(log)[: len(after)] == after
 
 
+def test_a_flush_just_before_a_roll_leaves_no_index_behind() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    for i in range(10):
+        log.append(batch(NOW + 10 - i), 0, NOW)
+    log.flush(NOW)
+    log.roll(NOW)
+    for suffix in ("index", "timeindex", "log"):
+        content = storage.files[f"{DIRECTORY}/{0:020d}.{suffix}"]
+        assert content.durable == bytes(content.data) != b""
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "garbage", "zeros"])
 def test_recovery_cuts_a_torn_tail(damage: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
