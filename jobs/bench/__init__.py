@@ -1,0 +1,7 @@
+"""Benchmarks of sparkonce beside its peers: Apache Kafka, Spark's JVM Kafka connector, Delta's JVM sink.
+
+Theory of operation: each benchmark has two sides, ours and the peer, both warm and both up at once; they are measured
+in turn (A B A B), so that what else happens on the machine falls on both. The figure is the ratio of the medians.
+`results` holds what was found and says it; `brokers` drives Kafka's own tools; `pipelines` drives two Spark sessions,
+each in a process of its own (`spark_side`).
+"""

@@ -1,0 +1,85 @@
+"""The command line of the benchmarks: ``python -m jobs.bench --help``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jobs.bench import brokers, pipelines
+from jobs.bench.brokers import ToolError
+from jobs.bench.load import LoadError
+from jobs.bench.pipelines import SideError
+from jobs.bench.results import Results
+from jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, Settings
+
+_EPILOG = f"""\
+benchmarks: {", ".join(ALL_BENCHMARKS)}
+
+A name may be cut short: "broker" stands for all that begin so.
+The peers' jars come from KAFKA_LIBS (a folder: Apache Kafka's) and SPARK_KAFKA_JARS (a comma list: Spark's JVM Kafka
+connector) or else from Maven. A peer that is not to be had is said, and ours is measured alone where it can be.
+The table and the lines "RATIO name=value target>=value" (<= where less is better) go to the standard output, progress
+to the standard error. Docs: docs/benchmarks.md
+"""
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError("expected a whole number above zero")
+    return number
+
+
+def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
+    """Read the command line; exits with a message where it cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.bench",
+        description="Measure sparkonce beside Apache Kafka, Spark's JVM Kafka connector and Delta's JVM sink.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
+    parser.add_argument("--rows", type=_positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
+    parser.add_argument("--rounds", type=_positive, help=f"measured rounds a side (default: {FULL['rounds']})")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches: under 5 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there too")
+    given = parser.parse_args(arguments)
+    chosen: list[str] = []
+    for name in given.names:
+        meant = [one for one in ALL_BENCHMARKS if one.startswith(name)]
+        if not meant:
+            parser.error(f"no benchmark {name!r}; there are {', '.join(ALL_BENCHMARKS)}")
+        chosen.extend(meant)
+    size = QUICK if given.quick else FULL
+    settings = Settings(
+        names=tuple(chosen) or ALL_BENCHMARKS,
+        rows=given.rows or size["rows"],
+        rounds=given.rounds or size["rounds"],
+        micro_batches=size["micro_batches"],
+        micro_passes=size["micro_passes"],
+    )
+    return settings, given.json
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmarks; 0 if all ran, with or without their peers, 1 if one failed. Prints what there is."""
+    settings, json_file = parse(arguments)
+    results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
+                       "micro_batches": settings.micro_batches})  # fmt: skip
+    failures = []
+    for group in (brokers, pipelines):
+        try:
+            group.run(settings, results)
+        except (ToolError, LoadError, SideError) as error:
+            failures.append(str(error))
+    print(results.text())
+    if json_file is not None:
+        json_file.write_text(results.as_json() + "\n")
+    for failure in failures:
+        print(f"FAILED {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""What the benchmarks found, and how it is told: pure values and text."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ours beside the peer's in one benchmark: a sample a round, for micro-batches a sample a batch.
+
+    ``peer`` is empty where the peer is missing. ``target`` bounds the ratio of the medians, ours to the peer's: from
+    below, or from above where ``less_is_better``.
+    """
+
+    name: str
+    unit: str
+    ours: tuple[float, ...]
+    peer: tuple[float, ...]
+    peer_name: str
+    target: float | None = None
+    less_is_better: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """The ratio of the medians, ours to the peer's; None where the peer is missing."""
+        return median(self.ours) / median(self.peer) if self.peer else None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the ratio is on the target's good side; None where there is no ratio or no target."""
+        if self.ratio is None or self.target is None:
+            return None
+        return self.ratio <= self.target if self.less_is_better else self.ratio >= self.target
+
+    def line(self) -> str | None:
+        """Give the line for machines, ``RATIO name=value target>=value``; None where there is no ratio."""
+        if self.ratio is None:
+            return None
+        bound = "" if self.target is None else f" target{'<=' if self.less_is_better else '>='}{self.target:g}"
+        return f"RATIO {self.name}={self.ratio:.3f}{bound}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUse:
+    """What a broker's process took during a benchmark: CPU over all measured rounds, memory at its peak so far."""
+
+    benchmark: str
+    broker: str
+    cpu_s: float
+    gigabytes: float
+    peak_rss_mb: float
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """CPU seconds for a gigabyte (10^9 bytes) of values."""
+        return self.cpu_s / self.gigabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A peer that could not be measured, why, and what to do about it."""
+
+    peer: str
+    because: str
+    remedy: str
+
+    def line(self) -> str:
+        """Give the line for machines."""
+        return f"MISSING peer={self.peer} because {self.because}; {self.remedy}"
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything that one run found."""
+
+    settings: dict[str, Any]
+    comparisons: list[Comparison] = field(default_factory=list)
+    broker_uses: list[BrokerUse] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+    def text(self) -> str:
+        """Give the tables and the lines for machines."""
+        parts = [_table(("benchmark", "unit", "ours", "peer", "peer is", "ratio", "target", ""), self._rows())]
+        if self.broker_uses:
+            header = ("broker in", "broker", "CPU s", "CPU s/GB", "peak RSS MB")
+            parts.append(_table(header, self._use_rows()))
+        parts.extend(missing.line() for missing in self.missing)
+        lines = [comparison.line() for comparison in self.comparisons]
+        parts.append("\n".join(line for line in lines if line))
+        return "\n\n".join(part for part in parts if part)
+
+    def as_json(self) -> str:
+        """Give all samples, with what they were taken on."""
+        machine = {"platform": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
+        comparisons = [asdict(one) | {"ratio": one.ratio, "reached": one.reached} for one in self.comparisons]
+        document = {
+            "machine": machine,
+            "settings": self.settings,
+            "comparisons": comparisons,
+            "broker_uses": [asdict(use) | {"cpu_s_per_gb": use.cpu_s_per_gb} for use in self.broker_uses],
+            "missing": [asdict(missing) for missing in self.missing],
+        }
+        return json.dumps(document, indent=2)
+
+    def _rows(self) -> Iterable[Sequence[str]]:
+        for one in self.comparisons:
+            bound = "" if one.target is None else f"{'<=' if one.less_is_better else '>='}{one.target:g}"
+            verdict = {True: "ok", False: "MISSED", None: ""}[one.reached]
+            ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
+            yield (
+                one.name, one.unit, _spread(one.ours), _spread(one.peer), one.peer_name, ratio, bound, verdict,
+            )  # fmt: skip
+
+    def _use_rows(self) -> Iterable[Sequence[str]]:
+        for use in self.broker_uses:
+            yield (use.benchmark, use.broker, f"{use.cpu_s:.1f}", f"{use.cpu_s_per_gb:.2f}", f"{use.peak_rss_mb:.0f}")
+
+
+def _spread(samples: Sequence[float]) -> str:
+    """Give the median, and the least and the most beside it."""
+    if not samples:
+        return "-"
+    return f"{_number(median(samples))} ({_number(min(samples))}..{_number(max(samples))})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [tuple(header), *map(tuple, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    lines.insert(1, tuple("-" * width for width in widths))
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
