@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from connectors.kafka_once.client import Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import ask_again, report_loss
 from connectors.kafka_once.options import EARLIEST, LATEST, OffsetRule, SourceOptions
-from connectors.kafka_once.planning import share_out, split
+from connectors.kafka_once.planning import bundle, share_out, split
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from connectors.options import OptionError
 from offset_store import open_store
@@ -168,12 +168,14 @@ class Planner:
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
         """Cut ranges into tasks, each with the leader to ask first."""
+        least = self._options.min_partitions
         return [
-            KafkaInputPartition(
-                FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp))
-            )
-            for tp, extent in split(ranges, self._options.min_partitions)
+            KafkaInputPartition(tuple(self._fetch_range(tp, extent) for tp, extent in pieces))
+            for pieces in bundle(split(ranges, least), least)
         ]
+
+    def _fetch_range(self, tp: TopicPartition, extent: OffsetRange) -> FetchRange:
+        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp))
 
     def _leader(self, tp: TopicPartition) -> Leader | None:
         topic = self.topics.get(tp.topic)

@@ -8,6 +8,9 @@ from itertools import pairwise
 
 from offset_store.offsets import OffsetRange, TopicPartition
 
+SMALL_BATCH_RECORDS = 2_000
+"""Up to so many records a batch is read by one task."""
+
 
 def share_out(
     limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
@@ -44,3 +47,17 @@ def split(
         cuts = [extent.start + size * index // count for index in range(count + 1)]
         pieces += [(tp, OffsetRange(begin, end)) for begin, end in pairwise(cuts)]
     return pieces
+
+
+def bundle(
+    pieces: list[tuple[TopicPartition, OffsetRange]], min_partitions: int | None
+) -> list[list[tuple[TopicPartition, OffsetRange]]]:
+    """Give the pieces of each task: one, or all of them where the batch is small and no number of tasks is asked for.
+
+    Starting a Python task costs Spark tens of milliseconds, reading a few hundred records one: a small micro-batch is
+    quicker in one task, and its sink writes one file rather than one for each partition.
+    """
+    total = sum(extent.end - extent.start for _, extent in pieces)
+    if pieces and min_partitions is None and total <= SMALL_BATCH_RECORDS:
+        return [pieces]
+    return [[piece] for piece in pieces]

@@ -27,9 +27,9 @@ class FetchRange:
 
 @dataclass
 class KafkaInputPartition(InputPartition):
-    """The range that one task reads."""
+    """The ranges that one task reads, one after the other."""
 
-    wanted: FetchRange
+    wanted: tuple[FetchRange, ...]
 
 
 def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:

@@ -8,6 +8,7 @@ was used to plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -179,7 +180,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         return iter(())
     from connectors.kafka_once.reading import read_range
 
-    return read_range(options, partition.wanted)
+    return chain.from_iterable(read_range(options, wanted) for wanted in partition.wanted)
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

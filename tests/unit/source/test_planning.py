@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connectors.kafka_once.checkpoint import CheckpointError, ranges_between, read_offset, to_document
 from connectors.kafka_once.client import TopicMetadata, topic_id_from_text, topic_id_text
-from connectors.kafka_once.planning import share_out, split
+from connectors.kafka_once.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
 from connectors.kafka_once.ranges import RecreatedTopicError
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
@@ -55,6 +55,15 @@ def test_pieces_cover_their_ranges_and_none_is_empty(backlog: list[tuple[int, in
 def test_a_single_large_range_is_cut_for_every_task() -> None:
     pieces = split({tp(0): OffsetRange(0, 100)}, 4)
     assert [(piece.start, piece.end) for _, piece in pieces] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+
+
+def test_a_small_batch_is_one_task_unless_more_are_asked_for() -> None:
+    small = [(tp(0), OffsetRange(0, SMALL_BATCH_RECORDS - 5)), (tp(1), OffsetRange(5, 10))]
+    assert bundle(small, None) == [small]
+    assert bundle(small, 1) == [[small[0]], [small[1]]]
+    large = [(tp(0), OffsetRange(0, SMALL_BATCH_RECORDS)), (tp(1), OffsetRange(5, 6))]
+    assert bundle(large, None) == [[large[0]], [large[1]]]
+    assert bundle([], None) == []
 
 
 def test_our_line_comes_back_as_it_was() -> None:
