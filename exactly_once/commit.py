@@ -97,8 +97,7 @@ class Delivery:
             DeliveryError: if the batch must not be written, or its outcome is unknown.
         """
         if not plan.writes_rows:
-            if isinstance(decide(look(self.source.snapshot(), batch), batch), Fresh):
-                raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
+            self._confirm_passed_over(batch)
             return False
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id)
         recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
@@ -122,6 +121,16 @@ class Delivery:
         if isinstance(decision, (Mismatch, StatefulRestart)):
             raise _refusal(decision, batch, snapshot)
         return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version)
+
+    def _confirm_passed_over(self, batch: Batch) -> None:
+        """Look again at a batch whose tasks wrote nothing: what was seen before them must still be so."""
+        snapshot = self.source.snapshot()
+        decision = decide(look(snapshot, batch), batch)
+        if isinstance(decision, Fresh):
+            raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
+        if isinstance(decision, (Mismatch, StatefulRestart)):
+            # Spark makes the state folder while it plans batch 0: it may have appeared since.
+            raise _refusal(decision, batch, snapshot)
 
     def _commit(self, batch: Batch, plan: Plan, commit: Commit[Any], compare: bool) -> None:
         """Make one commit; ``compare`` is off when this attempt has recorded the offsets before."""

@@ -242,6 +242,15 @@ def test_offsets_moved_back_under_a_dropped_batch_are_noticed() -> None:
         delivery.finish(incoming, plan, [])
 
 
+def test_a_query_that_turns_out_to_be_stateful_is_refused_at_its_commit() -> None:
+    store = new_store()
+    deliver(store, batch(0, 0, 10), ["f"])
+    delivery = Delivery(store, ORDERS[EXACTLY])
+    plan = delivery.begin(batch(0, 0, 10, "b", "new"))
+    with pytest.raises(StatefulRestartError):
+        delivery.finish(batch(0, 0, 10, "b", "new", stateful=True), plan, [])
+
+
 def test_has_landed_tells_attempts_apart() -> None:
     store = new_store()
     deliver(store, batch(0, 0, 1, "mine"), ["f"])
