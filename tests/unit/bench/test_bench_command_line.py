@@ -1,0 +1,50 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.bench.__main__ import parse
+from jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, TARGETS
+
+
+def test_all_benchmarks_run_at_full_size_by_default() -> None:
+    settings, json_file = parse([])
+    assert settings.names == ALL_BENCHMARKS
+    assert (settings.rows, settings.rounds) == (FULL["rows"], FULL["rounds"])
+    assert json_file is None
+
+
+def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
+    settings, _ = parse(["broker-consume", "source"])
+    assert settings.names == ("broker-consume-100B", "broker-consume-1KiB", "source-noop")
+
+
+def test_quick_is_smaller_and_what_is_given_wins() -> None:
+    settings, json_file = parse(["--quick", "--rows", "5", "--json", "out.json"])
+    assert (settings.rows, settings.rounds) == (5, QUICK["rounds"])
+    assert json_file == Path("out.json")
+
+
+def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["sink"])
+    assert "source-noop" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_rows_that_are_no_number_above_zero_are_refused(number: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--rows", number])
+
+
+def test_larger_values_come_in_fewer_records_so_that_a_round_takes_as_long() -> None:
+    settings, _ = parse(["--rows", "1000"])
+    assert settings.rows_of(100) == 1000
+    assert settings.rows_of(1024) == 200
+
+
+def test_every_benchmark_has_a_target() -> None:
+    assert set(TARGETS) == set(ALL_BENCHMARKS)
