@@ -42,9 +42,7 @@ class Topics:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         codec: str = "none",
     ) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "compression.type": codec, "linger.ms": 5}
-        )
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "compression.type": codec, "linger.ms": 5})
         failures: list[object] = []
         for index, value in enumerate(values):
             producer.produce(
