@@ -89,14 +89,15 @@ def _compare(name: str, sides: list[_Side], settings: Settings, results: Results
         produce(side.bootstrap_servers, f"{name}-warm", rows if what == "consume" else rows // 5, value_bytes)
         side.cpu_s = 0.0
     figures: dict[str, list[float]] = {side.name: [] for side in sides}
-    for number in range(settings.rounds):
+    rounds = settings.rounds_of(what)
+    for number in range(rounds):
         for side in sides:
             figure = _round(what, side, name, number, rows, value_bytes)
             figures[side.name].append(figure)
-            say(f"{name}: round {number + 1}/{settings.rounds}, {side.name} {figure:,.0f} records/s")
+            say(f"{name}: round {number + 1}/{rounds}, {side.name} {figure:,.0f} records/s")
     ours, peer = (tuple(figures[side.name]) for side in sides)
     results.comparisons.append(Comparison(name, "records/s", ours, peer, KAFKA, TARGETS[name]))
-    gigabytes = rows * value_bytes * settings.rounds / 1e9
+    gigabytes = rows * value_bytes * rounds / 1e9
     results.broker_uses.extend(BrokerUse(name, side.name, side.cpu_s, gigabytes, side.peak_rss_mb()) for side in sides)
 
 

@@ -43,6 +43,10 @@ class Settings:
         """Give the number of records of a benchmark with values of ``value_bytes``."""
         return self.rows if value_bytes <= 100 else max(1, self.rows // 5)
 
+    def rounds_of(self, what: str) -> int:
+        """Give the number of measured rounds; to consume takes a second or two, so noise weighs more: twice as many."""
+        return self.rounds * 2 if what == "consume" else self.rounds
+
 
 FULL = {"rows": 3_000_000, "rounds": 3, "micro_batches": 50, "micro_passes": 2}
 QUICK = {"rows": 1_000_000, "rounds": 2, "micro_batches": 10, "micro_passes": 1}

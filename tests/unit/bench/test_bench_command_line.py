@@ -48,3 +48,8 @@ def test_larger_values_come_in_fewer_records_so_that_a_round_takes_as_long() -> 
 
 def test_every_benchmark_has_a_target() -> None:
     assert set(TARGETS) == set(ALL_BENCHMARKS)
+
+
+def test_the_short_rounds_of_consuming_are_twice_as_many() -> None:
+    settings, _ = parse(["--rounds", "3"])
+    assert (settings.rounds_of("produce"), settings.rounds_of("consume")) == (3, 6)
