@@ -30,7 +30,10 @@ PartitionValues = tuple[str | None, ...]
 
 
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-    """Give the rows of each combination of partition values, in one batch each, without the partition columns."""
+    """Give the rows of each combination of partition values, in one batch each, without the partition columns.
+
+    Each has buffers of its own: a slice would keep all rows of ``batch`` in memory for as long as a few of them wait.
+    """
     data = batch.drop_columns(list(columns))
     if batch.num_rows == 0:
         return
@@ -40,12 +43,11 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Parti
         codes = codes * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     starts = np.concatenate(([0], np.flatnonzero(np.diff(codes[order])) + 1, [batch.num_rows]))
-    if len(starts) > 2:
-        data = data.take(pa.array(order))
+    is_whole = len(starts) == 2
     for start, end in pairwise(starts.tolist()):
         first = order[start]
         values = tuple(value_text(column.dictionary[column.indices[first].as_py()].as_py()) for column in encoded)
-        yield values, data.slice(start, end - start)
+        yield values, data if is_whole else data.take(pa.array(order[start:end]))
 
 
 def value_text(value: Any) -> str | None:

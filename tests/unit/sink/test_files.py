@@ -228,6 +228,19 @@ def test_split_keeps_every_row_once_in_order(pairs: list[tuple[str | None, int |
     assert {key: sorted(ks) for key, ks in seen.items()} == expected
 
 
+def test_rows_that_wait_for_a_small_partition_do_not_hold_the_rows_of_a_large_one(tmp_path: Path) -> None:
+    """One row in a thousand waits: what is in memory is those rows, not the batches that they came in."""
+    schema = pa.schema([("p", pa.int32()), ("v", pa.binary())])
+    rows = [{"p": int(index % 1000 == 0), "v": bytes(1000)} for index in range(2000)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    writer = TableWriter(fs.LocalFileSystem(), str(tmp_path), file_settings(schema, ("p",), target_file_bytes=1 << 20))
+    before = pa.total_allocated_bytes()
+    for _ in range(20):
+        writer.write(batch.take(pa.array(range(batch.num_rows))))
+    assert pa.total_allocated_bytes() - before < 4 << 20
+    assert sum(file.rows for file in writer.close()) == 40_000
+
+
 def test_directories_are_written_as_hive_does() -> None:
     assert directory(["day", "a b"], ("2024-01-01", None)) == "day=2024-01-01/a%20b=__HIVE_DEFAULT_PARTITION__"
     assert directory([], ()) == ""
