@@ -41,6 +41,7 @@ MODULES = (
     "java.base,java.desktop,java.logging,java.management,java.naming,java.net.http,java.security.jgss,"
     "java.security.sasl,java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.net,jdk.unsupported"
 )
+_LIBRARIES_OF_JARS = ("libpthread.so.0", "libdl.so.2", "libm.so.6", "librt.so.1", "libgcc_s.so.1", "libstdc++.so.6")
 _SCRIPTS = Path(__file__).with_name("image")
 _RUNTIME = "opt/java"
 
@@ -138,7 +139,7 @@ def _libraries(root: Path) -> None:
     for binary in binaries:
         wanted.update(re.findall(r"(/\S+) \(0x", _run("ldd", str(binary))))
     # Kafka's compression libraries are unpacked from jars at run time, out of ldd's sight; these are what they link to.
-    wanted.update(_system_libraries("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "librt.so.1"))
+    wanted.update(_system_libraries(*_LIBRARIES_OF_JARS))
     for library in sorted(wanted):
         if library.startswith(str(runtime)):
             continue

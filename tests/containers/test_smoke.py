@@ -25,8 +25,10 @@ def create(kafka: ContainerKafka, topic: str, partitions: int = 1) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
 
 
-def produce(kafka: ContainerKafka, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True})
+def produce(kafka: ContainerKafka, topic: str, values: list[bytes], codec: str = "none") -> None:
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "compression.type": codec}
+    )
     failures: list[object] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
@@ -71,6 +73,14 @@ def test_what_was_produced_is_consumed_in_order(kafka: ContainerKafka) -> None:
     values = [f"value {i}".encode() for i in range(2000)]
     produce(kafka, "values", values)
     assert consume(kafka, "values", len(values)) == values
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_the_image_has_what_kafkas_compression_needs(kafka: ContainerKafka, codec: str) -> None:
+    """Kafka opens each batch to check it, with a native library that only then is unpacked and linked."""
+    create(kafka, f"codec-{codec}")
+    produce(kafka, f"codec-{codec}", [b"a" * 500], codec)
+    assert consume(kafka, f"codec-{codec}", 1) == [b"a" * 500]
 
 
 def test_a_transaction_commits_on_one_node(kafka: ContainerKafka) -> None:
