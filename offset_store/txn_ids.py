@@ -3,7 +3,8 @@
 A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
 Two kinds of ids are ours: where a partition of a source is read next, and which batch of a query was written last.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
-topic stands by its id, so a topic that was deleted and made again has a life of its own.
+topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
+no ids: there it stands by its name, behind a sign that neither ids nor names have.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ PREFIX = "sparkonce"
 
 def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
     """Name the id whose version is the next offset of ``partition``."""
-    return f"{PREFIX}/{_encode(app_id)}/offset/{_encode(source)}/{partition.topic_id}/{partition.partition}"
+    topic = partition.topic_id or f"name={partition.topic}"
+    return f"{PREFIX}/{_encode(app_id)}/offset/{_encode(source)}/{topic}/{partition.partition}"
 
 
 def query_txn_id(app_id: str, query_id: str) -> str:

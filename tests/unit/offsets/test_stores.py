@@ -141,6 +141,15 @@ def test_ids_do_not_collide(one: tuple[str, str, str], two: tuple[str, str, str]
     assert len(ids) == len({one[:2], two[:2]}) + len({one[0], two[0]})
 
 
+def test_topics_without_ids_do_not_share_offsets() -> None:
+    """As read from a broker before Kafka 2.8."""
+    one, two = TopicPartition("one", "", 0), TopicPartition("two", "", 0)
+    store = MemoryOffsetStore("app")
+    ranges = {("s", one): OffsetRange(0, 5), ("s", two): OffsetRange(0, 9)}
+    store.snapshot().commit(Commit(BatchRecord("app", "q", 0, "a", ranges), BOTH))
+    assert store.read("s", [one, two]) == {one: 5, two: 9}
+
+
 names = st.text(min_size=1, max_size=5)
 keys = st.tuples(names, st.builds(TopicPartition, names, st.just("id"), st.integers(0, 3)))
 extents = st.tuples(st.integers(0, 100), st.integers(1, 100)).map(lambda pair: OffsetRange(pair[0], sum(pair)))
