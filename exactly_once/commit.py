@@ -23,7 +23,9 @@ from exactly_once.decision import (
     Decision,
     Fresh,
     Mismatch,
+    Refused,
     Replay,
+    ReusedBatchId,
     StatefulRestart,
     Stored,
     decide,
@@ -118,7 +120,7 @@ class Delivery:
 
     def _plan(self, batch: Batch, snapshot: Snapshot) -> Plan:
         decision = decide(look(snapshot, batch), batch)
-        if isinstance(decision, (Mismatch, StatefulRestart)):
+        if isinstance(decision, Refused):
             raise _refusal(decision, batch, snapshot)
         return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version)
 
@@ -128,7 +130,7 @@ class Delivery:
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Fresh):
             raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
-        if isinstance(decision, (Mismatch, StatefulRestart)):
+        if isinstance(decision, Refused):
             # Spark makes the state folder while it plans batch 0: it may have appeared since.
             raise _refusal(decision, batch, snapshot)
 
@@ -192,9 +194,17 @@ def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan) ->
     )
 
 
-def _refusal(decision: Mismatch | StatefulRestart, batch: Batch, snapshot: Snapshot) -> DeliveryError:
+def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot) -> DeliveryError:
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
+    if isinstance(decision, ReusedBatchId):
+        stored = "none" if decision.stored is None else str(decision.stored)
+        return OffsetMismatchError(
+            f"{batch} is older than the last batch of this query in the table, {decision.stored_batch_id}, but it "
+            f"reaches past the table's offsets: {where}: stored {stored}, batch start {decision.extent.start}, batch "
+            f"end {decision.extent.end}. So another batch was written under this number, and the checkpoint is older "
+            "than the table: brought back from a copy, or part of it deleted. " + _BEGIN_AT_STORED
+        )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
             f"{batch} is the first of a stateful query with a new checkpoint, but the table already holds offsets of "
@@ -215,12 +225,17 @@ def _refusal(decision: Mismatch | StatefulRestart, batch: Batch, snapshot: Snaps
     )
 
 
+_BEGIN_AT_STORED = (
+    "Start with a new checkpointLocation and offsetStore=delta:<path of this table> with this appId on the source, "
+    "which begins at the stored offsets"
+)
+
+
 def _way_out(decision: Mismatch) -> str:
     if decision.query_is_known:
         return (
             "This query wrote to the table before, so another driver with the same appId wrote since, or the table "
-            "was restored to an older version. Stop the other driver, or start with a new checkpointLocation and "
-            "offsetStore=delta:<path of this table> with this appId on the source, which begins at the stored offsets"
+            "was restored to an older version. Stop the other driver if there is one. " + _BEGIN_AT_STORED
         )
     return (
         "Set offsetStore=delta:<path of this table> and this appId on the source, and start with a new "

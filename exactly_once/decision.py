@@ -3,7 +3,8 @@
 The same offsets do not mean the same batch: a watermark can run a batch without new records that still writes rows.
 So the batch id is looked at first, then the offsets, in this order:
 
-1. this query has stored a batch id at or past ours: `Replay`, the rows are there;
+1. this query has stored a batch id at or past ours: `Replay`, the rows are there; unless the batch reaches past what
+   is stored, so its number was given twice: `ReusedBatchId`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
 3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it;
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`;
@@ -44,6 +45,16 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class ReusedBatchId:
+    """The query wrote a batch of this number, but not all of this one: its checkpoint is older than the table."""
+
+    key: PartitionKey
+    stored: int | None
+    extent: OffsetRange
+    stored_batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlreadyThere:
     """Another query, or this one with an older checkpoint, wrote this range."""
 
@@ -71,13 +82,17 @@ class Mismatch:
         return self.stored > self.extent.start
 
 
-Decision = Fresh | Replay | AlreadyThere | StatefulRestart | Mismatch
+Refused = ReusedBatchId | StatefulRestart | Mismatch
+Decision = Fresh | Replay | AlreadyThere | Refused
 
 
 def decide(stored: Stored, batch: Batch) -> Decision:
     """Compare; see the module's docstring for the order."""
     record, moved = batch.record, batch.record.moved
     if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
+        for key in sorted(moved):
+            if stored.next_offsets.get(key, -1) < moved[key].end:
+                return ReusedBatchId(key, stored.next_offsets.get(key), moved[key], stored.last_batch_id)
         return Replay(stored.last_batch_id)
     query_is_known = stored.last_batch_id is not None
     if batch.stateful and not query_is_known:

@@ -13,6 +13,7 @@ from exactly_once.decision import (
     Fresh,
     Mismatch,
     Replay,
+    ReusedBatchId,
     StatefulRestart,
     Stored,
     decide,
@@ -46,6 +47,9 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
     ("a partition that does not move is not compared", stored({A: 5, B: 9}, 2), batch({A: (5, 6), B: (7, 7)}), Fresh()),
     ("no source of ours", stored({}, 2), batch({}), Fresh()),
     ("the same batch again", stored({A: 9}, 3), batch({A: (5, 9)}), Replay(3)),
+    ("its number again, for more", stored({A: 9}, 3), batch({A: (5, 10)}), ReusedBatchId(A, 9, OffsetRange(5, 10), 3)),
+    ("an old number again, far on", stored({A: 4}, 8), batch({A: (5, 9)}), ReusedBatchId(A, 4, OffsetRange(5, 9), 8)),
+    ("an old number, a new topic", stored({A: 9}, 3), batch({B: (0, 4)}), ReusedBatchId(B, None, OffsetRange(0, 4), 3)),
     ("an older batch again", stored({A: 9}, 8), batch({A: (5, 9)}), Replay(8)),
     ("the same batch of no source of ours", stored({}, 3), batch({}), Replay(3)),
     ("a replay of a stateful query", stored({A: 9}, 3), batch({A: (5, 9)}, stateful=True), Replay(3)),
@@ -91,6 +95,10 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
     elif isinstance(decision, Replay):
         assert before.last_batch_id is not None
         assert before.last_batch_id >= incoming.record.batch_id
+        assert all(extent.end <= before.next_offsets[key] for key, extent in moved.items())
+    elif isinstance(decision, ReusedBatchId):
+        assert before.next_offsets.get(decision.key) == decision.stored
+        assert decision.stored is None or decision.stored < decision.extent.end
     elif isinstance(decision, Mismatch):
         assert decision.stored != decision.extent.start
         assert decision.is_overlap == (decision.stored > decision.extent.start)

@@ -231,6 +231,17 @@ def test_errors_name_partition_offsets_and_the_way_out() -> None:
     assert rows(store) == ["f"]
 
 
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_a_checkpoint_brought_back_from_a_copy_skips_nothing_in_silence(guarantee: Guarantee) -> None:
+    """Batches 0 and 1 are in the table; the copy knows batch 0 only, and plans a batch 1 that reaches further."""
+    store = new_store()
+    deliver(store, batch(0, 0, 10, "a"), ["f"], guarantee)
+    deliver(store, batch(1, 10, 20, "b"), ["g"], guarantee)
+    with pytest.raises(OffsetMismatchError, match=r"last batch of this query in the table, 1, .* stored 20, .* end 25"):
+        deliver(store, batch(1, 10, 25, "c"), ["h"], guarantee)
+    assert rows(store) == ["f", "g"]
+
+
 def test_offsets_moved_back_under_a_dropped_batch_are_noticed() -> None:
     store = new_store()
     deliver(store, batch(0, 0, 10), ["f"])
