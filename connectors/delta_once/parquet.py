@@ -50,8 +50,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """How the files of one query are written; goes to every task."""
+    """How the files of one query are written, and for which table; goes to every task."""
 
+    table_id: str
     schema: WriteSchema
     compression: str
     target_file_bytes: int

@@ -103,6 +103,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         table, delivery = self._delivery()
         self._plan = delivery.begin(batch)
         self._settings = FileSettings(
+            table.table_id,
             table.write_schema,
             self._options.compression,
             self._options.target_file_bytes,
@@ -156,7 +157,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         plan, settings = written[0].plan, written[0].settings
         files = [file for message in written for file in message.files]
         batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batchId, plan.attempt_id)
-        table, delivery = self._delivery()
+        table, delivery = self._delivery(settings)
         table.snapshot()
         if table.write_schema != settings.schema:
             raise TableError(
@@ -172,14 +173,15 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove the files of a batch that failed, if the log shows that they did not land."""
         for message in _of_one_attempt(messages):
-            if message.files and not self._may_have_landed(message.plan, batchId):
+            if message.files and not self._may_have_landed(message, batchId):
                 self._delete(message.files)
 
-    def _may_have_landed(self, plan: Plan, batch_id: int) -> bool:
+    def _may_have_landed(self, message: FilesWritten, batch_id: int) -> bool:
+        plan = message.plan
         if plan.attempt_id in _unknown_outcomes:
             return True
         batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
-        _, delivery = self._delivery()
+        _, delivery = self._delivery(message.settings)
         return delivery.has_landed(batch.record, plan.version)
 
     def _delete(self, files: Sequence[DataFile]) -> None:
@@ -190,8 +192,8 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
         return read_batch(checkpoint, batch_id, self._options.app_id, attempt_id)
 
-    def _delivery(self) -> tuple[ResultTable, Delivery]:
-        table = ResultTable(self._options, self._schema)
+    def _delivery(self, settings: FileSettings | None = None) -> tuple[ResultTable, Delivery]:
+        table = ResultTable(self._options, self._schema, settings.table_id if settings else None)
         return table, Delivery(table, ORDERS[self._options.guarantee])
 
     def _filesystem(self) -> tuple[fs.FileSystem, str]:

@@ -56,6 +56,8 @@ class TableError(ValueError):
 class TableFacts:
     """What a table says about itself, as far as a writer must heed it."""
 
+    table_id: str
+    """Given to a table when it is made, and kept for its life."""
     schema_json: str
     partition_columns: tuple[str, ...]
     configuration: tuple[tuple[str, str], ...]
@@ -66,6 +68,7 @@ class TableFacts:
         """Read them from a handle."""
         metadata = table.metadata()
         return cls(
+            str(metadata.id),
             table.schema().to_json(),
             tuple(metadata.partition_columns),
             tuple(sorted(metadata.configuration.items())),
@@ -94,11 +97,15 @@ def kept_store(options: SinkOptions) -> DeltaOffsetStore:
 
 
 class ResultTable:
-    """The table of one query: every snapshot that it gives has been checked against the query's rows."""
+    """The table of one query: every snapshot that it gives has been checked against the query's rows.
 
-    def __init__(self, options: SinkOptions, query: t.StructType) -> None:
+    With ``table_id`` only that very table will do: files written for it are nowhere else.
+    """
+
+    def __init__(self, options: SinkOptions, query: t.StructType, table_id: str | None = None) -> None:
         self._options = options
         self._query = query
+        self._wanted_id = table_id
         self._store = kept_store(options)
         self._facts: TableFacts | None = None
         self._write_schema: WriteSchema | None = None
@@ -112,14 +119,24 @@ class ResultTable:
         """
         try:
             snapshot = self._store.snapshot()
-        except StoreMissingError:
+        except StoreMissingError as error:
+            if self._wanted_id is not None:
+                raise self._replaced() from error
             self._create()
             snapshot = self._store.snapshot()
         facts = TableFacts.of(snapshot.table)
+        if self._wanted_id not in (None, facts.table_id):
+            raise self._replaced()
         if facts != self._facts:
             self._write_schema = self._check(facts)
             self._facts = facts
         return snapshot
+
+    @property
+    def table_id(self) -> str:
+        """The table's own id, as of the last snapshot."""
+        assert self._facts is not None, "known after the first snapshot"
+        return self._facts.table_id
 
     @property
     def write_schema(self) -> WriteSchema:
@@ -132,6 +149,12 @@ class ResultTable:
         """How many leading columns get statistics, as of the last snapshot."""
         assert self._facts is not None, "known after the first snapshot"
         return self._facts.indexed_columns
+
+    def _replaced(self) -> TableError:
+        return TableError(
+            f"the table {self._options.table} was deleted, or replaced by another, while a batch was written to it. "
+            "Start the query again: the batch is then written anew, into the table that is there by then"
+        )
 
     def _create(self) -> None:
         """Make an empty table; a driver that makes it at the same moment is welcome to be first."""

@@ -55,7 +55,7 @@ def test_delta_spark_reads_the_table(tmp_path: Path) -> None:
         pytest.skip(str(error))
     root = tmp_path / "table"
     table = DeltaTable.create(root, Schema.from_arrow(ARROW), partition_by=["kind"])
-    settings = FileSettings(WriteSchema(ARROW, tuple(range(len(ARROW))), ("kind",), ()), "snappy", 1, 32)
+    settings = FileSettings("table", WriteSchema(ARROW, tuple(range(len(ARROW))), ("kind",), ()), "snappy", 1, 32)
     writer = TableWriter(fs.LocalFileSystem(), str(root), settings)
     for row in rows():
         writer.write(pa.RecordBatch.from_pylist([row], schema=ARROW))

@@ -29,7 +29,7 @@ UTC = pa.timestamp("us", tz="UTC")
 def file_settings(schema: pa.Schema, by: tuple[str, ...] = (), **changes: Any) -> FileSettings:
     write = WriteSchema(schema, tuple(range(len(schema))), by, ())
     values = {"compression": "snappy", "target_file_bytes": 1 << 27, "indexed_columns": 32, **changes}
-    return FileSettings(write, **values)
+    return FileSettings("table", write, **values)
 
 
 def write_files(root: Path, batches: list[pa.RecordBatch], setup: FileSettings) -> list[DataFile]:

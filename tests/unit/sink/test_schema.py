@@ -189,7 +189,13 @@ def test_check_constraints_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_features_in_use_are_refused_by_name(changed: dict[str, Any], reason: str) -> None:
-    plain = {"schema_json": struct("a int").json(), "partition_columns": (), "configuration": (), "writer_features": ()}
+    plain = {
+        "table_id": "id",
+        "schema_json": struct("a int").json(),
+        "partition_columns": (),
+        "configuration": (),
+        "writer_features": (),
+    }
     assert refusals(TableFacts(**plain)) == []
     (problem,) = refusals(TableFacts(**{**plain, **changed}))
     assert reason in problem
@@ -198,7 +204,7 @@ def test_features_in_use_are_refused_by_name(changed: dict[str, Any], reason: st
 @pytest.mark.parametrize("key", ["delta.generationExpression", "delta.invariants", "delta.identity.start"])
 def test_columns_with_rules_are_refused(key: str) -> None:
     schema = t.StructType([t.StructField("a", t.IntegerType(), metadata={key: "1"})])
-    (problem,) = refusals(TableFacts(schema.json(), (), (), ()))
+    (problem,) = refusals(TableFacts("id", schema.json(), (), (), ()))
     assert problem.startswith("column a ")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -207,5 +208,18 @@ def test_the_other_orders_write_two_commits(tmp_path: Path, guarantee: str) -> N
     query.commit(0, query.tasks())
     assert query.rows() == 2
     assert DeltaTable(query.table).version() == 2
+    query.commit(0, query.tasks())
+    assert query.rows() == 2
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_files_of_a_table_that_was_deleted_are_not_committed_to_the_next(query: Query, made_anew: bool) -> None:
+    messages = query.tasks()
+    shutil.rmtree(query.table)
+    if made_anew:
+        query.writer().begin()
+    with pytest.raises(TableError, match="was deleted, or replaced by another, while a batch was written"):
+        query.commit(0, messages)
+    assert query.table.exists() == made_anew
     query.commit(0, query.tasks())
     assert query.rows() == 2
