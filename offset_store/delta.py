@@ -67,7 +67,7 @@ class DeltaOffsetStore:
             return None
         try:
             table.update_incremental()
-        except DeltaError:
+        except (DeltaError, OSError):  # loading it anew tells what is wrong
             return None
         return table
 

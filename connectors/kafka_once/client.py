@@ -172,7 +172,7 @@ class Client:
             try:
                 return attempt()
             except (OSError, ProtocolError, KafkaError) as error:
-                if not _may_pass(error) or time.monotonic() + backoff_ms / 1000 > deadline:
+                if not _may_pass(error, self._reached) or time.monotonic() + backoff_ms / 1000 > deadline:
                     raise self._final(what, error, limit_ms) from error
                 _log.info("kafka_once: could not %s (%s), trying again", what, error)
                 time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
@@ -294,12 +294,14 @@ def _offset_topics(version: int, topics: Mapping[str, list[tuple[int, Leader, in
     ]
 
 
-def _may_pass(error: Exception) -> bool:
+def _may_pass(error: Exception, reached: bool) -> bool:
     if isinstance(error, KafkaError):
         return error.code in RETRIABLE
     if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
         return False
-    return not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
+    # A name that nobody knows is a typing error, unless the cluster was reached before: a container's name goes away
+    # while it is started again.
+    return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 
 
 _shared: dict[tuple[int, ClientSettings], Client] = {}

@@ -151,9 +151,9 @@ class RangeFetcher:
                 return Fetched(cast(bytearray, records.obj), data, scanned, result.aborted_transactions or ())
             if data.shape[0]:  # only the beginning of a batch that is larger than what was asked for
                 self._at_least_bytes = 2 * size
-            elif time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"could not {what} within {self._poll_timeout_ms} ms: the broker gives no record, "
+                    f"could not {what} within {self._poll_timeout_ms} ms: the broker gives no whole batch, "
                     f"though the batch was planned up to offset {self._wanted.end}; its high watermark is "
                     f"{result.high_watermark}, its last stable offset {result.last_stable_offset}"
                 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -93,6 +95,27 @@ def test_a_host_that_does_not_exist_is_not_tried_again() -> None:
     settings = read_settings({"kafka.bootstrap.servers": "no-such-host.invalid:9092"})
     with pytest.raises(KafkaUnreachableError, match=r"no-such-host\.invalid:9092"):
         Client(settings).topics(["t"])
+
+
+def test_a_host_name_that_goes_away_later_is_tried_again(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the name of a container does while it is started again."""
+    create(broker, "named")
+    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers, **QUICK}))
+    client.topics(["named"])
+    client.close()
+    original, failures = socket.create_connection, [socket.gaierror(socket.EAI_NONAME, "planted")] * 4
+
+    def unnamed(*args: Any, **kwargs: Any) -> socket.socket:
+        if failures:
+            raise failures.pop()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "create_connection", unnamed)
+    assert list(client.topics(["named"])) == ["named"]
+    assert not failures
+    client.close()
 
 
 def test_a_missing_topic_and_a_missing_partition(broker: EmbeddedBroker, plan: MakePlanner) -> None:
