@@ -30,6 +30,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         CorruptBatchError: if what is stored is damaged.
         RecreatedTopicError: if the topic is not the one that was planned for.
         KafkaUnreachableError: if no broker answers in time.
+        TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
     client = shared_client(options.settings)
     decoder = RecordDecoder(
@@ -39,7 +40,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         check_crcs=options.settings.check_crcs,
     )
     batch_id = _batch_id()
-    position, retries = wanted.start, 0
+    position, retries, last_read_s = wanted.start, 0, time.monotonic()
     while position < wanted.end:
         fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
         try:
@@ -49,13 +50,19 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                     yield batch
                     reach(CrashPoint.SOURCE_READING, batch_id)
                 position = fetched.scanned.next_offset or position
-                retries = 0
-        except OffsetOutOfRangeError:
+                retries, last_read_s = 0, time.monotonic()
+        except OffsetOutOfRangeError as error:
             if retries < options.offset_retries:
                 retries += 1
                 time.sleep(options.offset_retry_interval_ms / 1000)
-            else:
-                position = _skip_lost(client, options, wanted, position)
+                continue
+            retries, refused = 0, position
+            position = _skip_lost(client, options, wanted, position)
+            if position == refused and time.monotonic() - last_read_s > options.poll_timeout_ms / 1000:
+                raise TimeoutError(
+                    f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
+                    "though asked for its first and last offset it says that it is"
+                ) from error
 
 
 def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:

@@ -23,6 +23,7 @@ from connectors.kafka_once.client import (
 )
 from connectors.kafka_once.data_loss import DataLossError
 from connectors.kafka_once.decode import CorruptBatchError
+from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
 from connectors.kafka_once.options import OffsetRule, SourceOptions
 from connectors.kafka_once.planner import Planner
 from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
@@ -198,6 +199,25 @@ def test_records_beyond_the_log_are_lost_data(broker: EmbeddedBroker, plan: Make
         list(read_range(chosen, whole(planner, "short", 30, 20)))
     lenient = options(broker, "short", failOnDataLoss="false")
     assert list(read_range(lenient, whole(planner, "short", 30, 20))) == []
+
+
+def test_a_leader_that_refuses_an_offset_that_it_has_is_not_asked_for_ever(
+    broker: EmbeddedBroker, plan: MakePlanner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "torn")
+    produce(broker, "torn", 5)
+    chosen = options(broker, "torn", **{"kafkaConsumer.pollTimeoutMs": "50", "fetchOffset.retryIntervalMs": "5"})
+    planner = plan(chosen)
+    planner.refresh()
+    answers = itertools.repeat(True, 500)
+
+    def refuse(fetcher: RangeFetcher, _answer: object) -> None:
+        assert next(answers, False), "asked for ever"
+        raise OffsetOutOfRangeError(whole(planner, "torn", 5), 0)
+
+    monkeypatch.setattr(RangeFetcher, "_checked", refuse)
+    with pytest.raises(TimeoutError, match="offset 0 is not in the log of torn-0, says the partition's leader, though"):
+        list(read_range(chosen, whole(planner, "torn", 5)))
 
 
 def test_a_checkpoint_ahead_of_the_log_is_lost_data(broker: EmbeddedBroker, plan: MakePlanner) -> None:
