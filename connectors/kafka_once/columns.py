@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from connectors.kafka_once import kernel
 from connectors.kafka_once.kernel import Column, Headers, Int64s, Rows
 
+MOST_IN_ADVANCE = 1 << 20
+"""Rows; more than so many are made room for only if asked for."""
+
 _NO_BYTES = np.zeros(0, np.uint8)
 _NO_INT32S = np.zeros(0, np.int32)
 _NO_COLUMN = Column(_NO_INT32S, _NO_BYTES, _NO_BYTES)
@@ -72,7 +75,7 @@ class Constants:
     def take(self, count: int) -> tuple[pa.Array, pa.Array]:
         """Give the columns topic and partition for ``count`` rows."""
         if count > self._capacity:
-            self._capacity = max(count, 2 * self._capacity)
+            self._capacity = max(count, min(2 * self._capacity, MOST_IN_ADVANCE))
             self._partitions = pa.array(np.full(self._capacity, self._partition, np.int32))
             offsets = np.arange(self._capacity + 1, dtype=np.int32) * len(self._name)
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._name * self._capacity)]

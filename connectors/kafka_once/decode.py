@@ -28,6 +28,8 @@ from connectors.kafka_once.schema import arrow_schema
 
 MAX_ROWS_PER_ARROW_BATCH = 65_536
 MAX_BYTES_PER_ARROW_BATCH = 32 << 20
+MAX_BYTES_PER_ARROW_COLUMN = (1 << 31) - 1
+"""What the offsets of Arrow's strings reach. Only the topic's name can come to more than what was read."""
 
 _SMALLEST_RECORD = 7
 
@@ -161,6 +163,9 @@ class RecordDecoder:
 
     def _decode(self, buffer: Bytes, table: Int64s, start_offset: int, end_offset: int) -> pa.RecordBatch:
         capacity = int(table[:, kernel.COUNT].sum())
+        if capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
+            offset = int(table[0, kernel.BASE_OFFSET])
+            raise self._corrupt(offset, f"its {capacity} records are more than a column can name the topic for")
         size = int((table[:, kernel.END] - table[:, kernel.RECORDS]).sum())
         rows = allocate(capacity, size, self._include_headers)
         buffer = buffer.view()

@@ -16,6 +16,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from broker_lite.protocol.fetch import AbortedTransaction
 from broker_lite.protocol.records import Record, encode_batch, write_crc
+from connectors.kafka_once import decode as decode_module
 from connectors.kafka_once.decode import CorruptBatchError, RecordDecoder
 from connectors.kafka_once.schema import arrow_schema
 
@@ -211,3 +212,13 @@ def test_damage_gives_rows_or_an_error_never_a_wild_read(each: list[Record], dam
             headers_as_bytes = rows.column("headers").values.field("key").cast(pa.binary())
             headers_as_bytes.validate(full=True)  # a damaged key may be no text; it must still be bytes of ours
             rows.select(range(7)).validate(full=True)
+
+
+def test_more_records_than_a_column_can_name_the_topic_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny records inflate well: millions of them, times the topic's name, would pass the reach of 32-bit offsets."""
+    batch = encode_batch([Record(key=None, value=b"", headers=(), timestamp=0)] * 5)
+    monkeypatch.setattr(decode_module, "MAX_BYTES_PER_ARROW_COLUMN", 5 * len("orders"))
+    assert len(decode(batch)) == 5
+    monkeypatch.setattr(decode_module, "MAX_BYTES_PER_ARROW_COLUMN", 5 * len("orders") - 1)
+    with pytest.raises(CorruptBatchError, match="its 5 records are more than a column can name the topic for"):
+        decode(batch)
