@@ -79,9 +79,13 @@ async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, pa
     await server.start()
     address = f"{config.host_name}:{server.port}"
     if ready_file is not None:
-        with open(f"{ready_file}.tmp", "w", encoding="utf-8") as file:
-            file.write(address)
-        os.replace(f"{ready_file}.tmp", ready_file)
+        try:
+            with open(f"{ready_file}.tmp", "w", encoding="utf-8") as file:
+                file.write(address)
+            os.replace(f"{ready_file}.tmp", ready_file)
+        except OSError as error:
+            await server.stop()
+            raise ConfigError(f"--ready-file {ready_file} cannot be written: {error}") from error
     print(address, flush=True)
     await stopping.wait()
     if parent_pipe is not None:

@@ -82,9 +82,21 @@ def boolean(text: str) -> bool:
 
 def positive(text: str) -> int:
     """Read a whole number above zero."""
-    number = int(text)
-    if number <= 0:
-        raise ValueError("expected a whole number above zero")
+    return _whole_number(text, 1, "expected a whole number above zero")
+
+
+def not_negative(text: str) -> int:
+    """Read a whole number, zero or above."""
+    return _whole_number(text, 0, "expected a whole number, zero or above")
+
+
+def _whole_number(text: str, least: int, expected: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if number < least:
+        raise ValueError(expected)
     return number
 
 

@@ -93,15 +93,17 @@ class LogManager:
         An empty `cluster_id` means the one found there, or a new one.
 
         Raises:
-            LogDirectoryError: if another broker uses it, or it belongs to another cluster or node.
+            LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
         """
         manager = cls(storage, log_dir, config, new_uuid)
         manager._last_checkpoint_ms = now_ms
-        storage.make_directory(log_dir)
         try:
+            storage.make_directory(log_dir)
             manager._lock = storage.lock(f"{log_dir}/{LOCK_FILE}")
         except BlockingIOError:
             raise LogDirectoryError(f"{log_dir} is in use by another broker: stop that one, or use another") from None
+        except OSError as error:
+            raise LogDirectoryError(f"{log_dir} cannot be used ({error}): choose another data directory") from error
         try:
             manager._load_meta(cluster_id, node_id)
             manager._load_topics(now_ms)

@@ -106,7 +106,7 @@ def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> Non
     types = {field.name: field.dataType for field in schema.fields}
     for name in columns:
         if name not in types:
-            raise SchemaError(f"partitionBy names {name!r}; the query has " + ", ".join(types))
+            raise SchemaError(f"option partitionBy names {name!r}, but the query has " + ", ".join(types))
         if not isinstance(types[name], _PARTITIONABLE):
             raise SchemaError(
                 f"partitionBy: column {name} is {types[name].simpleString()}, which delta_once does not partition by"

@@ -24,7 +24,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from connectors.delta_once.options import FORMAT, SinkOptions
@@ -52,6 +52,22 @@ class DeltaOnceDataSource(DataSource):
     def name(cls) -> str:
         """Give the name of the format."""
         return FORMAT
+
+    def schema(self) -> StructType:
+        """Refuse ``spark.read``.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        """Refuse ``df.write``: a batch has no offsets to commit.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(f"{FORMAT} is for writeStream: write a batch with delta-spark or deltalake")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DeltaOnceWriter:  # noqa: N802
         """Give the writer of one batch; see the module's docstring for when.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.kafka_once.settings import ClientSettings, read_settings
-from connectors.options import Option, OptionError, OptionSet, boolean, positive
+from connectors.options import Option, OptionError, OptionSet, boolean, not_negative, positive
 
 FORMAT = "kafka_once"
 STORAGE_PREFIX = "storage."
@@ -67,13 +67,6 @@ def _assigned(text: str) -> Partitions:
     return assigned
 
 
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError("expected a whole number, zero or above")
-    return number
-
-
 OPTIONS = OptionSet(
     FORMAT,
     [
@@ -101,8 +94,8 @@ OPTIONS = OptionSet(
         Option("includeHeaders", "whether to add the column headers", boolean, False),
         Option("minPartitions", "the least number of Spark tasks; large ranges are split", positive),
         Option("failOnDataLoss", "whether records that are gone stop the query (or are skipped)", boolean, True),
-        Option("fetchOffset.numRetries", "how often a strange offset is asked for again", _not_negative, 3),
-        Option("fetchOffset.retryIntervalMs", "milliseconds between these questions", _not_negative, 10),
+        Option("fetchOffset.numRetries", "how often a strange offset is asked for again", not_negative, 3),
+        Option("fetchOffset.retryIntervalMs", "milliseconds between these questions", not_negative, 10),
         Option("kafkaConsumer.pollTimeoutMs", "milliseconds a task waits for planned records", positive, 120_000),
     ],
     passed_through=("kafka.", STORAGE_PREFIX),

@@ -116,7 +116,7 @@ class Planner:
         if gone:
             report_loss(
                 f"partitions {', '.join(map(str, gone))} are in the checkpoint, but this query does not read them any "
-                "more (deleted, or no longer in subscribe or assign)",
+                "more (deleted, or no longer in subscribe or assign: set that back)",
                 fail=self._options.fail_on_data_loss,
             )
         positions = {tp: position for tp, position in start.positions.items() if tp in current}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.options import OptionError, boolean, one_of, positive
+from connectors.options import OptionError, boolean, not_negative, one_of, positive
 
 PREFIX = "kafka."
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -80,13 +80,6 @@ def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError("expected a whole number, zero or above")
-    return number
-
-
 # name -> (field of ClientSettings, how its text is read)
 _DIRECT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bootstrap.servers": ("bootstrap_servers", bootstrap_servers),
@@ -94,7 +87,7 @@ _DIRECT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "request.timeout.ms": ("request_timeout_ms", positive),
     "socket.connection.setup.timeout.ms": ("connection_setup_timeout_ms", positive),
     "default.api.timeout.ms": ("api_timeout_ms", positive),
-    "retry.backoff.ms": ("retry_backoff_ms", _not_negative),
+    "retry.backoff.ms": ("retry_backoff_ms", not_negative),
     "retry.backoff.max.ms": ("retry_backoff_max_ms", positive),
     "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: max(0, int(text))),
     "max.partition.fetch.bytes": ("fetch_max_bytes", positive),

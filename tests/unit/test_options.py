@@ -30,7 +30,7 @@ def test_names_are_compared_without_case_and_defaults_filled_in() -> None:
         ({"subscrbe": "t"}, "unknown option 'subscrbe'; did you mean 'subscribe'"),
         ({"zzz": "t"}, "known: includeHeaders, minPartitions, mode, subscribe"),
         ({"minpartitions": "0"}, "minPartitions='0' cannot be read: expected a whole number above zero"),
-        ({"minpartitions": "x"}, "minPartitions='x' cannot be read"),
+        ({"minpartitions": "x"}, "minPartitions='x' cannot be read: expected a whole number above zero"),
         ({"includeheaders": "yes"}, "expected true or false"),
         ({"mode": "c"}, "expected one of a, b"),
     ],

@@ -114,6 +114,22 @@ def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data-dir", "file"), r"file cannot be used .*: choose another data directory"),
+        (("--ready-file", "nowhere/ready"), r"--ready-file nowhere/ready cannot be written: .*No such file"),
+    ],
+)
+def test_a_place_that_cannot_be_used(options: tuple[str, str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    child = start("-m", "broker_lite", "--port", "0", *options, cwd=tmp_path)
+    said = child.communicate(timeout=DEADLINE_S)[1]
+    assert re.search(rf"^broker_lite: .*{message}", said, re.MULTILINE)
+    assert "Traceback" not in said
+    assert child.returncode == 1
+
+
 def test_a_wrong_setting_on_the_command_line(tmp_path: Path) -> None:
     said = start("-m", "broker_lite", "--set", "prot=9", cwd=tmp_path).communicate(timeout=DEADLINE_S)[1]
     assert re.search(r"unknown broker setting 'prot'; the nearest known one is 'port'", said)

@@ -19,6 +19,7 @@ from connectors.delta_once import sink
 from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.sink import DeltaOnceDataSource, DeltaOnceWriter, FilesWritten
 from connectors.delta_once.table import TableError
+from connectors.options import OptionError
 from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from offset_store.errors import OffsetStoreError
 from offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -223,3 +224,11 @@ def test_files_of_a_table_that_was_deleted_are_not_committed_to_the_next(query: 
     assert query.table.exists() == made_anew
     query.commit(0, query.tasks())
     assert query.rows() == 2
+
+
+def test_only_streams_are_written_and_nothing_is_read() -> None:
+    source = DeltaOnceDataSource({})
+    with pytest.raises(OptionError, match="is for writeStream: write a batch with delta-spark or deltalake"):
+        source.writer(SCHEMA, overwrite=False)
+    with pytest.raises(OptionError, match="only writes: read the table with"):
+        source.schema()
