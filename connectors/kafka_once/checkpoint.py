@@ -40,6 +40,10 @@ def read_offset(document: Mapping[str, Any], source: str, topics: Mapping[str, T
         CheckpointError: if it is of another source, or cannot be read.
         RecreatedTopicError: if one of ``topics`` is not the topic that the offset belongs to.
     """
+    if not isinstance(document, dict):
+        raise CheckpointError(
+            f"the checkpoint's offset {document!r} is of another kind of source: begin with a new checkpointLocation"
+        )
     if MARK not in document:
         return _spark_offset(document, source, topics)
     try:

@@ -106,6 +106,11 @@ def test_lines_that_are_nobody_s(line: dict[str, object]) -> None:
         read_offset(line, "kafka", TOPICS)
 
 
+def test_a_line_of_another_kind_of_source() -> None:
+    with pytest.raises(CheckpointError, match=r"offset 5 is of another kind of source: .* new checkpointLocation"):
+        read_offset(5, "kafka", TOPICS)  # type: ignore[arg-type]
+
+
 def test_a_line_of_another_source() -> None:
     line = to_document(SourceOffset("other", {tp(0): Position(0, 4)}))
     with pytest.raises(CheckpointError, match="belongs to source 'other'"):
