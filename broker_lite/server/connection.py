@@ -60,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername") or ("?", 0)
         self._host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._broker.config.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._broker.config.socket_send_buffer_bytes)
         dup = sock.dup()
         dup.setblocking(False)
         self._output = Output(self._loop, dup, self._resume, self._on_send_error)
