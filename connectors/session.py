@@ -28,7 +28,13 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     ``conf`` holds Spark settings, which win over the defaults here. Their names have dots, so pass them as
     ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or whatever
     ``spark-submit`` was told.
+
+    Raises:
+        ValueError: for a name without a dot, which Spark would pass over with a warning.
     """
+    for name in conf:
+        if "." not in name:
+            raise ValueError(f"{name!r} is not a Spark setting; write spark_session(…, **{{'spark.{name}': …}})")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
