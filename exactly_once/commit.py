@@ -213,14 +213,14 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot) -> DeliveryErr
             "are what you want beside the old rows, use a new appId"
         )
     extent = decision.extent
-    what = "overlap" if decision.is_overlap else "gap"
+    what = "an overlap" if decision.is_overlap else "a gap"
     missing = (
         f"records [{extent.start}, {min(decision.stored, extent.end)}) of it are in the table already"
         if decision.is_overlap
         else f"records [{decision.stored}, {extent.start}) are in neither the table nor this batch"
     )
     return OffsetMismatchError(
-        f"{batch} has an {what} with the table's offsets: {where}: stored {decision.stored}, batch start "
+        f"{batch} has {what} with the table's offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot)}. " + _way_out(decision)
     )
 
