@@ -63,7 +63,9 @@ class Plan:
     batch_id: int
     decision: Fresh | Replay | AlreadyThere
     version: int
-    """The version of the store that this was decided from."""
+    """The version of the store of offsets that this was decided from."""
+    rows_version: int
+    """The version of the result at that time; the same number where both are one table."""
 
     @property
     def writes_rows(self) -> bool:
@@ -73,10 +75,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Writes batches into ``source`` in the order of one guarantee."""
+    """Writes batches into ``result`` in the order of one guarantee.
 
-    source: SnapshotSource
+    ``offsets`` is where the offsets live, if not in the result's own commits. Only one commit can hold both writes, so
+    exactly-once has them in one place.
+    """
+
+    result: SnapshotSource
     order: Order
+    offsets: SnapshotSource | None = None
+
+    def __post_init__(self) -> None:
+        together = any(writes == Writes.ROWS | Writes.OFFSETS for writes in self.order.after_tasks)
+        if together and self.offsets is not None:
+            raise ValueError("exactly-once writes rows and offsets in one commit: they cannot live in two places")
 
     def begin(self, batch: Batch) -> Plan:
         """Decide what to do with a batch, and make the commits that come before its tasks.
@@ -84,12 +96,13 @@ class Delivery:
         Raises:
             DeliveryError: if the batch must not be written.
         """
-        snapshot = self.source.snapshot()
-        plan = self._plan(batch, snapshot)
+        plan = self._plan(batch)
+        if plan.writes_rows:
+            reach(CrashPoint.SINK_BEGUN, plan.batch_id, batch.record.app_id)
         if plan.writes_rows and self.order.before_tasks:
             for writes in self.order.before_tasks:
                 self._commit(batch, plan, Commit(batch.record, writes), compare=True)
-            reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id)
+            reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
 
     def finish(self, batch: Batch, plan: Plan, files: Sequence[Any]) -> bool:
@@ -101,32 +114,39 @@ class Delivery:
         if not plan.writes_rows:
             self._confirm_passed_over(batch)
             return False
-        reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id)
+        app_id = batch.record.app_id
+        reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         if files or batch.record.moved:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
-                    reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id)
+                    reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
                 commit = Commit(batch.record, writes, files if Writes.ROWS in writes else ())
                 self._commit(batch, plan, commit, compare=not recorded)
-        reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id)
+        reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
         return True
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any rows of this attempt stand in a commit after ``since_version``."""
-        return _find_landed(self.source.snapshot(), record, Writes.ROWS, since_version) is not None
+        return _find_landed(self.result.snapshot(), record, Writes.ROWS, since_version) is not None
 
-    def _plan(self, batch: Batch, snapshot: Snapshot) -> Plan:
+    def _plan(self, batch: Batch) -> Plan:
+        snapshot = self._offsets.snapshot()
+        rows_version = snapshot.version if self.offsets is None else self.result.snapshot().version
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Refused):
             raise _refusal(decision, batch, snapshot)
-        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version)
+        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows_version)
+
+    @property
+    def _offsets(self) -> SnapshotSource:
+        return self.result if self.offsets is None else self.offsets
 
     def _confirm_passed_over(self, batch: Batch) -> None:
         """Look again at a batch whose tasks wrote nothing: what was seen before them must still be so."""
-        snapshot = self.source.snapshot()
+        snapshot = self._offsets.snapshot()
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Fresh):
             raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
@@ -138,13 +158,17 @@ class Delivery:
         """Make one commit; ``compare`` is off when this attempt has recorded the offsets before."""
         conflict: CommitConflictError | None = None
         for _ in range(MAX_CONFLICTS):
-            snapshot = self.source.snapshot()
+            snapshot = self._offsets.snapshot()
             if compare:
                 decision = decide(look(snapshot, batch), batch)
                 if not isinstance(decision, Fresh):
                     raise _fenced(decision, batch, snapshot, plan)
+            if commit.writes == Writes.ROWS and self.offsets is not None:
+                snapshot = self.result.snapshot()
             try:
                 snapshot.commit(commit)
+                landed = CrashPoint.SINK_ROWS_LANDED if Writes.ROWS in commit.writes else CrashPoint.SINK_OFFSETS_LANDED
+                reach(landed, plan.batch_id, batch.record.app_id)
                 return
             except Exception as error:
                 if self._landed_after(error, commit, plan):
@@ -157,9 +181,11 @@ class Delivery:
         ) from conflict
 
     def _landed_after(self, error: Exception, commit: Commit[Any], plan: Plan) -> bool:
+        in_result = Writes.ROWS in commit.writes
         try:
-            snapshot = self.source.snapshot()
-            return _find_landed(snapshot, commit.record, commit.writes, plan.version) is not None
+            snapshot = (self.result if in_result else self._offsets).snapshot()
+            since_version = plan.rows_version if in_result else plan.version
+            return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
             raise UnknownOutcomeError(
                 f"batch {plan.batch_id}: the commit failed ({error}), and the table cannot be read to see whether it "

@@ -14,6 +14,7 @@ from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import fetch
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from exactly_once.crash_points import CrashPoint, reach
 
 FINAL_SESSION_EPOCH = -1
 
@@ -42,6 +43,8 @@ def _answer_or_wait(
     read = _read(broker, request.version, wanted)
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
+        if read.size:
+            reach(CrashPoint.BROKER_FETCHED)
         return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
 
     def retry(final: bool) -> None:

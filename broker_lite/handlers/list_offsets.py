@@ -13,6 +13,7 @@ from broker_lite.handlers.produce import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from exactly_once.crash_points import CrashPoint, reach
 
 LATEST = -1
 EARLIEST = -2
@@ -36,6 +37,7 @@ def handle(broker: Broker, request: Request) -> Body:
         )
         for topic in wanted.topics
     ]
+    reach(CrashPoint.BROKER_OFFSETS)
     return request.response(topics=topics)
 
 

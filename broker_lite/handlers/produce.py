@@ -7,6 +7,7 @@ from broker_lite.handlers.request import NO_ANSWER, Body, Request
 from broker_lite.protocol import produce
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from broker_lite.protocol.primitives import Buffer
+from exactly_once.crash_points import CrashPoint, reach
 
 LEADER_EPOCH = 0
 VALID_ACKS = (-1, 0, 1)
@@ -55,7 +56,9 @@ def _append(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert not isinstance(records, bytes)
+    reach(CrashPoint.BROKER_APPENDING)
     appended = partition.append(records, LEADER_EPOCH, now_ms)
+    reach(CrashPoint.BROKER_APPENDED)
     broker.purgatory.appended(topic, index, len(records))
     return produce.ProducePartitionResult(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset

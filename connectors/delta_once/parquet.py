@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -79,6 +79,8 @@ class TableWriter:
     filesystem: fs.FileSystem
     root: str
     settings: FileSettings
+    before_closing: Callable[[], None] = lambda: None
+    """Called while each file has rows and no end yet."""
     finished: list[DataFile] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     """Every path begun, to be removed if the task fails."""
@@ -167,6 +169,7 @@ class TableWriter:
     def _finish(self, values: PartitionValues) -> None:
         file = self._open[values]
         self._flush(file)
+        self.before_closing()
         del self._open[values]
         assert file.writer is not None
         assert file.stream is not None

@@ -148,7 +148,10 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         self, batches: Iterable[pa.RecordBatch], settings: FileSettings, batch_id: int
     ) -> tuple[DataFile, ...]:
         filesystem, root = self._filesystem()
-        writer = TableWriter(filesystem, root, settings)
+        app_id = self._options.app_id
+        writer = TableWriter(
+            filesystem, root, settings, before_closing=lambda: reach(CrashPoint.SINK_WRITING, batch_id, app_id)
+        )
         try:
             for batch in batches:
                 writer.write(batch)
@@ -157,7 +160,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
             writer.discard()
             raise
         if files:
-            reach(CrashPoint.SINK_FILE_WRITTEN, batch_id)
+            reach(CrashPoint.SINK_FILE_WRITTEN, batch_id, app_id)
         return files
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -198,7 +201,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
             return True
         batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
         _, delivery = self._delivery(message.settings)
-        return delivery.has_landed(batch.record, plan.version)
+        return delivery.has_landed(batch.record, plan.rows_version)
 
     def _delete(self, files: Sequence[DataFile]) -> None:
         filesystem, root = self._filesystem()

@@ -48,9 +48,11 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                 rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
                 for batch in rows:
                     yield batch
-                    reach(CrashPoint.SOURCE_READING, batch_id)
+                    reach(CrashPoint.SOURCE_READING, batch_id, options.app_id)
                 position = fetched.scanned.next_offset or position
                 retries, last_read_s = 0, time.monotonic()
+                if position >= wanted.end:
+                    reach(CrashPoint.SOURCE_READ, batch_id, options.app_id)
         except OffsetOutOfRangeError as error:
             if retries < options.offset_retries:
                 retries += 1

@@ -141,7 +141,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = planner.advance(position, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         if end == given:
             return start
-        reach(CrashPoint.SOURCE_PLANNED)
+        reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
         return to_document(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -150,6 +150,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the batch between two offsets into tasks; a batch without records has none."""
+        reach(CrashPoint.SOURCE_SPLIT, app_id=self._options.app_id)
         planner = self._plan()
         if not planner.topics:
             planner.refresh()
@@ -160,8 +161,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Yield the records of one task."""
         return _read(self._options, partition)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: offsets live in Spark's checkpoint and, with the rows, where the sink puts them."""
+    def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002
+        """Keep nothing: offsets live in Spark's checkpoint and, with the rows, where the sink puts them."""
+        reach(CrashPoint.SOURCE_FINISHED, app_id=self._options.app_id)
 
     def stop(self) -> None:
         """Close the connections of the planner."""

@@ -1,0 +1,93 @@
+"""What one cell of the matrix is, and what came of it: the words that matrix, engine, judge and report share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from exactly_once.crash_points import CrashPoint
+from exactly_once.guarantee import Guarantee
+
+
+class Kind(Enum):
+    """How a cell is made to fail."""
+
+    EXCEPTION = "exception"
+    """The code that reached the point raises."""
+    DRIVER_KILLED = "driver killed"
+    """SIGKILL of the driver, its JVM and all Python workers."""
+    WORKER_KILLED = "worker killed"
+    """SIGKILL of the Python process that reached the point, and of nothing else."""
+    BROKER_KILLED = "broker killed"
+    """SIGKILL of the broker while the pipeline stands at the point; then it is started again."""
+    LOST_ACKNOWLEDGEMENT = "lost acknowledgement"
+    """A step has landed, and whoever asked for it gets an error."""
+    DISK_FULL = "disk full"
+    """Writing fails with ENOSPC."""
+
+
+class Result(Enum):
+    """What the pipeline does with its rows."""
+
+    APPEND = "append"
+    """`delta_once` appends them."""
+    MERGE = "merge"
+    """`foreachBatch` merges them by key, and counts how often each key came."""
+
+
+class Shows(Enum):
+    """What a cell must show after its crash."""
+
+    NEITHER = "neither"
+    LOSS = "loss"
+    DUPLICATES = "duplicates"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One crash of one pipeline."""
+
+    point: CrashPoint
+    kind: Kind
+    guarantee: Guarantee
+    result: Result
+    delete_checkpoint: bool
+    """Whether Spark's checkpoint is deleted before the pipeline is started again."""
+
+    @property
+    def name(self) -> str:
+        """Give a name that is a file name too, and is the same in every run."""
+        parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
+        return "_".join([*parts, "no-checkpoint"] if self.delete_checkpoint else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened in a cell, for its timeline."""
+
+    at_s: float
+    """Seconds since the cell began."""
+    lane: str
+    """``pipeline`` (a start, an end), ``commit`` (of rows, offsets or both), ``fault``, ``broker`` or ``checkpoint``."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the judge found in the result of one cell."""
+
+    cell: Cell
+    must_show: Shows
+    records: int
+    """How many records the topic has."""
+    lost: int
+    duplicated: int
+    """Rows, or counts, beyond the first of each record."""
+    fired: bool
+    """Whether the crash point fired: a cell whose fault did not happen proves nothing."""
+    wrong: str | None
+    """Why the cell did not show what it must; None if it did."""
+    moments: tuple[Moment, ...]
+    errors: tuple[str, ...]
+    """First lines of the errors with which runs of the pipeline ended."""
+    seconds: float
