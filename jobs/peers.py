@@ -115,6 +115,19 @@ def delta_jars() -> list[str]:
     return _spark_jars(f"delta-{DELTA_VERSION}", DELTA_ARTIFACTS)
 
 
+def jvm_session() -> dict[str, str]:
+    """Give the settings of a session that has Spark's JVM Kafka connector and Delta's JVM sink.
+
+    Raises:
+        PeerMissingError: if the jars of one of the two are not to be had.
+    """
+    return {
+        "spark.jars": ",".join([*spark_kafka_jars(), *delta_jars()]),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
 def _spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...]) -> list[str]:
     """Fetch artifacts and give their jars but for those that Spark brings itself, whatever their version."""
     import pyspark

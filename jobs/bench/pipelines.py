@@ -23,7 +23,7 @@ from jobs.bench.progress import say
 from jobs.bench.results import Comparison, Missing, Results
 from jobs.bench.settings import MICRO_BATCH_ROWS, PARTITIONS, SPARK_BENCHMARKS, TARGETS, Settings
 from jobs.bench.spark_side import Outcome, Query
-from jobs.peers import PeerMissingError, delta_jars, spark_kafka_jars
+from jobs.peers import PeerMissingError, jvm_session
 
 OURS = "sparkonce"
 JVM = "Spark's JVM"
@@ -35,10 +35,6 @@ _SESSION = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
-}
-_SESSION_WITH_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
 
@@ -136,7 +132,7 @@ def run(settings: Settings, results: Results) -> None:
 def _session(results: Results) -> tuple[dict[str, str], bool]:
     """Give the settings of both sessions, alike, and whether the JVM's side can run."""
     try:
-        jars = [*spark_kafka_jars(), *delta_jars()]
+        return {**_SESSION, **jvm_session()}, True
     except PeerMissingError as error:
         remedy = (
             "where the registry has all artifacts, Maven fetches them by itself; else set SPARK_KAFKA_JARS to a comma "
@@ -145,7 +141,6 @@ def _session(results: Results) -> tuple[dict[str, str], bool]:
         )
         results.missing.append(Missing("spark-jvm-kafka-and-delta", str(error), remedy))
         return dict(_SESSION), False
-    return {**_SESSION, **_SESSION_WITH_DELTA, "spark.jars": ",".join(jars)}, True
 
 
 class _Bench:

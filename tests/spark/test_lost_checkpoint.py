@@ -1,0 +1,65 @@
+"""A deleted checkpoint: the JVM's pipeline doubles every row, ours none."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.peers import PeerMissingError, jvm_session
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).resolve().parents[2]
+RECORDS, LATER = 1_000, 100
+OURS = f"sparkonce_rows={RECORDS} records={RECORDS} sparkonce_lost=0 sparkonce_duplicated=0"
+
+
+def run(folder: Path, *words: str) -> tuple[str, str]:
+    """Run the command; give its output and the last line of it."""
+    command = [sys.executable, "-m", "jobs.lost_checkpoint", "--records", str(RECORDS), "--folder", str(folder), *words]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    return ended.stdout, ended.stdout.splitlines()[-1]
+
+
+def copies(folder: Path, pipeline: str) -> Counter[int]:
+    """Count the rows of each flight in the table that a pipeline left behind."""
+    values = DeltaTable(folder / pipeline / "table").to_pyarrow_table(columns=["value"])["value"].to_pylist()
+    return Counter(int(re.search(rb'"flight_id":(\d+),', value)[1]) for value in values)  # type: ignore[index]
+
+
+def each(records: int, times: int) -> Counter[int]:
+    return Counter(dict.fromkeys(range(records), times))
+
+
+def assert_ours(folder: Path, output: str) -> None:
+    assert copies(folder, "sparkonce") == each(RECORDS + LATER, 1)
+    assert copies(folder, "earliest") == each(RECORDS, 1)
+    assert "no offsetStore: stopped: exactly_once.errors.OffsetMismatchError: batch 0 of query" in output
+    assert "has an overlap with the table's offsets" in output
+
+
+@pytest.mark.timeout(300)
+def test_ours_alone_holds_each_record_once(tmp_path: Path) -> None:
+    output, result = run(tmp_path, "--only-ours")
+    assert result == f"RESULT {OURS}"
+    assert_ours(tmp_path, output)
+
+
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> None:
+    try:
+        jvm_session()
+    except PeerMissingError as error:
+        pytest.skip(str(error))
+    output, result = run(tmp_path)
+    assert result == f"RESULT jvm_rows={2 * RECORDS} {OURS} jvm_duplicated={RECORDS}"
+    assert copies(tmp_path, "jvm") == each(RECORDS, 2)
+    assert_ours(tmp_path, output)
