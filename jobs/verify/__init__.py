@@ -1,1 +1,1 @@
-"""The crash matrix: every crash point with every kind of crash under every guarantee, judged from the source's records."""
+"""The crash matrix: crash points, kinds of crash and guarantees, judged from the source's records alone."""

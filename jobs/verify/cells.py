@@ -68,7 +68,7 @@ class Moment:
     at_s: float
     """Seconds since the cell began."""
     lane: str
-    """``pipeline`` (a start, an end), ``commit`` (of rows, offsets or both), ``fault``, ``broker`` or ``checkpoint``."""
+    """``pipeline`` (a start, an end), ``commit`` (rows, offsets or both), ``fault``, ``broker`` or ``checkpoint``."""
     what: str
 
 
