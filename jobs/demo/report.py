@@ -1,7 +1,4 @@
-"""One HTML page about one demo: the verdict, a timeline of kills and commits, the checksums.
-
-The page holds everything in itself (no script, no font, no picture from elsewhere), so it opens from the file.
-"""
+"""One HTML page about one demo: the verdict, a timeline of kills and commits, the checksums."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from html import escape
 
 from jobs.demo.check import Verdict
 from jobs.demo.timeline import Event
+from jobs.page import document, table
 
 LANES = ("broker", "publisher", "job", "commits")
 LEFT, WIDTH, LANE_HEIGHT, TOP = 90, 1000, 64, 14
@@ -17,20 +15,9 @@ TICKS = 10
 ROOM = 60
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #6a737d; --line: #d8dee4; --page: #ffffff;
-  --span: #9ec5fe; --publish: #b7e4c7; --commit: #2f6fdf; --kill: #d1242f; --good: #1a7f37; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #8b949e; --line: #30363d; --page: #0d1117;
-  --span: #1f4b8e; --publish: #1f5c3a; --commit: #6ea8fe; --kill: #ff6b6b; --good: #56d364; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1140px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-.verdict { font-size: 1.15rem; font-weight: 600 } .good { color: var(--good) } .bad { color: var(--kill) }
-.scroll { overflow-x: auto } table { border-collapse: collapse }
-td, th { padding: .2rem .9rem .2rem 0; text-align: left;
-  border-bottom: 1px solid var(--line) } td.number { text-align: right; font-variant-numeric: tabular-nums }
-code { font-size: .9em } svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill: var(--soft) }
-svg .grid { stroke: var(--line) } svg rect { stroke: var(--page); stroke-width: 2 }
-svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
+:root { --publish: #b7e4c7; }
+@media (prefers-color-scheme: dark) { :root { --publish: #1f5c3a; } }
+svg rect { stroke: var(--page); stroke-width: 2 } svg .span { fill: var(--span) } svg .publish { fill: var(--publish) }
 svg .commit { stroke: var(--commit); stroke-width: 2 } svg .kill { stroke: var(--kill); stroke-width: 2.5 }
 svg .checkpoint { stroke: var(--kill); stroke-width: 2; stroke-dasharray: 3 3 }
 svg .start { stroke: var(--good); stroke-width: 2 }
@@ -40,10 +27,7 @@ svg .start { stroke: var(--good); stroke-width: 2 }
 def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
     """Give the whole page as text."""
     state, words = ("good", "Nothing lost, nothing twice.") if verdict.good else ("bad", "The table is wrong.")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>sparkonce demo</title><style>{STYLE}</style></head><body>
-<h1>Flights, exactly once</h1>
+    body = f"""<h1>Flights, exactly once</h1>
 <p>Kafka's protocol to Delta Lake through Spark, with every process ended by SIGKILL again and again.</p>
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
 <h2>What happened when</h2>
@@ -52,11 +36,10 @@ def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
 deleted). Blue lines are commits of the Delta table, each with rows and offsets in one. Rest
 the pointer on a mark for its name.</p>
 <h2>Step by step</h2>
-<div class="scroll">{_table(("seconds", "where", "what"), _steps(events))}</div>
+<div class="scroll">{table(("seconds", "where", "what"), _steps(events))}</div>
 <h2>Checksums by column</h2>
-<div class="scroll">{_table(("column", "source data", "table", ""), _checksums(verdict))}</div>
-</body></html>
-"""
+<div class="scroll">{table(("column", "source data", "table", ""), _checksums(verdict))}</div>"""
+    return document("sparkonce demo", STYLE, body)
 
 
 def _picture(events: Sequence[Event]) -> str:
@@ -110,9 +93,3 @@ def _steps(events: Sequence[Event]) -> Iterable[Sequence[str]]:
 def _checksums(verdict: Verdict) -> Iterable[Sequence[str]]:
     for column in verdict.columns:
         yield column.name, column.source, column.table, "equal" if column.equal else "DIFFERENT"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["<table><tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join([*lines, "</table>"])
