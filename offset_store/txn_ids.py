@@ -9,7 +9,8 @@ no ids: there it stands by its name, behind a sign that neither ids nor names ha
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
@@ -27,6 +28,35 @@ def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
 def query_txn_id(app_id: str, query_id: str) -> str:
     """Name the id whose version is the last batch id written by Spark's query ``query_id``."""
     return f"{PREFIX}/{_encode(app_id)}/query/{query_id}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetTxn:
+    """What an id of an offset says; the topic's name is empty where the topic stands by its id."""
+
+    app_id: str
+    source: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueryTxn:
+    """What an id of a query says."""
+
+    app_id: str
+    query_id: str
+
+
+def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | None:
+    """Read what `offset_txn_id` and `query_txn_id` gave; None for ids that are not ours."""
+    match text.split("/"):
+        case [str(prefix), app_id, "offset", source, topic, partition] if prefix == PREFIX and partition.isdecimal():
+            name = topic.removeprefix("name=") if topic.startswith("name=") else ""
+            tp = TopicPartition(name, "" if name else topic, int(partition))
+            return OffsetTxn(unquote(app_id), unquote(source), tp)
+        case [str(prefix), app_id, "query", query_id] if prefix == PREFIX:
+            return QueryTxn(unquote(app_id), query_id)
+    return None
 
 
 def _encode(text: str) -> str:

@@ -1,0 +1,204 @@
+"""What a change of stored offsets by hand would do: decided purely, from what is stored and what the log still tells.
+
+Offsets that go back have their records read again; offsets that go forward pass records over for good. Which version a
+rewind goes to is found by walking the log backward, along the line of commits that made the offsets what they are: a
+rewind or restore made by hand leads straight to the version that it went back to, since what lies between was undone
+and is not undone a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from offset_store.administration import (
+    NOTHING_KEPT,
+    BatchMove,
+    ChangeKind,
+    CommitEntry,
+    ManualChange,
+    Move,
+    Stored,
+)
+from offset_store.offsets import TopicPartition
+from offset_store.record import Writes
+from offset_store.txn_ids import OffsetTxn, QueryTxn
+
+
+class RecoveryError(ValueError):
+    """A change that cannot be made as asked; the message says why, and what can."""
+
+
+def plan_set(stored: Stored, wanted: Mapping[OffsetTxn, int]) -> ManualChange:
+    """Set offsets to given values; those that stand there already are left out."""
+    moves = (Move(key, stored.offsets.get(key), offset) for key, offset in sorted(wanted.items()))
+    return ManualChange(ChangeKind.SET, tuple(move for move in moves if move.before != move.after))
+
+
+def plan_rewind(
+    now: Stored, then: Stored, entries: Sequence[CommitEntry], *, app_id: str | None, restore: bool
+) -> ManualChange:
+    """Take offsets back to what they were in ``then``; with ``restore``, batch numbers too, of every application.
+
+    Without ``restore`` the numbers stay: rows stay as well, so no batch is to be written a second time by a query that
+    does not know of the rewind.
+
+    Raises:
+        RecoveryError: if an offset of today did not exist then and the log no longer says where it began.
+    """
+    starts = first_starts(entries, then.version)
+    moves = []
+    for key, offset in sorted(now.offsets.items()):
+        if not restore and key.app_id != app_id:
+            continue
+        target = then.offsets.get(key, starts.get(key))
+        if target is None:
+            raise RecoveryError(
+                f"{describe(key)} was not stored at version {then.version}, and the log no longer says where it began: "
+                "set it by hand with `sparkonce offsets set`"
+            )
+        if target != offset:
+            moves.append(Move(key, offset, target))
+    if not restore:
+        return ManualChange(ChangeKind.REWIND, tuple(moves), (), then.version)
+    batches = (BatchMove(key, at, then.batches.get(key, NOTHING_KEPT)) for key, at in sorted(now.batches.items()))
+    moved = tuple(move for move in batches if move.before != move.after)
+    return ManualChange(ChangeKind.RESTORE, tuple(moves), moved, then.version)
+
+
+def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[OffsetTxn, int]:
+    """Give where each partition began in its oldest kept batch after a version; ``entries`` come newest first."""
+    starts: dict[OffsetTxn, int] = {}
+    for entry in entries:
+        if entry.version > after_version and entry.batch is not None:
+            record = entry.batch.record
+            starts |= {OffsetTxn(record.app_id, source, tp): at.start for (source, tp), at in record.moved.items()}
+    return starts
+
+
+def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
+    """Give the newest version committed at or before a time.
+
+    Raises:
+        RecoveryError: if all kept commits are younger.
+    """
+    found = next((entry.version for entry in entries if entry.timestamp_ms <= timestamp_ms), None)
+    if found is None:
+        raise RecoveryError("every commit that the log still keeps is younger than that: name a version instead")
+    return found
+
+
+def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: int) -> int:
+    """Give the version just before the last ``count`` batches of an application that are in force.
+
+    Raises:
+        RecoveryError: if fewer are kept, or offsets were set by hand among them.
+    """
+    by_version = {entry.version: entry for entry in entries}
+    undone: list[CommitEntry] = []
+    version = max(by_version, default=-1)
+    while version in by_version and len(undone) < count:
+        entry = by_version[version]
+        change = entry.change
+        if change is not None and app_id in change.app_ids:
+            if change.to_version is None:
+                raise RecoveryError(
+                    f"offsets of appId {app_id} were set by hand in version {version}, among its last {count} batches: "
+                    "say with --to-version where to go"
+                )
+            version = change.to_version
+            continue
+        batch = entry.batch
+        if batch is not None and batch.record.app_id == app_id and Writes.OFFSETS in batch.writes:
+            undone.append(entry)
+        version -= 1
+    if len(undone) < count:
+        raise RecoveryError(f"the log keeps {len(undone)} batches of appId {app_id} that are in force, not {count}")
+    assert undone[-1].batch is not None
+    attempt = undone[-1].batch.record.attempt_id
+    # Rows first, offsets then: the commit of the rows belongs to the batch too.
+    commits = [each.version for each in entries if each.batch and each.batch.record.attempt_id == attempt]
+    if min(commits) == 0:
+        raise RecoveryError("the oldest of these batches is the first commit of the table: nothing lies before it")
+    return min(commits) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Records that are in the stored offsets but no longer in the rows, since a RESTORE left the offsets behind."""
+
+    restore_version: int
+    restored_to: int
+    key: OffsetTxn
+    start: int
+    end: int
+
+
+def plain_restores(entries: Sequence[CommitEntry], app_id: str) -> list[CommitEntry]:
+    """Give the RESTORE commits not made by us after which no hand moved this application's offsets, newest first."""
+    found = []
+    for entry in entries:
+        if entry.change is not None and app_id in entry.change.app_ids:
+            break
+        if entry.restored_to is not None:
+            found.append(entry)
+    return found
+
+
+def missed_by_restore(restore: CommitEntry, before: Stored, then: Stored) -> list[Missed]:
+    """Compare the offsets that a RESTORE left with those of the version that the rows went back to."""
+    assert restore.restored_to is not None
+    return [
+        Missed(restore.version, restore.restored_to, key, then.offsets.get(key, 0), offset)
+        for key, offset in sorted(before.offsets.items())
+        if offset > then.offsets.get(key, 0)
+    ]
+
+
+def describe(key: OffsetTxn) -> str:
+    """Name a stored offset in a message."""
+    tp = key.partition
+    name = f"{tp.topic or 'topic id ' + tp.topic_id}-{tp.partition}"
+    return f"{name} (appId {key.app_id}, source {key.source}{', topic id ' + tp.topic_id if tp.topic_id else ''})"
+
+
+def consequence(move: Move, *, restored: bool) -> str:
+    """Say what follows from one move; ``restored``: whether the rows go with it."""
+    where = f"{move.key.partition.topic or move.key.partition.topic_id}-{move.key.partition.partition}"
+    if move.before is None:
+        return f"{where} was not stored; a query without a checkpoint begins at offset {move.after}"
+    if move.after > move.before:
+        return f"records [{move.before}, {move.after}) of {where} are never read: lost on purpose"
+    records = f"records [{move.after}, {move.before}) of {where} are read again"
+    if restored:
+        return f"{records}; their rows leave the table in this very commit"
+    return f"{records}: duplicates, unless their rows are taken out of the table (--restore does both in one commit)"
+
+
+def resolve(
+    stored: Stored, app_id: str, source: str | None, topic: str, topic_id: str | None, partition: int
+) -> OffsetTxn:
+    """Find the offset that a user means by a topic's name, where the table knows it.
+
+    Raises:
+        RecoveryError: if it knows several, or none and no topic id was given.
+    """
+    known = [key for key in stored.offsets if key.app_id == app_id]
+    sources = sorted({key.source for key in known})
+    if source is None:
+        if len(sources) != 1:
+            names = f"has the sources {', '.join(sources)}" if sources else "has no offsets in this table"
+            raise RecoveryError(f"appId {app_id} {names}: say which with --source (the option source of the reader)")
+        source = sources[0]
+    if topic_id is None:
+        ids = sorted({key.partition.topic_id for key in known if key.partition.topic == topic})
+        if len(ids) != 1:
+            found = f"several topics of that name were read: {', '.join(ids)}" if ids else "the table does not know it"
+            raise RecoveryError(f"topic {topic}: {found}. Give --topic-id, or --bootstrap-servers to ask the broker")
+        topic_id = ids[0]
+    return OffsetTxn(app_id, source, TopicPartition(topic, topic_id, partition))
+
+
+def newest_batches(stored: Stored) -> list[tuple[QueryTxn, int]]:
+    """Give the last batch of every query, in order."""
+    return sorted(stored.batches.items())

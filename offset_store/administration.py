@@ -1,0 +1,352 @@
+"""Stored offsets seen and moved by hand: what `sparkonce offsets` does to a Delta table.
+
+A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
+``commitInfo`` says under the key of our batches what moved from where to where, so that history and audit can tell a
+hand from a loss. It is decided from one handle and committed through it, as every batch is, and it also writes the
+batch numbers of the application's queries anew, unchanged: so any commit that a driver made in between conflicts, even
+one of other partitions.
+
+A restore takes files back to an older version *and* sets offsets and batch numbers to what they were there, in one
+commit. Delta's own RESTORE leaves ``txn`` actions where they are: rows go back, offsets stay, and the records between
+are in neither.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from offset_store.delta_log import DeltaLog, LogListing
+from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+from offset_store.offsets import TopicPartition
+from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
+from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id
+
+NOTHING_KEPT = -1
+"""The batch number of a query none of whose batches is in the table any more: ids can be set, not removed."""
+
+
+class ChangeKind(Enum):
+    """What was done by hand."""
+
+    SET = "set"
+    REWIND = "rewind"
+    RESTORE = "restore"
+    """Rows and offsets together."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Move:
+    """One stored offset, before (None: not stored) and after."""
+
+    key: OffsetTxn
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchMove:
+    """The last batch of one query, before and after."""
+
+    key: QueryTxn
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManualChange:
+    """One commit made by hand."""
+
+    kind: ChangeKind
+    moves: tuple[Move, ...]
+    batches: tuple[BatchMove, ...] = ()
+    to_version: int | None = None
+    """The version of the table that offsets (and, for a restore, rows) were taken from."""
+    attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def transactions(self) -> dict[str, int]:
+        """Give the transaction ids that this sets, with their new versions."""
+        txns = {offset_txn_id(move.key.app_id, move.key.source, move.key.partition): move.after for move in self.moves}
+        return txns | {query_txn_id(move.key.app_id, move.key.query_id): move.after for move in self.batches}
+
+    @property
+    def app_ids(self) -> set[str]:
+        """The applications whose offsets or batches this moves."""
+        return {move.key.app_id for move in self.moves} | {move.key.app_id for move in self.batches}
+
+    def to_commit_info(self) -> dict[str, Any]:
+        """Give the JSON object of the commit."""
+        return {
+            "kind": self.kind.value,
+            "attemptId": self.attempt_id,
+            "toVersion": self.to_version,
+            "moves": [
+                {
+                    "appId": move.key.app_id,
+                    "source": move.key.source,
+                    "topic": move.key.partition.topic,
+                    "topicId": move.key.partition.topic_id,
+                    "partition": move.key.partition.partition,
+                    "from": move.before,
+                    "to": move.after,
+                }
+                for move in self.moves
+            ],
+            "batches": [
+                {"appId": move.key.app_id, "queryId": move.key.query_id, "from": move.before, "to": move.after}
+                for move in self.batches
+            ],
+        }
+
+    @classmethod
+    def from_commit_info(cls, info: Mapping[str, Any]) -> ManualChange:
+        """Read what `to_commit_info` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is something else.
+        """
+        moves = tuple(
+            Move(
+                OffsetTxn(
+                    each["appId"],
+                    each["source"],
+                    TopicPartition(each["topic"], each["topicId"], int(each["partition"])),
+                ),
+                each["from"],
+                int(each["to"]),
+            )
+            for each in info["moves"]
+        )
+        batches = tuple(
+            BatchMove(QueryTxn(each["appId"], each["queryId"]), int(each["from"]), int(each["to"]))
+            for each in info["batches"]
+        )
+        return cls(ChangeKind(info["kind"]), moves, batches, info["toVersion"], info["attemptId"])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """One kept commit, as far as offsets care; ``timestamp_ms`` counts from 1970."""
+
+    version: int
+    timestamp_ms: int
+    operation: str
+    batch: CommittedBatch | None = None
+    change: ManualChange | None = None
+    restored_to: int | None = None
+    """For a RESTORE of Delta's own, which moved rows and left the offsets: the version."""
+    txn_ids: frozenset[str] = frozenset()
+
+
+def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = ()) -> CommitEntry:
+    """Read the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version."""
+    batches = read_history([{**info, "version": version}])
+    change: ManualChange | None = None
+    try:
+        change = ManualChange.from_commit_info(info[COMMIT_INFO_KEY])
+    except (KeyError, TypeError, ValueError):
+        change = None
+    operation = str(info.get("operation", ""))
+    restored_to: int | None = None
+    if operation == "RESTORE" and change is None:
+        target = (info.get("operationParameters") or {}).get("version")
+        restored_to = int(target) if str(target).isdecimal() else None
+    timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+    return CommitEntry(
+        version, int(timestamp), operation, batches[0] if batches else None, change, restored_to, frozenset(txn_ids)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All offsets and batch numbers of ours that a table has at one version."""
+
+    version: int
+    offsets: Mapping[OffsetTxn, int]
+    batches: Mapping[QueryTxn, int]
+
+    def of(self, app_id: str) -> Stored:
+        """Give those of one application."""
+        return Stored(
+            self.version,
+            {key: at for key, at in self.offsets.items() if key.app_id == app_id},
+            {key: at for key, at in self.batches.items() if key.app_id == app_id},
+        )
+
+
+@dataclass(slots=True)
+class OffsetsTable:
+    """A table that holds offsets, at the version at which it was opened: the result itself, or one of offsets only."""
+
+    location: Location
+    storage_options: Mapping[str, str]
+    table: DeltaTable
+    log: DeltaLog
+    _listing: LogListing
+    _entries: tuple[CommitEntry, ...] | None = None
+
+    @classmethod
+    def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> OffsetsTable:
+        """Load the newest version.
+
+        Raises:
+            StoreMissingError: if there is no table.
+            OffsetStoreError: if it cannot be read.
+        """
+        options = dict(storage_options or {})
+        table = _load(location, options, None)
+        log = DeltaLog.open(location, options)
+        return cls(location, options, table, log, log.listing())
+
+    @property
+    def version(self) -> int:
+        """The version that everything here is read from."""
+        return self.table.version()
+
+    def entries(self) -> tuple[CommitEntry, ...]:
+        """Give the commits that the log still keeps, newest first.
+
+        Raises:
+            OffsetStoreError: if one cannot be read.
+        """
+        if self._entries is None:
+            kept = [version for version in self._listing.commits if version <= self.version]
+            self._entries = tuple(self._entry(version) for version in reversed(kept))
+        return self._entries
+
+    def _entry(self, version: int) -> CommitEntry:
+        found = self.log.actions(version, ("commitInfo", "txn"))
+        infos: list[Mapping[str, Any]] = list(found["commitInfo"]) or [{}]
+        return read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
+
+    def stored(self, version: int | None = None) -> Stored:
+        """Give what is stored now, or was at an older version. Topics have their names where the log still tells them.
+
+        Raises:
+            OffsetStoreError: if that version cannot be loaded any more.
+        """
+        at_version = self.table if version in (None, self.version) else self._load_version(version)
+        names = self._topic_names()
+        offsets: dict[OffsetTxn, int] = {}
+        batches: dict[QueryTxn, int] = {}
+        for txn_id in self._txn_ids():
+            key, at = parse_txn_id(txn_id), at_version.transaction_version(txn_id)
+            if at is None:
+                continue
+            if isinstance(key, QueryTxn):
+                batches[key] = at
+            elif isinstance(key, OffsetTxn):
+                tp = key.partition
+                named = TopicPartition(tp.topic or names.get(tp.topic_id, ""), tp.topic_id, tp.partition)
+                offsets[OffsetTxn(key.app_id, key.source, named)] = at
+        return Stored(at_version.version(), offsets, batches)
+
+    def last_moved(self) -> dict[str, CommitEntry]:
+        """Give the newest kept commit that wrote each transaction id."""
+        newest: dict[str, CommitEntry] = {}
+        for entry in self.entries():
+            for txn_id in entry.txn_ids:
+                newest.setdefault(txn_id, entry)
+        return newest
+
+    def apply(self, change: ManualChange) -> int:
+        """Commit a change that was decided from this very handle; gives the version of the commit.
+
+        Raises:
+            CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
+            OffsetStoreError: if the commit failed.
+        """
+        moved = change.transactions()
+        pinned = {
+            query_txn_id(key.app_id, key.query_id): at
+            for key, at in self.stored().batches.items()
+            if key.app_id in change.app_ids
+        }
+        properties = CommitProperties(
+            custom_metadata={COMMIT_INFO_KEY: change.to_commit_info()},
+            app_transactions=[Transaction(txn_id, version) for txn_id, version in (pinned | moved).items()],
+        )
+        try:
+            self._commit(change, properties)
+        except (DeltaError, OSError, ValueError) as error:
+            landed = self._version_of(change)
+            if landed is None:
+                raise self._failure(error) from error
+            return landed
+        landed = self._version_of(change)
+        assert landed is not None, "a commit that succeeded is in the log"
+        return landed
+
+    def _commit(self, change: ManualChange, properties: CommitProperties) -> None:
+        if change.kind is ChangeKind.RESTORE:
+            assert change.to_version is not None
+            self.table.restore(change.to_version, commit_properties=properties)
+            return
+        self.table.create_write_transaction(
+            [],
+            "append",
+            self.table.schema(),
+            partition_by=self.table.metadata().partition_columns,
+            commit_properties=properties,
+        )
+
+    def _failure(self, error: Exception) -> OffsetStoreError:
+        if isinstance(error, CommitFailedError):
+            return CommitConflictError(
+                f"somebody wrote to {self.location} after version {self.version}, from which this change was decided, "
+                "so nothing was changed. Stop every driver that writes there, then look again and repeat "
+                f"(delta-rs: {error})"
+            )
+        return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {error}")
+
+    def _version_of(self, change: ManualChange) -> int | None:
+        fresh = OffsetsTable.open(self.location, self.storage_options)
+        for version in range(fresh.version, self.version - 1, -1):
+            entry = fresh._entry(version)
+            if entry.change is not None and entry.change.attempt_id == change.attempt_id:
+                return version
+        return None
+
+    def _load_version(self, version: int | None) -> DeltaTable:
+        try:
+            return _load(self.location, self.storage_options, version)
+        except OffsetStoreError as error:
+            kept = [each for each in self._listing.commits if each <= self.version]
+            oldest = f"kept commits begin at version {kept[0]}" if kept else "no commit is kept"
+            raise OffsetStoreError(
+                f"version {version} of {self.location} cannot be loaded (now at {self.version}; {oldest}): {error}"
+            ) from error
+
+    def _txn_ids(self) -> list[str]:
+        found = {txn_id for entry in self.entries() for txn_id in entry.txn_ids}
+        checkpoint = self._listing.newest_checkpoint(self.version)
+        if checkpoint is not None:
+            found.update(self.log.checkpoint_column(self._listing, checkpoint, "txn.appId"))
+        return sorted(found)
+
+    def _topic_names(self) -> dict[str, str]:
+        names: dict[str, str] = {}
+        for entry in self.entries():
+            ranges = entry.batch.record.ranges if entry.batch else {}
+            partitions = [tp for _, tp in ranges]
+            partitions += [move.key.partition for move in entry.change.moves] if entry.change else []
+            for tp in partitions:
+                if tp.topic:
+                    names.setdefault(tp.topic_id, tp.topic)
+        return names
+
+
+def _load(location: Location, storage_options: Mapping[str, str], version: int | None) -> DeltaTable:
+    try:
+        return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)
+    except TableNotFoundError as error:
+        raise StoreMissingError(f"there is no Delta table at {location}") from error
+    except (DeltaError, OSError, ValueError) as error:
+        raise OffsetStoreError(f"cannot load the Delta table at {location}: {error}") from error

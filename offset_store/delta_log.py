@@ -1,0 +1,162 @@
+"""A Delta table's log, read file by file: what delta-rs does not tell.
+
+delta-rs answers what one transaction id stands at, but cannot list the ids, and it forgets a file that a commit named
+once nobody reads it any more. Both are in the log: ``_delta_log/<version>.json``, one action in a line, and
+checkpoints, which hold the state at a version in Parquet (in one file, in several parts, or, in V2 checkpoints, as
+JSON or with sidecar files). Commits before a checkpoint are cleaned up after a while, so what is older than the oldest
+kept commit is known from checkpoints only. (The protocol: `PROTOCOL.md` of delta-io/delta.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
+
+LOG_FOLDER = "_delta_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(parquet|json)")
+_FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
+
+Action = Mapping[str, Any]
+
+
+def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
+    """Give the file system that reads a table's folder, and the folder's path in it ("" for object stores)."""
+    if location.is_local:
+        return fs.LocalFileSystem(), location.text
+    return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
+
+
+def join(root: str, path: str) -> str:
+    """Give a path below ``root``, which may be empty."""
+    return f"{root}/{path}" if root else path
+
+
+@dataclass(frozen=True, slots=True)
+class LogListing:
+    """Which files the log has: versions of commits, ascending, and the files of each complete checkpoint."""
+
+    commits: tuple[int, ...]
+    checkpoints: Mapping[int, tuple[str, ...]]
+
+    def newest_checkpoint(self, version: int) -> int | None:
+        """Give the version of the newest checkpoint at or before ``version``."""
+        return max((each for each in self.checkpoints if each <= version), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLog:
+    """The log of one table, for reading."""
+
+    filesystem: fs.FileSystem
+    folder: str
+
+    @classmethod
+    def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
+        """Open the log of the table at ``location``."""
+        filesystem, root = table_filesystem(location, storage_options)
+        return cls(filesystem, join(root, LOG_FOLDER))
+
+    def listing(self) -> LogListing:
+        """List the folder.
+
+        Raises:
+            OffsetStoreError: if it cannot be listed.
+        """
+        try:
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder))
+        except OSError as error:
+            raise OffsetStoreError(f"cannot list {self.folder}: {error}") from error
+        names = [info.base_name for info in infos]
+        commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+        return LogListing(tuple(commits), _complete_checkpoints(names))
+
+    def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        """Give the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
+
+        Raises:
+            OffsetStoreError: if it cannot be read.
+        """
+        return _parse_actions(self._read(f"{version:020d}.json"), set(kinds), f"{self.folder}/{version:020d}.json")
+
+    def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
+        """Give the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
+
+        Raises:
+            OffsetStoreError: if a file of it cannot be read.
+        """
+        names = list(listing.checkpoints[version])
+        for name in names:
+            yield from self._column(name, column)
+        for name in names:
+            for path in self._column(name, "sidecar.path"):
+                if "/" in path:
+                    raise OffsetStoreError(f"{self.folder}/{name} has a sidecar elsewhere, {path}, which is not read")
+                yield from self._column(f"_sidecars/{path}", column)
+
+    def _column(self, name: str, column: str) -> Iterator[Any]:
+        kind, _, leaf = column.partition(".")
+        if name.endswith(".json"):
+            actions = _parse_actions(self._read(name), {kind}, f"{self.folder}/{name}")
+            yield from (action[leaf] for action in actions[kind])
+            return
+        try:
+            with self.filesystem.open_input_file(f"{self.folder}/{name}") as source:
+                file = pq.ParquetFile(source)
+                if kind not in file.schema_arrow.names:
+                    return
+                for batch in file.iter_batches(columns=[column]):
+                    values = batch.column(0).field(leaf).filter(batch.column(0).is_valid())
+                    yield from (value for value in values.to_pylist() if value is not None)
+        except (OSError, pa.ArrowException) as error:
+            raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with self.filesystem.open_input_stream(f"{self.folder}/{name}") as stream:
+                return bytes(stream.readall())
+        except OSError as error:
+            raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+
+
+def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[Action]]:
+    found: dict[str, list[Action]] = {kind: [] for kind in kinds}
+    for line in data.split(b"\n"):
+        key = _FIRST_KEY.match(line)
+        if key is None or key[1].decode() not in kinds:
+            continue
+        try:
+            kind, action = next(iter(json.loads(line).items()))
+        except ValueError as error:
+            raise OffsetStoreError(f"{where} holds a line that is not JSON: {line[:200]!r}") from error
+        found[kind].append(action)
+    return found
+
+
+def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """Group checkpoint files by version; several kinds of one version say the same, so one of them is enough."""
+    whole: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(names):
+        found = _CHECKPOINT.fullmatch(name)
+        if found is None:
+            continue
+        if found[3] is None:
+            whole[int(found[1])] = (name,)
+        else:
+            parts.setdefault((int(found[1]), int(found[3])), []).append(name)
+    for (version, count), files in parts.items():
+        if len(files) == count:
+            whole.setdefault(version, tuple(files))
+    return whole
