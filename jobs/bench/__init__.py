@@ -3,5 +3,5 @@
 Theory of operation: each benchmark has two sides, ours and the peer, both warm and both up at once; they are measured
 in turn (A B A B), so that what else happens on the machine falls on both. The figure is the ratio of the medians.
 `results` holds what was found and says it; `brokers` drives Kafka's own tools; `pipelines` drives two Spark sessions,
-each in a process of its own (`spark_side`).
+each in a process of its own (`spark_side`); `guarantees` sets our exactly-once beside our at-least-once.
 """

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.bench import brokers, pipelines
+from jobs.bench import brokers, guarantees, pipelines
 from jobs.bench.brokers import ToolError
 from jobs.bench.load import LoadError
 from jobs.bench.pipelines import SideError
@@ -58,6 +58,9 @@ def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
         rounds=given.rounds or size["rounds"],
         micro_batches=size["micro_batches"],
         micro_passes=size["micro_passes"],
+        guarantee_rows=given.rows or size["guarantee_rows"],
+        guarantee_rounds=given.rounds or size["guarantee_rounds"],
+        guarantee_micro_batches=size["guarantee_micro_batches"],
     )
     return settings, given.json
 
@@ -68,7 +71,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines):
+    for group in (brokers, pipelines, guarantees):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError) as error:

@@ -28,10 +28,10 @@ from jobs.peers import PeerMissingError, jvm_session
 OURS = "sparkonce"
 JVM = "Spark's JVM"
 VALUE_BYTES = 100
-_WARM_UP_BATCHES = 5
+WARM_UP_BATCHES = 5
 _TUNED = {"spark.databricks.delta.snapshotPartitions": "1"}
 _FORMATS = {OURS: ("kafka_once", "delta_once"), JVM: ("kafka", "delta")}
-_SESSION = {
+SESSION = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
@@ -132,7 +132,7 @@ def run(settings: Settings, results: Results) -> None:
 def _session(results: Results) -> tuple[dict[str, str], bool]:
     """Give the settings of both sessions, alike, and whether the JVM's side can run."""
     try:
-        return {**_SESSION, **jvm_session()}, True
+        return {**SESSION, **jvm_session()}, True
     except PeerMissingError as error:
         remedy = (
             "where the registry has all artifacts, Maven fetches them by itself; else set SPARK_KAFKA_JARS to a comma "
@@ -140,7 +140,7 @@ def _session(results: Results) -> tuple[dict[str, str], bool]:
             "commons-pool2 and scala-parallel-collections_2.13"
         )
         results.missing.append(Missing("spark-jvm-kafka-and-delta", str(error), remedy))
-        return dict(_SESSION), False
+        return dict(SESSION), False
 
 
 class _Bench:
@@ -177,7 +177,7 @@ class _Bench:
         """Compare the time of a micro-batch, also with Delta's snapshot tuned for small tables."""
         name = "micro-batch-400"
         passes = self._settings.micro_passes
-        batches = self._settings.micro_batches // passes + _WARM_UP_BATCHES
+        batches = self._settings.micro_batches // passes + WARM_UP_BATCHES
         rows = batches * MICRO_BATCH_ROWS
         self.fill("micro", rows)
         times: dict[str, list[float]] = {}
@@ -187,7 +187,7 @@ class _Bench:
                 for variant, conf in variants.items():
                     outcome = side.run(self._query(side.name, "micro", True, MICRO_BATCH_ROWS, conf))
                     self._expect(side, outcome, rows)
-                    measured = outcome.batches_s[_WARM_UP_BATCHES:]
+                    measured = outcome.batches_s[WARM_UP_BATCHES:]
                     times.setdefault(side.name + variant, []).extend(measured)
                     shown = sorted(measured)[len(measured) // 2]
                     say(f"{name}: pass {number + 1}/{passes}, {side.name} {variant} median {shown:.3f} s")

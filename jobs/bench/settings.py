@@ -8,6 +8,7 @@ PARTITIONS = 4
 BATCH_BYTES = 65536
 """Of Kafka's producer in the broker benchmarks, with acks=all: its default of 16 KiB measures the client."""
 MICRO_BATCH_ROWS = 400
+GUARANTEE_BATCH_ROWS = 100_000
 
 BROKER_BENCHMARKS = (
     "broker-produce-100B",
@@ -16,7 +17,8 @@ BROKER_BENCHMARKS = (
     "broker-consume-1KiB",
 )
 SPARK_BENCHMARKS = ("source-noop", "pipeline-delta", "micro-batch-400")
-ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS
+GUARANTEE_BENCHMARKS = ("guarantee-throughput", "guarantee-micro-batch")
+ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS
 
 TARGETS = {
     "broker-produce-100B": 1.0,
@@ -26,6 +28,8 @@ TARGETS = {
     "source-noop": 1.0,
     "pipeline-delta": 1.1,
     "micro-batch-400": 0.3,
+    "guarantee-throughput": 1.0,
+    "guarantee-micro-batch": 1.0,
 }
 
 
@@ -38,6 +42,11 @@ class Settings:
     rounds: int
     micro_batches: int
     micro_passes: int
+    guarantee_rows: int
+    guarantee_rounds: int
+    """Of both guarantees: they differ by little, so there are more of them."""
+    guarantee_micro_batches: int
+    """That are measured in each query."""
 
     def rows_of(self, value_bytes: int) -> int:
         """Give the number of records of a benchmark with values of ``value_bytes``."""
@@ -48,5 +57,21 @@ class Settings:
         return self.rounds * 2 if what == "consume" else self.rounds
 
 
-FULL = {"rows": 3_000_000, "rounds": 3, "micro_batches": 50, "micro_passes": 2}
-QUICK = {"rows": 1_000_000, "rounds": 2, "micro_batches": 10, "micro_passes": 1}
+FULL = {
+    "rows": 3_000_000,
+    "rounds": 3,
+    "micro_batches": 50,
+    "micro_passes": 2,
+    "guarantee_rows": 2_000_000,
+    "guarantee_rounds": 6,
+    "guarantee_micro_batches": 20,
+}
+QUICK = {
+    "rows": 1_000_000,
+    "rounds": 2,
+    "micro_batches": 10,
+    "micro_passes": 1,
+    "guarantee_rows": 500_000,
+    "guarantee_rounds": 2,
+    "guarantee_micro_batches": 15,
+}

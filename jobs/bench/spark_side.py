@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Query:
     topic: str
     rows_per_batch: int | None
     conf: Mapping[str, str]
+    sink_options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def _timed(spark: SparkSession, query: Query, directory: Path) -> Outcome:
         reader.load()
         .writeStream.format(query.sink)
         .option("checkpointLocation", str(directory / "checkpoint"))
+        .options(**query.sink_options)
         .trigger(availableNow=True)
     )
     if query.sink != "noop":

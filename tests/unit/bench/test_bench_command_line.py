@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.bench.__main__ import parse
-from jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, TARGETS
+from jobs.bench.settings import ALL_BENCHMARKS, FULL, GUARANTEE_BENCHMARKS, QUICK, TARGETS
 
 
 def test_all_benchmarks_run_at_full_size_by_default() -> None:
@@ -26,6 +26,16 @@ def test_quick_is_smaller_and_what_is_given_wins() -> None:
     settings, json_file = parse(["--quick", "--rows", "5", "--json", "out.json"])
     assert (settings.rows, settings.rounds) == (5, QUICK["rounds"])
     assert json_file == Path("out.json")
+
+
+def test_the_guarantees_have_sizes_of_their_own_and_what_is_given_wins() -> None:
+    full, _ = parse(["guarantee"])
+    assert full.names == GUARANTEE_BENCHMARKS
+    assert (full.guarantee_rows, full.guarantee_rounds) == (FULL["guarantee_rows"], FULL["guarantee_rounds"])
+    small, _ = parse(["--quick"])
+    assert small.guarantee_micro_batches == QUICK["guarantee_micro_batches"]
+    given, _ = parse(["guarantee-throughput", "--rows", "7", "--rounds", "4"])
+    assert (given.names, given.guarantee_rows, given.guarantee_rounds) == (("guarantee-throughput",), 7, 4)
 
 
 def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
