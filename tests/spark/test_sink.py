@@ -6,7 +6,6 @@ import datetime as dt
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from connectors.session import spark_session
 from tests.spark.sink_support import NumbersSource, numbers, run, run_until_crash_point, start
 
 pytestmark = pytest.mark.spark
@@ -25,21 +23,9 @@ pytestmark = pytest.mark.spark
 GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session(
-        "test-sink",
-        **{
-            "spark.master": "local[2]",
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.streaming.minBatchesToRetain": "5",
-        },
-    )
-    session.sparkContext.setLogLevel("OFF")
-    session.dataSource.register(NumbersSource)
-    yield session
-    session.stop()
+@pytest.fixture(scope="module", autouse=True)
+def _numbers(spark: SparkSession) -> None:
+    spark.dataSource.register(NumbersSource)
 
 
 @pytest.fixture
@@ -319,9 +305,14 @@ def test_another_schema_is_refused(spark: SparkSession, table: Path, checkpoint:
 
 
 def test_a_failing_task_leaves_nothing_behind(spark: SparkSession, table: Path, checkpoint: Path) -> None:
-    bad = numbers(spark, end=10).selectExpr("if(partition = 1, raise_error('planted'), value) as value")
-    with pytest.raises(StreamingQueryException) as error:
-        run(bad, table, checkpoint)
+    # One task, which has written files when it fails: another one, ended by Spark meanwhile, could not clean up.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
+    bad = numbers(spark, end=10).coalesce(1).selectExpr("if(partition = 1, raise_error('planted'), value) as value")
+    try:
+        with pytest.raises(StreamingQueryException) as error:
+            run(bad, table, checkpoint, targetFileBytes="1")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert "planted" in failure(error)
     assert not list(table.rglob("*.parquet"))
     run(numbers(spark, end=10).select("value"), table, checkpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,13 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.session import spark_session
 from tests.spark.sink_support import run
-from tests.spark.source_support import CONF, Topics, values
+from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark
 
 PARTITIONS = 3
 PER_PARTITION = 200
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("sink, end to end", **CONF)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

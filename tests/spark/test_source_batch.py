@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from connectors.session import spark_session
-from tests.spark.source_support import CONF, Topics, batch, values
+from tests.spark.source_support import Topics, batch, values
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("source, batch", **CONF)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from connectors.session import spark_session
-from tests.spark.source_support import CONF, Topics, values
+from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("source, store", **CONF)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from connectors.session import spark_session
-from tests.spark.source_support import CONF, Topics, copied, run, start, values
+from tests.spark.source_support import Topics, copied, run, start, values
 
 pytestmark = pytest.mark.spark
 EARLIEST = {"startingOffsets": "earliest"}
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("source, streams", **CONF)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")
