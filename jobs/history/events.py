@@ -1,0 +1,203 @@
+"""Events of a history: what clients of Kafka said that they did, one JSON object a line.
+
+Theory of operation: each client (producer, consumer, reader of a result table) writes a file, or several share one and
+tell themselves apart by the field `client`. Names and fields are those of Kafka's own VerifiableProducer and
+VerifiableConsumer (org.apache.kafka.tools) wherever these have them, so the output of those tools can be read too; the
+rest is ours, and `docs/histories.md` lists it all. `reading.py` makes these types from text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class HistoryError(ValueError):
+    """A history that cannot be read or cannot be judged; the message says where, and what to do."""
+
+
+class Outcome(StrEnum):
+    """What a client knows about something that it asked a broker for."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Isolation(StrEnum):
+    """Kafka's `isolation.level`."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class ResetPolicy(StrEnum):
+    """Kafka's `auto.offset.reset`."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Place(NamedTuple):
+    """One offset of one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def of(self) -> Partition:
+        """The partition that it lies in."""
+        return Partition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} of {self.of}"
+
+
+class End(NamedTuple):
+    """How far a reader came in one partition: everything from `start_offset` to below `offset` was read."""
+
+    partition: Partition
+    offset: int
+    start_offset: int
+
+
+class Where(NamedTuple):
+    """A line of a history."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event has. `name` is as in the file; `client` tells clients apart that share a file."""
+
+    name: str
+    where: Where
+    client: str
+
+    @property
+    def stream(self) -> tuple[str, str]:
+        """Who wrote it: within a stream, order of lines is order of time."""
+        return (self.where.file, self.client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startup(Event):
+    """`startup_complete`: a client begins. Another one in the same stream is the client started again."""
+
+    isolation: Isolation
+    reset_policy: ResetPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendStarted(Event):
+    """`producer_send_started`: a record is about to be handed to the client library."""
+
+    topic: str
+    value: str | None
+    transaction: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSucceeded(Event):
+    """`producer_send_success`: the broker acknowledged a record. Offset -1 means that it did not say where (acks=0)."""
+
+    place: Place
+    value: str | None
+    transaction: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendFailed(Event):
+    """`producer_send_error`: the record was certainly not written (`failed`), or nobody knows (`unknown`)."""
+
+    topic: str
+    value: str | None
+    transaction: int | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStep(Event):
+    """`transaction_begin`, `transaction_commit_started`, `transaction_commit` or `transaction_abort`."""
+
+    transaction: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentChanged(Event):
+    """`partitions_assigned` or `partitions_revoked`: a consumer may go back or forth at this point.
+
+    With each partition comes the offset that the consumer sets out from, if it knows.
+    """
+
+    partitions: tuple[tuple[Partition, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek(Event):
+    """`seek`: a consumer sets its own position."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRead(Event):
+    """`record_data`: one record that a poll gave."""
+
+    place: Place
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsConsumed(Event):
+    """`records_consumed`: a poll, after its `record_data`."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReached(Event):
+    """`end_reached`: a consumer read to the end; `final` says that no producer wrote any more."""
+
+    ends: tuple[End, ...]
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow(Event):
+    """`result_row`: one row of a result table, with the place that its record came from if the table keeps it."""
+
+    topic: str
+    value: str | None
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultEnd(Event):
+    """`result_end`: the result table has everything below these offsets, as its stored offsets say."""
+
+    ends: tuple[End, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark(Event):
+    """Events that say nothing the checker needs: `shutdown_complete`, `tool_data`, `offsets_committed`, …."""
