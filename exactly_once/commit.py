@@ -54,6 +54,9 @@ class SnapshotSource(Protocol):
     def snapshot(self) -> Snapshot:
         """Take a picture of the store as it is now."""
 
+    def __str__(self) -> str:
+        """Name it as the option ``offsetStore`` would, for messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -137,12 +140,18 @@ class Delivery:
         rows_version = snapshot.version if self.offsets is None else self.result.snapshot().version
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Refused):
-            raise _refusal(decision, batch, snapshot)
+            raise _refusal(decision, batch, snapshot, self._place)
         return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows_version)
 
     @property
     def _offsets(self) -> SnapshotSource:
         return self.result if self.offsets is None else self.offsets
+
+    @property
+    def _place(self) -> Place:
+        if self.offsets is None:
+            return Place("the table", "delta:<path of this table>")
+        return Place(f"the offset store {self.offsets}", str(self.offsets))
 
     def _confirm_passed_over(self, batch: Batch) -> None:
         """Look again at a batch whose tasks wrote nothing: what was seen before them must still be so."""
@@ -152,7 +161,7 @@ class Delivery:
             raise DeliveryError(f"{batch}: its offsets were moved back while it ran. Start the query again")
         if isinstance(decision, Refused):
             # Spark makes the state folder while it plans batch 0: it may have appeared since.
-            raise _refusal(decision, batch, snapshot)
+            raise _refusal(decision, batch, snapshot, self._place)
 
     def _commit(self, batch: Batch, plan: Plan, commit: Commit[Any], compare: bool) -> None:
         """Make one commit; ``compare`` is off when this attempt has recorded the offsets before."""
@@ -162,7 +171,7 @@ class Delivery:
             if compare:
                 decision = decide(look(snapshot, batch), batch)
                 if not isinstance(decision, Fresh):
-                    raise _fenced(decision, batch, snapshot, plan)
+                    raise _fenced(decision, batch, snapshot, plan, self._place)
             if commit.writes == Writes.ROWS and self.offsets is not None:
                 snapshot = self.result.snapshot()
             try:
@@ -182,14 +191,15 @@ class Delivery:
 
     def _landed_after(self, error: Exception, commit: Commit[Any], plan: Plan) -> bool:
         in_result = Writes.ROWS in commit.writes
+        store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
         try:
-            snapshot = (self.result if in_result else self._offsets).snapshot()
+            snapshot = store.snapshot()
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
             raise UnknownOutcomeError(
-                f"batch {plan.batch_id}: the commit failed ({error}), and the table cannot be read to see whether it "
-                f"landed ({second}). Start the query again when the table can be read: it will find out"
+                f"batch {plan.batch_id}: the commit failed ({error}), and {place} cannot be read to see whether it "
+                f"landed ({second}). Start the query again when it can be read: it will find out"
             ) from error
 
 
@@ -210,67 +220,77 @@ def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_
     return None
 
 
-def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan) -> DeliveryError:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the offsets live, for messages: in a sentence, and as the source's option ``offsetStore``."""
+
+    name: str
+    spec: str
+
+
+def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
     if isinstance(decision, StatefulRestart):
-        return _refusal(decision, batch, snapshot)
+        return _refusal(decision, batch, snapshot, place)
     return FencedError(
-        f"{batch} was free to be written at version {plan.version}; since then {_winner(batch.record, snapshot)}. "
+        f"{batch} was free to be written at version {plan.version}; since then "
+        f"{_winner(batch.record, snapshot, place)}. "
         "Another driver runs with the same appId: stop one of the two, or give each its own appId"
     )
 
 
-def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot) -> DeliveryError:
+def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -> DeliveryError:
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
         stored = "none" if decision.stored is None else str(decision.stored)
         return OffsetMismatchError(
-            f"{batch} is older than the last batch of this query in the table, {decision.stored_batch_id}, but it "
-            f"reaches past the table's offsets: {where}: stored {stored}, batch start {decision.extent.start}, batch "
+            f"{batch} is older than the last batch of this query in {place.name}, {decision.stored_batch_id}, but it "
+            f"reaches past the offsets there: {where}: stored {stored}, batch start {decision.extent.start}, batch "
             f"end {decision.extent.end}. So another batch was written under this number, and the checkpoint is older "
-            "than the table: brought back from a copy, or part of it deleted. " + _BEGIN_AT_STORED
+            f"than {place.name}: brought back from a copy, or part of it deleted. {_begin_at_stored(place)}"
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
-            f"{batch} is the first of a stateful query with a new checkpoint, but the table already holds offsets of "
-            f"this appId: {where} is stored at {decision.stored}. The state that belongs to those rows was in the old "
-            "checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty state "
-            "are what you want beside the old rows, use a new appId"
+            f"{batch} is the first of a stateful query with a new checkpoint, but {place.name} already holds offsets "
+            f"of this appId: {where} is stored at {decision.stored}. The state that belongs to those rows was in the "
+            "old checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty "
+            "state are what you want beside the old rows, use a new appId"
         )
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
     missing = (
-        f"records [{extent.start}, {min(decision.stored, extent.end)}) of it are in the table already"
+        f"records [{extent.start}, {min(decision.stored, extent.end)}) of it are in {place.name} already"
         if decision.is_overlap
-        else f"records [{decision.stored}, {extent.start}) are in neither the table nor this batch"
+        else f"records [{decision.stored}, {extent.start}) are in neither {place.name} nor this batch"
     )
     return OffsetMismatchError(
-        f"{batch} has {what} with the table's offsets: {where}: stored {decision.stored}, batch start "
-        f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot)}. " + _way_out(decision)
+        f"{batch} has {what} with the offsets in {place.name}: {where}: stored {decision.stored}, batch start "
+        f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot, place)}. "
+        + _way_out(decision, place)
     )
 
 
-_BEGIN_AT_STORED = (
-    "Start with a new checkpointLocation and offsetStore=delta:<path of this table> with this appId on the source, "
-    "which begins at the stored offsets"
-)
+def _begin_at_stored(place: Place) -> str:
+    return (
+        f"Start with a new checkpointLocation and offsetStore={place.spec} with this appId on the source, which begins "
+        "at the stored offsets"
+    )
 
 
-def _way_out(decision: Mismatch) -> str:
+def _way_out(decision: Mismatch, place: Place) -> str:
     if decision.query_is_known:
         return (
-            "This query wrote to the table before, so another driver with the same appId wrote since, or the table "
-            "was restored to an older version. Stop the other driver if there is one. " + _BEGIN_AT_STORED
+            f"This query wrote to {place.name} before, so another driver with the same appId wrote since, or the "
+            f"offsets there were set back. Stop the other driver if there is one. {_begin_at_stored(place)}"
         )
     return (
-        "Set offsetStore=delta:<path of this table> and this appId on the source, and start with a new "
-        "checkpointLocation: it then begins at the stored offsets. To write these records beside the old rows on "
-        "purpose, use another appId"
+        f"Set offsetStore={place.spec} and this appId on the source, and start with a new checkpointLocation: it then "
+        "begins at the stored offsets. To write these records beside the old rows on purpose, use another appId"
     )
 
 
-def _winner(record: BatchRecord, snapshot: Snapshot) -> str:
+def _winner(record: BatchRecord, snapshot: Snapshot, place: Place) -> str:
     """Name the newest kept commit that wrote this batch or part of its range."""
     for entry in snapshot.history(HISTORY_FOR_ERRORS):
         other = entry.record
@@ -278,8 +298,8 @@ def _winner(record: BatchRecord, snapshot: Snapshot) -> str:
             continue
         same_batch = (other.query_id, other.batch_id) == (record.query_id, record.batch_id)
         if same_batch or _touches(other, record):
-            return f"version {entry.version} of the table holds batch {other.batch_id} of query {other.query_id}"
-    return "the commit that moved them is no longer among the newest in the log"
+            return f"version {entry.version} of {place.name} holds batch {other.batch_id} of query {other.query_id}"
+    return f"the commit that moved them is no longer among the newest of {place.name}"
 
 
 def _touches(other: BatchRecord, record: BatchRecord) -> bool:

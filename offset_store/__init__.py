@@ -1,40 +1,70 @@
-"""Where offsets live: in Delta's transaction identifiers, or in memory.
+"""Where offsets live: in the transaction identifiers of a Delta table, in a Kafka consumer group, or in memory.
 
 `open_store` turns the text of the option ``offsetStore`` into a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.group import GroupOffsets, GroupOffsetStore
 from offset_store.locations import Location
 from offset_store.memory import MemoryOffsetStore
 from offset_store.store import OffsetStore
 
 __all__ = [
+    "DELTA",
+    "GROUP",
     "CommitConflictError",
     "DeltaOffsetStore",
+    "GroupOffsetStore",
     "MemoryOffsetStore",
     "OffsetStore",
     "OffsetStoreError",
     "StoreMissingError",
+    "check_spec",
     "open_store",
 ]
 
+DELTA, GROUP = "delta:", "group:"
+"""How the texts begin that name a store."""
 
-def open_store(spec: str, app_id: str, storage_options: Mapping[str, str] | None = None) -> OffsetStore:
-    """Open the store that ``spec`` names: ``delta:<path of a table>``.
 
-    The table need not exist yet: until it does, no offsets are stored.
+def check_spec(spec: str) -> str:
+    """Give ``spec`` back if it names a store by its form.
 
     Raises:
-        ValueError: if ``spec`` names no store, or ``app_id`` is empty.
+        ValueError: if it does not.
+    """
+    if not any(spec.startswith(kind) and spec.removeprefix(kind).strip() for kind in (DELTA, GROUP)):
+        raise ValueError(f"offsetStore={spec!r} is not a store; write delta:<path of a table> or group:<id>")
+    return spec
+
+
+def open_store(
+    spec: str,
+    app_id: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    groups: Callable[[str], GroupOffsets] | None = None,
+    create_missing: bool = False,
+) -> OffsetStore:
+    """Open the store that ``spec`` names: ``delta:<path of a table>`` or ``group:<id of a Kafka consumer group>``.
+
+    The table need not exist yet: until it does, no offsets are stored; ``create_missing`` makes it when a snapshot is
+    taken. ``groups`` gives the consumer group of an id, since only the caller knows the cluster.
+
+    Raises:
+        ValueError: if ``spec`` names no store, or a group without ``groups``, or ``app_id`` is empty.
     """
     if not app_id:
         raise ValueError("offsetStore needs appId: offsets are kept for each application")
-    kind, _, address = spec.partition(":")
-    if kind == "delta" and address:
-        return DeltaOffsetStore(Location.parse(address), app_id, dict(storage_options or {}))
-    raise ValueError(f"offsetStore={spec!r} is not a store; write delta:<path of the result table>")
+    check_spec(spec)
+    if spec.startswith(DELTA):
+        location = Location.parse(spec.removeprefix(DELTA))
+        return DeltaOffsetStore(location, app_id, dict(storage_options or {}), create_missing)
+    if groups is None:
+        raise ValueError(f"offsetStore={spec!r}: a consumer group needs the settings of its Kafka cluster")
+    return GroupOffsetStore(groups(spec.removeprefix(GROUP)), app_id)

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
 from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
@@ -31,6 +32,9 @@ from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
 
+EMPTY_COLUMN = "none"
+DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
+
 LogFile = tuple[int, int, int]
 """Inode, size and modification time (ns) of the log file of a handle's version."""
 
@@ -41,7 +45,9 @@ class DeltaOffsetStore:
 
     location: Location
     app_id: str
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    create_missing: bool = False
+    """Whether to make the table, with no more than a column that stays empty, when there is none."""
     _table: DeltaTable | None = None
     _log_file: LogFile | None = None
 
@@ -55,7 +61,7 @@ class DeltaOffsetStore:
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
-        table = self._kept() or self._load()
+        table = self._kept() or self._load_or_create()
         self._table, self._log_file = table, self._log_file_of(table.version())
         return DeltaSnapshot(table, self.app_id)
 
@@ -70,6 +76,28 @@ class DeltaOffsetStore:
         except (DeltaError, OSError):  # loading it anew tells what is wrong
             return None
         return table
+
+    def _load_or_create(self) -> DeltaTable:
+        try:
+            return self._load()
+        except StoreMissingError:
+            if not self.create_missing:
+                raise
+        try:
+            DeltaTable.create(
+                self.location.text,
+                Schema([Field(EMPTY_COLUMN, PrimitiveType("string"))]),
+                mode="error",
+                name="offsets",
+                description=DESCRIPTION,
+                storage_options=dict(self.storage_options) or None,
+            )
+        except (DeltaError, OSError) as error:
+            try:
+                return self._load()  # a driver that made it at the same moment is welcome to be first
+            except OffsetStoreError:
+                raise OffsetStoreError(f"cannot create the table of offsets at {self.location}: {error}") from error
+        return self._load()
 
     def _load(self) -> DeltaTable:
         try:
@@ -87,6 +115,9 @@ class DeltaOffsetStore:
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def __str__(self) -> str:
+        return f"delta:{self.location}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ class MemoryOffsetStore:
         """See `OffsetStore.snapshot`."""
         return MemorySnapshot(self, len(self.commits))
 
+    def __str__(self) -> str:
+        return "memory"
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySnapshot:

@@ -68,6 +68,9 @@ class OffsetStore(Protocol):
             OffsetStoreError: if it cannot be read.
         """
 
+    def __str__(self) -> str:
+        """Name the store as the option ``offsetStore`` does, for messages."""
+
 
 def read_offsets(snapshot: Snapshot, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Give the stored next offsets of one source's partitions."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
 from connectors.options import Option, OptionError, OptionSet, one_of, positive
 from exactly_once.guarantee import Guarantee
+from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
 
 FORMAT = "delta_once"
 STORAGE_PREFIX = "storage."
+TABLE = "table"
 DEFAULT_TARGET_FILE_BYTES = 128 * 1024 * 1024
 
 _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
@@ -21,6 +24,10 @@ def _columns(text: str) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise ValueError("a column is named twice")
     return names
+
+
+def _store(text: str) -> str:
+    return text if text == TABLE else check_spec(text)
 
 
 OPTIONS = OptionSet(
@@ -44,7 +51,14 @@ OPTIONS = OptionSet(
             one_of(*_GUARANTEES),
             Guarantee.EXACTLY_ONCE.value,
         ),
-        Option("offsetStore", "where the offsets live: table, in the commits of the rows", one_of("table"), "table"),
+        Option(
+            "offsetStore",
+            "where the offsets live: table, in the commits of the rows; delta:<path>, a Delta table of their own; or "
+            "group:<id>, a Kafka consumer group (with kafka.bootstrap.servers). With exactly-once they are always in "
+            "the commits of the rows, and the store that is named gets a copy after each batch",
+            _store,
+            TABLE,
+        ),
         Option("partitionBy", "the table's partition columns, separated by commas, when it is created", _columns, ()),
         Option(
             "targetFileBytes",
@@ -54,7 +68,7 @@ OPTIONS = OptionSet(
         ),
         Option("compression", "of the Parquet files: snappy or zstd", one_of("snappy", "zstd"), "snappy"),
     ),
-    passed_through=(STORAGE_PREFIX,),
+    passed_through=(STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
 )
 
@@ -70,6 +84,10 @@ class SinkOptions:
     partition_by: tuple[str, ...]
     target_file_bytes: int
     compression: str
+    offset_store: str | None = None
+    """A store apart from the table, or None."""
+    kafka: ClientSettings | None = field(default=None, repr=False)
+    """The cluster of the consumer group that offsets go to."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
@@ -95,9 +113,32 @@ class SinkOptions:
             partition_by=values["partitionBy"],
             target_file_bytes=values["targetFileBytes"],
             compression=values["compression"],
+            offset_store=_apart(values["offsetStore"], table),
+            kafka=_kafka_settings(values["offsetStore"], given),
             storage_options={
                 key[len(STORAGE_PREFIX) :]: value
                 for key, value in given.items()
                 if key.lower().startswith(STORAGE_PREFIX)
             },
         )
+
+
+def _apart(spec: str, table: Location) -> str | None:
+    """Give the store, unless it is the table itself."""
+    itself = spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == table
+    return None if spec == TABLE or itself else spec
+
+
+def _kafka_settings(spec: str, given: Mapping[str, str]) -> ClientSettings | None:
+    named = sorted(key for key in given if key.lower().startswith(PREFIX))
+    if not spec.startswith(GROUP):
+        if named:
+            raise OptionError(
+                f"{FORMAT}: option {named[0]} is for offsetStore=group:<id>, and offsetStore is {spec!r}: the sink "
+                f"talks to Kafka only to keep offsets in a consumer group. Leave it out, or set it on the source"
+            )
+        return None
+    try:
+        return read_settings(given)
+    except OptionError as error:
+        raise OptionError(f"{FORMAT}: offsetStore={spec}: {str(error).removeprefix('kafka_once: ')}") from error

@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from connectors.delta_once.apart import copy_offsets, store_apart
 from connectors.delta_once.options import FORMAT, SinkOptions
 from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly, join
 from connectors.delta_once.table import ResultTable, TableError
@@ -188,6 +189,9 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         except UnknownOutcomeError:
             _unknown_outcomes.add(plan.attempt_id)
             raise
+        copy = store_apart(self._options)
+        if delivery.offsets is None and copy is not None:
+            copy_offsets(table, copy, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove the files of a batch that failed, if the log shows that they did not land."""
@@ -213,7 +217,8 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
 
     def _delivery(self, settings: FileSettings | None = None) -> tuple[ResultTable, Delivery]:
         table = ResultTable(self._options, self._schema, settings.table_id if settings else None)
-        return table, Delivery(table, ORDERS[self._options.guarantee])
+        together = self._options.guarantee is Guarantee.EXACTLY_ONCE
+        return table, Delivery(table, ORDERS[self._options.guarantee], None if together else store_apart(self._options))
 
     def _filesystem(self) -> tuple[fs.FileSystem, str]:
         """Give the file system of the table's folder, and the folder's path in it."""

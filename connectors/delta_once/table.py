@@ -132,6 +132,9 @@ class ResultTable:
             self._facts = facts
         return snapshot
 
+    def __str__(self) -> str:
+        return f"delta:{self._options.table}"
+
     @property
     def table_id(self) -> str:
         """The table's own id, as of the last snapshot."""

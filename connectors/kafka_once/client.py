@@ -118,7 +118,7 @@ class Client:
 
     def topics_now(self, names: list[str]) -> dict[str, TopicMetadata]:
         """Ask for topics once, without a second try: for use within `retry`."""
-        connection = self._any_connection()
+        connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
         answer = self.ask(
@@ -187,7 +187,7 @@ class Client:
             f"({type(error).__name__}: {error}).{hint}"
         )
 
-    def _any_connection(self) -> Connection:
+    def any_connection(self) -> Connection:
         """Give a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
         for connection in self._connections.values():
             return connection

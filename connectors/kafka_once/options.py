@@ -12,6 +12,7 @@ from typing import Any
 
 from connectors.kafka_once.settings import ClientSettings, read_settings
 from connectors.options import Option, OptionError, OptionSet, boolean, not_negative, positive
+from offset_store import check_spec
 
 FORMAT = "kafka_once"
 STORAGE_PREFIX = "storage."
@@ -85,8 +86,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "offsetStore",
-            "delta:<path of the result table>: a query without a checkpoint begins at the offsets stored there for "
-            "appId; they win over startingOffsets",
+            "where a query without a checkpoint finds the offsets stored for appId, which win over startingOffsets: "
+            "delta:<path of the result table, or of the sink's own table of offsets>, or group:<consumer group id>",
         ),
         Option("appId", "the application whose stored offsets are meant; the same as the sink's"),
         Option("source", "the name of this source, where one query has several", str, "kafka"),
@@ -201,5 +202,8 @@ def _check_store(values: Mapping[str, Any]) -> None:
         raise OptionError(
             f"{FORMAT}: option offsetStore needs appId, the same as the sink's: offsets are kept per appId"
         )
-    if spec is not None and not (spec.startswith("delta:") and len(spec) > len("delta:")):
-        raise OptionError(f"{FORMAT}: option offsetStore={spec!r} is not delta:<path of the result table>")
+    if spec is not None:
+        try:
+            check_spec(spec)
+        except ValueError as error:
+            raise OptionError(f"{FORMAT}: option {error}") from error

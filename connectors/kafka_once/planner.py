@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from connectors.kafka_once.client import Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import ask_again, report_loss
+from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.options import EARLIEST, LATEST, OffsetRule, SourceOptions
 from connectors.kafka_once.planning import bundle, share_out, split
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
@@ -185,7 +186,10 @@ class Planner:
         if self._options.offset_store is None:
             return {}
         store = open_store(
-            self._options.offset_store, self._options.app_id or "", self._options.storage_options or None
+            self._options.offset_store,
+            self._options.app_id or "",
+            self._options.storage_options or None,
+            groups=lambda group_id: KafkaGroupOffsets(self._client, group_id),
         )
         return store.read(self._options.source, partitions)
 

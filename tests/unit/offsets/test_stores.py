@@ -123,7 +123,7 @@ def test_offsets_outlive_the_log_that_held_them(tmp_path: Path) -> None:
     assert fresh.read("default", [KEY[1]]) == {KEY[1]: 12}
 
 
-@pytest.mark.parametrize("spec", ["", "delta:", "group:x", "/a/path", "memory"])
+@pytest.mark.parametrize("spec", ["", "delta:", "group:", "/a/path", "memory"])
 def test_open_store_refuses_what_is_no_store(spec: str) -> None:
     with pytest.raises(ValueError, match="is not a store"):
         open_store(spec, "app")

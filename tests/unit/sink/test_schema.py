@@ -117,7 +117,7 @@ def test_options_are_read() -> None:
         ({"deliveryGuarantee": "twice"}, "exactly-once"),
         ({"partitionBy": "a,a"}, "named twice"),
         ({"targetFileBytes": "0"}, "above zero"),
-        ({"offsetStore": "group:x"}, "expected one of table"),
+        ({"offsetStore": "somewhere"}, "write delta:<path of a table> or group:<id>"),
     ],
 )
 def test_options_are_refused(change: dict[str, str | None], reason: str) -> None:

@@ -1,0 +1,91 @@
+"""Offsets that live apart from the rows: the store that the option ``offsetStore`` names, and copies into it.
+
+For at-most-once and at-least-once that store is the truth, and the result table holds rows only. Exactly-once needs
+both writes in one commit, so there the table stays the truth, and the store gets a copy after each commit, for lag
+tools and other readers. Nothing is ever decided from a copy. So a copy that fails costs no batch: it is logged, and the
+next batch brings the store up to date, as does the first batch of a new process, since the last one may have died
+before it copied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import replace
+
+from connectors.delta_once.options import SinkOptions
+from connectors.kafka_once.client import shared_client
+from connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from connectors.kafka_once.settings import ClientSettings
+from exactly_once.batch import Batch
+from exactly_once.commit import SnapshotSource
+from offset_store import OffsetStore, open_store
+from offset_store.offsets import OffsetRange
+from offset_store.record import BatchRecord, Writes
+from offset_store.store import Commit, Snapshot
+
+MAX_KEPT_STORES = 8
+"""Stores kept open by one process, over batches and queries."""
+
+_log = logging.getLogger(__name__)
+_Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
+_kept: OrderedDict[_Key, OffsetStore] = OrderedDict()
+_complete: set[tuple[str, str]] = set()
+"""Stores, each with an application, to which this process has copied all that there was to copy."""
+
+
+def store_apart(options: SinkOptions) -> OffsetStore | None:
+    """Give this process's store of a query, or None if its offsets are nowhere but in the table.
+
+    Raises:
+        ValueError: if the option names no store.
+    """
+    spec, settings = options.offset_store, options.kafka
+    if spec is None:
+        return None
+    key = spec, options.app_id, settings, tuple(sorted(options.storage_options.items()))
+    if key not in _kept:
+        groups = None if settings is None else lambda group_id: KafkaGroupOffsets(shared_client(settings), group_id)
+        _kept[key] = open_store(spec, options.app_id, options.storage_options, groups=groups, create_missing=True)
+    _kept.move_to_end(key)
+    while len(_kept) > MAX_KEPT_STORES:
+        _kept.popitem(last=False)
+    return _kept[key]
+
+
+def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> bool:
+    """Bring ``store`` up to the table's offsets after ``batch``; False, and a warning, if that failed."""
+    place = str(store), batch.record.app_id
+    try:
+        picture = store.snapshot()
+        record = _missing(table.snapshot(), picture, batch.record, every=place not in _complete)
+        if record.moved:
+            picture.commit(Commit(record, Writes.OFFSETS))
+    except Exception as error:
+        _complete.discard(place)
+        _log.warning(
+            "delta_once: %s is written; its offsets could not be copied to offsetStore=%s (%s). The next batch copies "
+            "them too",
+            batch,
+            store,
+            error,
+        )
+        return False
+    _complete.add(place)
+    return True
+
+
+def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: bool) -> BatchRecord:
+    """Give a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
+
+    A range begins where the batch began, or where the copy stood; at 0 if the copy knew nothing of the partition.
+    """
+    keys = list(record.ranges if every else record.moved)
+    stored, copied = table.next_offsets(keys), copy.next_offsets(keys)
+    ranges = {}
+    for key, end in stored.items():
+        if copied.get(key) == end:
+            continue
+        begin = record.moved[key].start if key in record.moved else copied.get(key, 0)
+        ranges[key] = OffsetRange(begin if begin < end else 0, end)
+    return replace(record, ranges=ranges)

@@ -1,0 +1,269 @@
+"""Offsets as the committed offsets of a Kafka consumer group: lag tools see them, and so does anybody who joins later.
+
+A group keeps one number for each partition, and a text beside it (the commit's metadata, 4096 bytes at most unless the
+broker says otherwise: ``offset.metadata.max.bytes``). The text carries what a Delta commit says in its commit info:
+application, source, query, batch, attempt, where the range began, and the topic's id. So all questions can be answered
+from the newest commit of each partition; older ones are gone, and with them their history.
+
+Kafka's OffsetCommit compares nothing. This store looks again right before it commits, which finds a rival unless both
+do so in the same moment: two drivers are *not* fenced by a group. Exactly-once therefore never decides by one.
+
+A partition whose text is not ours (a consumer committed, or ``kafka-consumer-groups --reset-offsets``) counts as
+stored, as for any member of the group. One that belongs to another application or source is an error: one group keeps
+one position.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from offset_store.store import Commit, FileT, read_offsets
+
+MARK = "sparkonce"
+
+Slot = tuple[str, int]
+"""What a group keeps an offset for: a topic's name, and a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group keeps for one partition: the offset to read next, and a text."""
+
+    offset: int
+    metadata: str = ""
+
+
+Committed = Mapping[Slot, CommittedOffset]
+
+
+class GroupOffsets(Protocol):
+    """The committed offsets of one consumer group of one cluster."""
+
+    def fetch(self) -> Committed:
+        """Give all offsets that the group has committed.
+
+        Raises:
+            OffsetStoreError, ConnectionError: if they cannot be read.
+        """
+
+    def update(self, build: Callable[[Committed], Committed]) -> None:
+        """Fetch, and commit what ``build`` makes of it; again from the fetch on after an error that may pass.
+
+        Raises:
+            CommitConflictError: if ``build`` does.
+            OffsetStoreError, ConnectionError: if the group or a partition refuses, or nobody answers.
+        """
+
+    def check_vacant(self) -> None:
+        """Make sure that no consumer is a member just now: a group with members takes commits from them only.
+
+        Raises:
+            OffsetStoreError: if there are members.
+        """
+
+    def __str__(self) -> str:
+        """Name the group, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The text beside a committed offset."""
+
+    app_id: str
+    source: str
+    query_id: str
+    batch_id: int
+    attempt_id: str
+    start: int
+    topic_id: str
+    number: int
+    """Of the commit: one more than the highest number in the group before it."""
+    at_ms: int
+
+    def to_text(self) -> str:
+        """Give the JSON text, in ASCII."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({MARK: fields}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Note | None:
+        """Read what ``to_text`` gave; None for the text of others."""
+        try:
+            fields = json.loads(text)[MARK]
+            return cls(
+                app_id=str(fields["app_id"]),
+                source=str(fields["source"]),
+                query_id=str(fields["query_id"]),
+                batch_id=int(fields["batch_id"]),
+                attempt_id=str(fields["attempt_id"]),
+                start=int(fields["start"]),
+                topic_id=str(fields["topic_id"]),
+                number=int(fields["number"]),
+                at_ms=int(fields["at_ms"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetStore:
+    """The offsets of one application in one consumer group."""
+
+    group: GroupOffsets
+    app_id: str
+    now_ms: Callable[[], int] = _now_ms
+
+    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.read`. A group that has live members may be read."""
+        return read_offsets(self._picture(), source, partitions)
+
+    def snapshot(self) -> GroupSnapshot:
+        """See `OffsetStore.snapshot`. A group that has live members is refused here, before anything is written."""
+        self.group.check_vacant()
+        return self._picture()
+
+    def _picture(self) -> GroupSnapshot:
+        return GroupSnapshot(self.group, self.app_id, self.group.fetch(), self.now_ms)
+
+    def __str__(self) -> str:
+        return str(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """What a group had committed at one moment."""
+
+    group: GroupOffsets
+    app_id: str
+    committed: Committed
+    now_ms: Callable[[], int]
+
+    @property
+    def version(self) -> int:
+        """The number of the newest commit of this application; 0 if it has none here."""
+        return max((note.number for note in self._notes().values()), default=0)
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+        return max((note.batch_id for note in self._notes().values() if note.query_id == query_id), default=None)
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`.
+
+        Raises:
+            OffsetStoreError: for a partition whose offset is another application's, or another source's.
+        """
+        stored = {}
+        for key in keys:
+            source, tp = key
+            entry = self.committed.get((tp.topic, tp.partition))
+            if entry is None:
+                continue
+            note = Note.from_text(entry.metadata)
+            if note is not None and note.topic_id != tp.topic_id:
+                continue  # of a topic of that name that is gone
+            if note is not None and (note.app_id, note.source) != (self.app_id, source):
+                raise OffsetStoreError(
+                    f"{self.group} keeps the offset of {tp} for appId {note.app_id!r}, source {note.source!r}; this is "
+                    f"appId {self.app_id!r}, source {source!r}. A group keeps one offset for each partition: choose "
+                    "another group id"
+                )
+            stored[key] = entry.offset
+        return stored
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`; the comparison and the commit are two requests, one right after the other.
+
+        A batch that moves no partition is noted beside the offsets that stand where the batch does.
+
+        Raises:
+            CommitConflictError: if something that it moves was moved after this snapshot.
+            OffsetStoreError: if the group or a partition refuses.
+        """
+        assert not commit.files, "a group holds no rows"
+        if Writes.OFFSETS in commit.writes:
+            self.group.update(lambda current: self._changes(current, commit.record))
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`; of each batch, only the partitions that no later batch has moved."""
+        ranges: dict[tuple[str, int, str, int, int], dict[PartitionKey, OffsetRange]] = defaultdict(dict)
+        for (topic, partition), note in self._notes().items():
+            key = note.source, TopicPartition(topic, note.topic_id, partition)
+            extent = OffsetRange(note.start, self.committed[topic, partition].offset)
+            ranges[note.query_id, note.batch_id, note.attempt_id, note.number, note.at_ms][key] = extent
+        found = [
+            CommittedBatch(
+                number, at_ms, Writes.OFFSETS, BatchRecord(self.app_id, query_id, batch_id, attempt_id, kept)
+            )
+            for (query_id, batch_id, attempt_id, number, at_ms), kept in ranges.items()
+        ]
+        return sorted(found, key=lambda entry: entry.version, reverse=True)[:limit]
+
+    def _notes(self) -> dict[Slot, Note]:
+        read = ((slot, Note.from_text(entry.metadata)) for slot, entry in self.committed.items())
+        return {slot: note for slot, note in read if note is not None and note.app_id == self.app_id}
+
+    def _changes(self, committed: Committed, record: BatchRecord) -> dict[Slot, CommittedOffset]:
+        """Give what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed."""
+        current = GroupSnapshot(self.group, self.app_id, committed, self.now_ms)
+        notes = current._notes()
+        slots = _slots_of(self, record)
+        if all(slot in notes and notes[slot].attempt_id == record.attempt_id for slot in slots):
+            return {}
+        if current.last_batch(record.query_id) != self.last_batch(record.query_id):
+            raise CommitConflictError(f"{self.group}: somebody else wrote batches of query {record.query_id}")
+        changed = sorted(slot for slot in slots if committed.get(slot) != self.committed.get(slot))
+        if changed:
+            topic, partition = changed[0]
+            raise CommitConflictError(f"{self.group}: somebody else moved the offset of {topic}-{partition}")
+        at_ms, number = self.now_ms(), current.version + 1
+        return {
+            slot: CommittedOffset(record.ranges[key].end, _note(record, key, number, at_ms).to_text())
+            for slot, key in slots.items()
+        }
+
+    def __str__(self) -> str:
+        return str(self.group)
+
+
+def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, PartitionKey]:
+    """Give the partitions that a batch moves, or if there are none those that stand where it does."""
+    stored = snapshot.next_offsets(record.ranges)
+    still = (key for key, extent in record.ranges.items() if stored.get(key) == extent.end)
+    keys: list[PartitionKey] = sorted(record.moved) or sorted(still)
+    slots: dict[Slot, PartitionKey] = {}
+    for source, tp in keys:
+        other = slots.setdefault((tp.topic, tp.partition), (source, tp))
+        if other != (source, tp):
+            raise OffsetStoreError(
+                f"{snapshot.group} cannot keep the offsets of {tp} for both sources, {other[0]!r} and {source!r}: a "
+                "group keeps one offset for each partition. Use offsetStore=delta:<path>"
+            )
+    return slots
+
+
+def _note(record: BatchRecord, key: PartitionKey, number: int, at_ms: int) -> Note:
+    source, tp = key
+    return Note(
+        app_id=record.app_id,
+        source=source,
+        query_id=record.query_id,
+        batch_id=record.batch_id,
+        attempt_id=record.attempt_id,
+        start=record.ranges[key].start,
+        topic_id=tp.topic_id,
+        number=number,
+        at_ms=at_ms,
+    )

@@ -1,0 +1,207 @@
+"""Offsets in a consumer group: what can be told from one number and one text for each partition, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery
+from exactly_once.errors import FencedError, OffsetMismatchError
+from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store import CommitConflictError, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError, open_store
+from offset_store.group import Committed, CommittedOffset, Note, Slot
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, PartitionKey, Writes
+from offset_store.store import Commit
+
+KEY: PartitionKey = ("kafka", TopicPartition("topic", "id", 0))
+OTHER: PartitionKey = ("kafka", TopicPartition("topic", "id", 1))
+
+
+@dataclass
+class FakeGroup:
+    """A group in memory; ``between`` runs once between a fetch and the commit that follows."""
+
+    committed: dict[Slot, CommittedOffset] = field(default_factory=dict)
+    members: bool = False
+    between: list[Callable[[], None]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    def fetch(self) -> Committed:
+        return dict(self.committed)
+
+    def update(self, build: Callable[[Committed], Committed]) -> None:
+        if self.between:
+            self.between.pop()()
+        self.committed |= build(self.fetch())
+        if self.failures:
+            raise self.failures.pop()
+
+    def check_vacant(self) -> None:
+        if self.members:
+            raise OffsetStoreError("live members")
+
+    def __str__(self) -> str:
+        return "group:g"
+
+
+def new_store(group: FakeGroup, app: str = "app") -> GroupOffsetStore:
+    return GroupOffsetStore(group, app, now_ms=lambda: 7)
+
+
+def record(
+    batch_id: int, start: int, end: int, key: PartitionKey = KEY, query: str = "q", app: str = "app"
+) -> BatchRecord:
+    return BatchRecord(app, query, batch_id, f"attempt-{query}-{batch_id}", {key: OffsetRange(start, end)})
+
+
+def commit(store: GroupOffsetStore, moved: BatchRecord) -> None:
+    store.snapshot().commit(Commit(moved, Writes.OFFSETS))
+
+
+def test_history_has_what_no_later_batch_has_moved() -> None:
+    store = new_store(FakeGroup())
+    both = BatchRecord("app", "q", 0, "first", {KEY: OffsetRange(0, 5), OTHER: OffsetRange(0, 6)})
+    commit(store, both)
+    commit(store, record(1, 5, 9))
+    newest, oldest = store.snapshot().history()
+    assert (newest.record, newest.writes, newest.timestamp_ms) == (record(1, 5, 9), Writes.OFFSETS, 7)
+    assert oldest.record.ranges == {OTHER: OffsetRange(0, 6)}
+    assert (newest.version, oldest.version, store.snapshot().version) == (2, 1, 2)
+    assert [entry.version for entry in store.snapshot().history(1)] == [2]
+
+
+def test_the_offsets_of_other_tools_count_as_stored() -> None:
+    group = FakeGroup({("topic", 0): CommittedOffset(40, "of a consumer"), ("topic", 1): CommittedOffset(41)})
+    store = new_store(group)
+    assert store.read("kafka", [KEY[1], OTHER[1]]) == {KEY[1]: 40, OTHER[1]: 41}
+    assert store.snapshot().last_batch("q") is None
+    commit(store, record(0, 40, 50))
+    assert store.read("kafka", [KEY[1]]) == {KEY[1]: 50}
+
+
+@pytest.mark.parametrize(("app", "source"), [("another", "kafka"), ("app", "another")])
+def test_one_group_keeps_one_position(app: str, source: str) -> None:
+    group = FakeGroup()
+    commit(new_store(group), record(0, 0, 10))
+    theirs = (source, KEY[1])
+    with pytest.raises(OffsetStoreError, match=r"for appId 'app', source 'kafka'.*choose another group id"):
+        new_store(group, app).read(source, [KEY[1]])
+    with pytest.raises(OffsetStoreError, match="choose another group id"):
+        commit(new_store(group, app), record(0, 0, 10, theirs, app=app))
+    assert group.committed["topic", 0].offset == 10
+
+
+def test_two_sources_of_one_partition_are_refused() -> None:
+    both = BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 1), ("other", KEY[1]): OffsetRange(0, 2)})
+    with pytest.raises(OffsetStoreError, match=r"for both sources, 'kafka' and 'other'.*offsetStore=delta:"):
+        commit(new_store(FakeGroup()), both)
+
+
+def test_a_recreated_topic_is_not_stored_and_may_be_overwritten() -> None:
+    group = FakeGroup()
+    commit(new_store(group), record(0, 0, 10))
+    again: PartitionKey = ("kafka", TopicPartition("topic", "new id", 0))
+    assert new_store(group).read("kafka", [again[1]]) == {}
+    commit(new_store(group), record(1, 0, 3, again))
+    assert new_store(group).read("kafka", [again[1]]) == {again[1]: 3}
+
+
+def test_a_group_with_members_can_be_read_and_not_written() -> None:
+    group = FakeGroup()
+    commit(new_store(group), record(0, 0, 10))
+    group.members = True
+    assert new_store(group).read("kafka", [KEY[1]]) == {KEY[1]: 10}
+    with pytest.raises(OffsetStoreError, match="live members"):
+        new_store(group).snapshot()
+
+
+def test_a_rival_between_the_two_requests_conflicts() -> None:
+    """The fetch before the commit sees it; between that fetch and the commit nobody looks, and nobody can."""
+    group = FakeGroup()
+    mine = new_store(group).snapshot()
+    group.between.append(lambda: commit(new_store(group), record(0, 0, 20, query="rival")))
+    with pytest.raises(CommitConflictError, match="topic-0"):
+        mine.commit(Commit(record(0, 0, 10), Writes.OFFSETS))
+    assert group.committed["topic", 0].offset == 20
+
+
+def test_an_answer_that_was_lost_is_found_and_not_committed_again() -> None:
+    group = FakeGroup()
+    delivery = Delivery(MemoryOffsetStore("app"), ORDERS[Guarantee.AT_LEAST_ONCE], new_store(group))
+    incoming = Batch(record(0, 0, 10), stateful=False)
+    plan = delivery.begin(incoming)
+    group.failures = [OSError("planted: the answer was lost")]
+    assert delivery.finish(incoming, plan, ["f"])
+    before = group.committed
+    new_store(group).snapshot().commit(Commit(incoming.record, Writes.OFFSETS))
+    assert group.committed == before
+
+
+def test_a_batch_that_moves_nothing_is_noted_where_it_stands() -> None:
+    """Without it, a replay of a batch without new records would write its rows again."""
+    group = FakeGroup()
+    commit(new_store(group), BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 5), OTHER: OffsetRange(0, 6)}))
+    group.committed["topic", 1] = CommittedOffset(99)
+    commit(new_store(group), BatchRecord("app", "q", 1, "b", {KEY: OffsetRange(5, 5), OTHER: OffsetRange(6, 6)}))
+    assert new_store(group).snapshot().last_batch("q") == 1
+    assert {slot: entry.offset for slot, entry in group.committed.items()} == {("topic", 0): 5, ("topic", 1): 99}
+    nothing = FakeGroup()
+    commit(new_store(nothing), record(0, 5, 5))
+    assert nothing.committed == {}
+
+
+names = st.text(max_size=20)
+numbers = st.integers(0, 2**63 - 1)
+
+
+@given(st.builds(Note, names, names, names, numbers, names, numbers, names, numbers, numbers))
+def test_a_note_comes_back_and_is_ascii(note: Note) -> None:
+    assert note.to_text().isascii()
+    assert Note.from_text(note.to_text()) == note
+
+
+@given(st.text())
+def test_the_texts_of_others_are_not_ours(text: str) -> None:
+    assert Note.from_text(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"sparkonce":1}', '{"sparkonce":{"app_id":"a"}}', "[1]", "null"])
+def test_texts_that_come_near_are_not_ours(text: str) -> None:
+    assert Note.from_text(text) is None
+
+
+def test_the_store_is_opened_by_its_id() -> None:
+    group = FakeGroup()
+    asked = []
+    store = open_store("group:my:group", "app", groups=lambda group_id: asked.append(group_id) or group)  # type: ignore[func-returns-value]
+    assert (asked, str(store)) == (["my:group"], "group:g")
+    with pytest.raises(ValueError, match="settings of its Kafka cluster"):
+        open_store("group:x", "app")
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_messages_name_the_store(guarantee: Guarantee) -> None:
+    table, store = MemoryOffsetStore("app"), new_store(FakeGroup())
+    delivery = Delivery(table, ORDERS[guarantee], store)
+    mine = Batch(record(0, 0, 10, query="mine"), stateful=False)
+    theirs = Batch(record(0, 0, 10, query="theirs"), stateful=False)
+    if guarantee is Guarantee.AT_LEAST_ONCE:
+        plan = delivery.begin(mine)
+        delivery.finish(theirs, delivery.begin(theirs), ["theirs"])
+        expected = r"version 1 of the offset store group:g holds batch 0 of query theirs\. Another driver"
+        with pytest.raises(FencedError, match=expected):
+            delivery.finish(mine, plan, ["mine"])
+    else:
+        delivery.finish(theirs, delivery.begin(theirs), ["theirs"])
+    overlap = Batch(record(0, 5, 15, query="late"), stateful=False)
+    with pytest.raises(OffsetMismatchError, match=r"an overlap with the offsets in the offset store group:g") as error:
+        delivery.begin(overlap)
+    assert "Set offsetStore=group:g and this appId on the source" in str(error.value)
+    assert "table" not in str(error.value)
+    assert [commit.files for commit in table.commits] == [["theirs"]]
