@@ -22,7 +22,7 @@ from offset_store.administration import (
 )
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
-from offset_store.txn_ids import OffsetTxn, QueryTxn
+from offset_store.txn_ids import OffsetTxn
 
 
 class RecoveryError(ValueError):
@@ -145,13 +145,17 @@ def plain_restores(entries: Sequence[CommitEntry], app_id: str) -> list[CommitEn
     return found
 
 
-def missed_by_restore(restore: CommitEntry, before: Stored, then: Stored) -> list[Missed]:
+def missed_by_restore(
+    restore: CommitEntry, before: Stored, then: Stored, entries: Sequence[CommitEntry]
+) -> list[Missed]:
     """Compare the offsets that a RESTORE left with those of the version that the rows went back to."""
     assert restore.restored_to is not None
+    starts = first_starts(entries, then.version)
+    reached = {key: then.offsets.get(key, starts.get(key, 0)) for key in before.offsets}
     return [
-        Missed(restore.version, restore.restored_to, key, then.offsets.get(key, 0), offset)
+        Missed(restore.version, restore.restored_to, key, reached[key], offset)
         for key, offset in sorted(before.offsets.items())
-        if offset > then.offsets.get(key, 0)
+        if offset > reached[key]
     ]
 
 
@@ -172,7 +176,7 @@ def consequence(move: Move, *, restored: bool) -> str:
     records = f"records [{move.after}, {move.before}) of {where} are read again"
     if restored:
         return f"{records}; their rows leave the table in this very commit"
-    return f"{records}: duplicates, unless their rows are taken out of the table (--restore does both in one commit)"
+    return f"{records}: duplicates, unless their rows leave the table (rewind --restore does both in one commit)"
 
 
 def resolve(
@@ -197,8 +201,3 @@ def resolve(
             raise RecoveryError(f"topic {topic}: {found}. Give --topic-id, or --bootstrap-servers to ask the broker")
         topic_id = ids[0]
     return OffsetTxn(app_id, source, TopicPartition(topic, topic_id, partition))
-
-
-def newest_batches(stored: Stored) -> list[tuple[QueryTxn, int]]:
-    """Give the last batch of every query, in order."""
-    return sorted(stored.batches.items())

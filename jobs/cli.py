@@ -22,7 +22,12 @@ class Command(NamedTuple):
     module: str
 
 
-COMMANDS = (Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),)
+COMMANDS = (
+    Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
+    Command("offsets", "show the offsets stored in a table, set them, take them back", "jobs.offsets"),
+    Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
+    Command("clean", "remove files of a table that no commit names", "jobs.clean"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

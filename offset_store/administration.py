@@ -156,8 +156,8 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
     operation = str(info.get("operation", ""))
     restored_to: int | None = None
     if operation == "RESTORE" and change is None:
-        target = (info.get("operationParameters") or {}).get("version")
-        restored_to = int(target) if str(target).isdecimal() else None
+        target = str((info.get("operationParameters") or {}).get("version"))
+        restored_to = int(target) if target.isdecimal() else None
     timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     return CommitEntry(
         version, int(timestamp), operation, batches[0] if batches else None, change, restored_to, frozenset(txn_ids)

@@ -1,0 +1,99 @@
+"""Arguments that the housekeeping commands share, and how their values are read and shown."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from offset_store.locations import Location
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """Add the table, and what is needed to reach it."""
+    parser.add_argument("table", metavar="TABLE", type=table, help="path or URI of the Delta table; delta:PATH too")
+    parser.add_argument(
+        "--storage",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="a storage option of delta-rs, such as AWS_REGION=eu-west-1 (keys are better left to the environment)",
+    )
+
+
+def table(text: str) -> Location:
+    """Read a table's place."""
+    try:
+        return Location.parse(text.removeprefix("delta:"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Read ``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number, zero or above."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, zero or above")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Read a whole number above zero."""
+    number = whole_number(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("expected a whole number above zero")
+    return number
+
+
+def duration_s(text: str) -> int:
+    """Read ``90s``, ``30m``, ``12h`` or ``7d`` as seconds."""
+    found = re.fullmatch(r"(\d+)([smhd])", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 30m, 12h or 7d")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def timestamp_ms(text: str) -> int:
+    """Read an ISO date or time as milliseconds since 1970; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an ISO time such as 2026-01-31T12:00:00Z") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def show_time(ms: int) -> str:
+    """Write a time of a commit."""
+    if not ms:
+        return "time unknown"
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def show_bytes(count: float) -> str:
+    """Write a size in the unit that suits it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def show_columns(rows: Sequence[Sequence[object]], indent: str = "  ") -> str:
+    """Write rows as columns of equal width."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
+    return "\n".join(
+        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        for row in texts
+    )

@@ -1,0 +1,89 @@
+"""What a broker says about the topics whose offsets are stored: their names, ids and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker_lite.protocol.apis import ApiKey
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, TopicMetadata, topic_id_text
+from connectors.kafka_once.settings import PREFIX, read_settings
+from offset_store.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """Where a partition's log begins and ends."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """The topics asked for, as the broker has them now."""
+
+    topics: Mapping[str, TopicMetadata]
+    ends: Mapping[tuple[str, int], PartitionEnds]
+
+    def name_of(self, topic_id: str) -> str | None:
+        """Give the name of the topic with this id, if it is there."""
+        return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
+
+    def state_of(self, partition: TopicPartition) -> str:
+        """Say whether offsets of ``partition`` still mean anything: ``there``, ``recreated`` or ``gone``."""
+        name = partition.topic or self.name_of(partition.topic_id)
+        topic = self.topics.get(name or "")
+        if topic is None or partition.partition not in topic.partitions:
+            return "gone"
+        return "recreated" if partition.topic_id and partition.topic_id != topic.topic_id else "there"
+
+    def ends_of(self, partition: TopicPartition) -> PartitionEnds | None:
+        """Give the ends of a partition that is still the same one."""
+        if self.state_of(partition) != "there":
+            return None
+        name = partition.topic or self.name_of(partition.topic_id)
+        return self.ends.get((name or "", partition.partition))
+
+
+def settings_from(bootstrap_servers: str, others: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Give the ``kafka.*`` options for a client; names come with or without the prefix."""
+    named = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in others}
+    return {**named, f"{PREFIX}bootstrap.servers": bootstrap_servers}
+
+
+def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:
+    """Ask for topics by name, and for the names of ``topic_ids``; what does not exist is left out.
+
+    Raises:
+        OptionError: for options that cannot be read.
+        KafkaUnreachableError: if no broker answers.
+    """
+    client = Client(read_settings(options))
+    try:
+        wanted = set(names)
+        missing = set(topic_ids)
+        if missing:
+            wanted |= {name for name, topic_id in _all_topics(client).items() if topic_id in missing}
+        topics: dict[str, TopicMetadata] = {}
+        for name in sorted(wanted):
+            try:
+                topics |= client.topics([name])
+            except MissingTopicError:
+                continue
+        partitions = [(name, number) for name, topic in topics.items() for number in topic.partitions]
+        earliest = client.offsets(dict.fromkeys(partitions, EARLIEST), topics)
+        latest = client.offsets(dict.fromkeys(partitions, LATEST), topics)
+        return BrokerView(topics, {each: PartitionEnds(earliest[each], latest[each]) for each in partitions})
+    finally:
+        client.close()
+
+
+def _all_topics(client: Client) -> dict[str, str]:
+    def attempt() -> dict[str, str]:
+        connection = client.connection(client.settings.bootstrap_servers[0])
+        version = connection.version(ApiKey.METADATA)
+        answer = client.ask(connection, ApiKey.METADATA, version, topics=None, allow_auto_topic_creation=False)
+        return {topic.name: topic_id_text(getattr(topic, "topic_id", None)) for topic in answer.topics}
+
+    return client.retry("ask for all topics", attempt)

@@ -1,0 +1,146 @@
+"""Small files merged into larger ones, one partition after the other, beside whatever writes to the table.
+
+delta-rs's optimize rewrites files and swaps them in a commit that changes no row and no ``txn`` action, so a query that
+appends meanwhile neither conflicts with it nor notices. Only a commit that removes or rewrites the very same files
+(another compaction, a DELETE, a RESTORE) makes it conflict; then the partition is looked at afresh and tried again.
+One commit for each partition keeps what a conflict costs small, and an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+
+DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
+MAX_ATTEMPTS = 5
+"""How often one partition is tried when others change its files."""
+_PARTITION = "partition."
+
+PartitionValue = Any
+PartitionKey = tuple[PartitionValue, ...]
+
+
+class CompactionError(RuntimeError):
+    """A table that cannot be compacted as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFiles:
+    """What there is to merge in one partition."""
+
+    partition: PartitionKey
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of one partition; ``conflict`` is the last reason why it could not be merged."""
+
+    partition: PartitionKey
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    conflict: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Merges the files of one table that are smaller than ``target_bytes``."""
+
+    location: Location
+    storage_options: Mapping[str, str]
+    target_bytes: int
+    chosen: Mapping[str, str]
+    """Only partitions with these values, as text; "" stands for null."""
+
+    def plan(self) -> tuple[int, tuple[str, ...], list[SmallFiles]]:
+        """Give the table's version, its partition columns, and each partition with at least two small files.
+
+        Raises:
+            OffsetStoreError: if the table cannot be read.
+            CompactionError: if ``chosen`` names a column that it is not partitioned by.
+        """
+        table = self._load()
+        columns = tuple(table.metadata().partition_columns)
+        unknown = sorted(set(self.chosen) - set(columns))
+        if unknown:
+            by = ", ".join(columns) or "no column"
+            raise CompactionError(f"{self.location} is not partitioned by {unknown[0]}, but by {by}")
+        files = pa.table(table.get_add_actions(flatten=True))
+        values = [files[_PARTITION + column].to_pylist() for column in columns]
+        partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
+        small: dict[PartitionKey, list[int]] = {}
+        for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
+            if size < self.target_bytes and self._is_chosen(columns, partition):
+                small.setdefault(partition, []).append(size)
+        found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
+        return table.version(), columns, sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+
+    def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
+        """Merge one partition after the other, and give what became of each.
+
+        Raises:
+            OffsetStoreError: if the table cannot be read.
+            CompactionError: if delta-rs cannot rewrite it.
+        """
+        for each in plan:
+            yield self._merge_one(columns, each.partition)
+
+    def _merge_one(self, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
+        filters = [
+            (column, "=", _filter_value(value)) for column, value in zip(columns, partition, strict=True)
+        ] or None
+        conflict = ""
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                metrics = self._load().optimize.compact(filters, target_size=self.target_bytes)
+            except CommitFailedError as error:
+                conflict = str(error)
+                continue
+            except (DeltaError, OSError, ValueError) as error:
+                raise CompactionError(f"delta-rs cannot compact {self.location}: {error}") from error
+            before, after = json.loads(metrics["filesRemoved"]), json.loads(metrics["filesAdded"])
+            return Merged(
+                partition, metrics["numFilesRemoved"], metrics["numFilesAdded"], before["totalSize"], after["totalSize"]
+            )
+        return Merged(partition, conflict=conflict)
+
+    def _is_chosen(self, columns: tuple[str, ...], partition: PartitionKey) -> bool:
+        values = dict(zip(columns, partition, strict=True))
+        return all(as_text(values[column]) == wanted for column, wanted in self.chosen.items())
+
+    def _load(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
+        except TableNotFoundError as error:
+            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
+        except (DeltaError, OSError, ValueError) as error:
+            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
+
+
+def as_text(value: PartitionValue) -> str:
+    """Write a partition's value as Delta's protocol does; null and the empty string are the same there."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ")
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _filter_value(value: PartitionValue) -> PartitionValue:
+    """Give a value that delta-rs's filters take: it encodes times and dates itself."""
+    return value if isinstance(value, (bool, int, str, date)) else as_text(value)

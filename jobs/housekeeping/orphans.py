@@ -1,0 +1,192 @@
+"""Data files in a table's folder that no commit names: what killed drivers and lost task attempts leave behind.
+
+An orphan is a Parquet file that is named neither by an ``add``, ``remove`` or ``cdc`` action of any kept commit, nor by
+the newest checkpoint or the oldest. So no version that can still be read loses a file, however young its tombstones
+are: removing what *was* part of the table is vacuum's work, not this one's. (delta-rs's vacuum does both with one age,
+so it cannot remove last hour's orphans without last hour's tombstones.)
+
+A file that a running batch has written is no different from an orphan until it is committed, and only its age tells
+them apart. The folder is listed before the log is read, so that a file committed in between counts as named; before
+anything is deleted, the commits since then are looked at too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
+
+from offset_store.delta_log import LOG_FOLDER, DeltaLog, join, table_filesystem
+from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+
+DATA_SUFFIX = ".parquet"
+_NAMING = ("add", "remove", "cdc")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FolderFile:
+    """One file, by its path below the table's folder."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look at a table's folder found."""
+
+    version: int
+    orphans: tuple[FolderFile, ...]
+    young: tuple[FolderFile, ...]
+    """Named by no commit either, but younger than the age asked for: they may belong to a batch that runs."""
+    named: int
+    """Data files that some kept commit names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of the orphans."""
+
+    files: tuple[FolderFile, ...]
+    committed_meanwhile: tuple[FolderFile, ...]
+    failed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """The folder of one Delta table."""
+
+    location: Location
+    storage_options: Mapping[str, str]
+    filesystem: fs.FileSystem
+    root: str
+    log: DeltaLog
+
+    @classmethod
+    def open(cls, location: Location, storage_options: Mapping[str, str]) -> TableFolder:
+        """Open the folder of the table at ``location``."""
+        filesystem, root = table_filesystem(location, storage_options)
+        return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
+
+    def find(self, older_than_ms: int, now_ms: int) -> Found:
+        """Find the orphans that were last written more than ``older_than_ms`` before ``now_ms``.
+
+        Raises:
+            StoreMissingError: if there is no table.
+            OffsetStoreError: if folder or log cannot be read to the end: then nothing is known to be an orphan.
+        """
+        infos = self._list()
+        table = self._load()
+        files = _data_files(infos, table.metadata().partition_columns)
+        named = self._named(table)
+        unnamed = [file for file in files if file.path not in named]
+        limit_ms = now_ms - older_than_ms
+        return Found(
+            table.version(),
+            tuple(file for file in unnamed if file.modified_ms < limit_ms),
+            tuple(file for file in unnamed if file.modified_ms >= limit_ms),
+            len(files) - len(unnamed),
+        )
+
+    def delete(self, found: Found) -> Deleted:
+        """Delete orphans, except those that a commit has named since they were found.
+
+        Raises:
+            OffsetStoreError: if the log cannot be read again; nothing is deleted then.
+        """
+        since = [version for version in self.log.listing().commits if version > found.version]
+        named = self._names(path for version in since for path in self._paths_of(version))
+        deleted, failed = [], {}
+        for file in found.orphans:
+            if file.path in named:
+                continue
+            try:
+                self.filesystem.delete_file(join(self.root, file.path))
+                deleted.append(file)
+            except FileNotFoundError:  # its own driver was quicker
+                continue
+            except OSError as error:
+                failed[file.path] = str(error)
+        meanwhile = tuple(file for file in found.orphans if file.path in named)
+        return Deleted(tuple(deleted), meanwhile, failed)
+
+    def _list(self) -> list[FolderFile]:
+        try:
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
+        except OSError as error:
+            raise OffsetStoreError(f"cannot list {self.location}: {error}") from error
+        return [
+            # A store that gives no time has the file count as young, so it stays.
+            FolderFile(
+                info.path.removeprefix(f"{self.root}/" if self.root else ""),
+                info.size or 0,
+                info.mtime_ns // 1_000_000 if info.mtime_ns is not None else 1 << 62,
+            )
+            for info in infos
+            if info.type is fs.FileType.File
+        ]
+
+    def _load(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
+        except TableNotFoundError as error:
+            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
+        except (DeltaError, OSError, ValueError) as error:
+            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
+
+    def _named(self, table: DeltaTable) -> set[str]:
+        listing = self.log.listing()
+        checkpoints = [version for version in listing.checkpoints if version <= table.version()]
+        paths = {path for version in listing.commits for path in self._paths_of(version)}
+        for version in {min(checkpoints), max(checkpoints)} if checkpoints else set():
+            for kind in ("add", "remove"):
+                paths.update(self.log.checkpoint_column(listing, version, f"{kind}.path"))
+        active = pa.table(table.get_add_actions())["path"].to_pylist()
+        missing = set(active) - paths
+        if missing:
+            raise OffsetStoreError(
+                f"{self.location}: the log at version {table.version()} holds files that reading it did not find "
+                f"({min(missing)}, and {len(missing) - 1} more); nothing is taken for an orphan"
+            )
+        return self._names(paths)
+
+    def _paths_of(self, version: int) -> list[str]:
+        found = self.log.actions(version, _NAMING)
+        return [action["path"] for kind in _NAMING for action in found[kind]]
+
+    def _names(self, paths: Iterable[str]) -> set[str]:
+        """Give paths below the folder. They stand in the log as URIs; writers that forget to encode are allowed for."""
+        prefixes = (
+            [f"{self.location}/", f"file://{self.location}/"] if self.location.is_local else [f"{self.location}/"]
+        )
+        names = set()
+        for path in paths:
+            for form in (path, unquote(path)):
+                prefix = next((each for each in prefixes if form.startswith(each)), "")
+                names.add(form.removeprefix(prefix))
+        return names
+
+
+def _data_files(files: Iterable[FolderFile], partition_columns: Iterable[str]) -> list[FolderFile]:
+    """Leave out what is hidden (``_x``, ``.x``), is no data file, or lies in another table below this one's folder."""
+    allowed = tuple(f"{column}=" for column in partition_columns)
+    everything = list(files)
+    inner = {file.path.partition(f"/{LOG_FOLDER}/")[0] + "/" for file in everything if f"/{LOG_FOLDER}/" in file.path}
+    return sorted(
+        file
+        for file in everything
+        if file.path.endswith(DATA_SUFFIX)
+        and not any(_is_hidden(part, allowed) for part in file.path.split("/"))
+        and not any(file.path.startswith(folder) for folder in inner)
+    )
+
+
+def _is_hidden(part: str, allowed: tuple[str, ...]) -> bool:
+    return part.startswith(("_", ".")) and not part.startswith(allowed)
