@@ -1,0 +1,391 @@
+"""Proof from a table's log that every offset was written once: the chain of ranges of each partition.
+
+Every commit that moves offsets says from where to where (its record, in the commit info) and what is stored from then
+on (its ``txn`` actions). For each application, source, topic id and partition the ranges, in the order of versions,
+must join without a gap or an overlap, and what is stored must always be the end of the last. `Auditor` is fed the
+commits oldest first, holds a few numbers for each partition, and notes what does not fit as a `Finding`.
+
+The chain reaches back to the oldest kept commit. If older ones were cleaned up, the oldest kept checkpoint tells what
+was stored at its version: it must agree with the chain there, and where a partition has not yet moved since, it is
+what the first range must join.
+
+What the three guarantees look like: exactly-once writes rows and offsets in one commit; at-least-once two, rows first;
+at-most-once two, offsets first. The two commits of an attempt carry its id. The second may be missing after a crash,
+which is what those guarantees allow: a warning, not an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
+from exactly_once.guarantee import Guarantee
+from offset_store.administration import ChangeKind, ManualChange
+from offset_store.commit_log import LogCommit, StoredState
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from offset_store.store import Commit
+from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id, transactions_of
+
+BOTH = Writes.ROWS | Writes.OFFSETS
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which applications and sources to look at; None for all."""
+
+    app_id: str | None = None
+    source: str | None = None
+
+    def has_app(self, app_id: str) -> bool:
+        """Whether commits of this application are looked at."""
+        return self.app_id in (None, app_id)
+
+    def has_key(self, app_id: str, source: str) -> bool:
+        """Whether offsets of this source of this application are looked at."""
+        return self.has_app(app_id) and self.source in (None, source)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many commits of which kind were seen."""
+
+    commits: int = 0
+    ours: int = 0
+    """Commits of batches of the applications that were asked for."""
+    other_apps: Counter[str] = field(default_factory=Counter)
+    """Commits of batches of applications that were not asked for."""
+    changes: int = 0
+    """Manual changes that are on record."""
+    foreign: Counter[str] = field(default_factory=Counter)
+    """Commits with no record of ours, by operation."""
+    guarantees: Counter[tuple[str, Guarantee]] = field(default_factory=Counter)
+    """Attempts whose order of writes shows a guarantee, by application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the audit found; ``chains`` in the order of their keys."""
+
+    chains: tuple[Chain, ...]
+    findings: tuple[Finding, ...]
+    """By version; those of no single commit come last."""
+    counts: Mapping[Problem, int]
+    """How often each problem was found; ``findings`` holds the first few of each."""
+    tally: Tally
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing contradicts exactly one write of every offset of every chain."""
+        return not any(problem.is_error and count for problem, count in self.counts.items())
+
+    def adding(self, findings: Iterable[Finding]) -> Report:
+        """Give a report with more findings, such as come from comparing with something beside the log."""
+        more = Findings(list(self.findings), Counter(self.counts))
+        for finding in findings:
+            more.add(finding.problem, finding.message, finding.commit, finding.partition)
+        return Report(self.chains, more.in_order(), more.counts, self.tally)
+
+    @property
+    def first_bad(self) -> Finding | None:
+        """The error of the lowest version; one that no single commit made only if there is no other."""
+        return next((finding for finding in self.findings if finding.problem.is_error), None)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One half of an attempt's two writes, while the other has not been seen."""
+
+    writes: Writes
+    name: CommitName
+    ranges: Mapping[PartitionKey, OffsetRange]
+
+
+class Auditor:
+    """Takes the commits of one log, oldest first, and gives a report."""
+
+    def __init__(self, scope: Scope | None = None, kept: StoredState | None = None) -> None:
+        self._scope = scope or Scope()
+        self._kept = kept
+        self._chains: dict[str, Chain] = {}
+        self._batch_ids: dict[str, int] = {}
+        self._halves: dict[str, _Attempt] = {}
+        self._whole_attempts: set[str] = set()
+        self._last_rows: dict[str, int] = {}
+        self._with_offsets: set[str] = set()
+        self._findings = Findings()
+        self._tally = Tally()
+
+    def add(self, commit: LogCommit) -> None:
+        """Check the next commit against all before it."""
+        if self._kept is not None and commit.version > self._kept.version:
+            self._join_checkpoint(self._kept)
+            self._kept = None
+        self._tally.commits += 1
+        name = CommitName.of(commit)
+        batch, change = commit.entry.batch, commit.entry.change
+        if change is not None:
+            self._add_change(commit, change, name)
+            return
+        if batch is None:
+            self._add_foreign(commit, name)
+            return
+        if not self._scope.has_app(batch.record.app_id):
+            self._tally.other_apps[batch.record.app_id] += 1
+            return
+        self._tally.ours += 1
+        self._check_attempt(batch, name)
+        self._check_transactions(commit, batch, name)
+        if Writes.ROWS in batch.writes:
+            self._last_rows[batch.record.app_id] = commit.version
+        if Writes.OFFSETS in batch.writes:
+            self._with_offsets.add(batch.record.app_id)
+            self._check_batch_id(batch.record, name)
+            for key, extent in sorted(batch.record.moved.items()):
+                self._extend(batch.record.app_id, key, extent, name)
+
+    def finish(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> Report:
+        """Compare the ends of the chains with what is stored, and give the report.
+
+        ``look_up`` gives the stored version of each of some transaction identifiers, as a reader of the table has it.
+        """
+        if self._kept is not None:
+            self._join_checkpoint(self._kept)
+        self._check_stored(look_up(self._chains), look_up(self._batch_ids))
+        self._judge_halves()
+        chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
+        return Report(chains, self._findings.in_order(), self._findings.counts, self._tally)
+
+    # One commit
+
+    def _check_attempt(self, batch: CommittedBatch, name: CommitName) -> None:
+        attempt_id, known = batch.record.attempt_id, self._halves.get(batch.record.attempt_id)
+        again = attempt_id in self._whole_attempts or (known is not None and bool(known.writes & batch.writes))
+        if again:
+            self._findings.add(
+                Problem.ATTEMPT_TWICE,
+                f"attempt {attempt_id} was committed before: its {_words(batch.writes)} are in the table twice",
+                name,
+            )
+        elif batch.writes == BOTH:
+            self._whole_attempts.add(attempt_id)
+            self._tally.guarantees[batch.record.app_id, Guarantee.EXACTLY_ONCE] += 1
+        elif known is None:
+            self._halves[attempt_id] = _Attempt(batch.writes, name, batch.record.moved)
+        else:
+            del self._halves[attempt_id]
+            self._whole_attempts.add(attempt_id)
+            order = Guarantee.AT_LEAST_ONCE if known.writes == Writes.ROWS else Guarantee.AT_MOST_ONCE
+            self._tally.guarantees[batch.record.app_id, order] += 1
+            if known.ranges != batch.record.moved:
+                self._findings.add(
+                    Problem.HALVES_DIFFER,
+                    f"its {_words(batch.writes)} cover other offsets than its {_words(known.writes)}, which are in "
+                    f"version {known.name.version}",
+                    name,
+                )
+
+    def _check_transactions(self, commit: LogCommit, batch: CommittedBatch, name: CommitName) -> None:
+        """Compare the ``txn`` actions with the record that stands beside them."""
+        wanted = transactions_of(Commit(batch.record, batch.writes))
+        for txn_id in sorted({*wanted, *commit.transactions}):
+            expected, stored = wanted.get(txn_id), commit.transactions.get(txn_id)
+            if expected == stored or not self._in_scope(txn_id):
+                continue
+            what = describe(txn_id, batch.record)
+            if stored is None:
+                message = f"{what}: the commit stores nothing, and its range ends at {expected}"
+            elif expected is None:
+                message = f"{what}: the commit stores {stored}, and its record does not say so"
+                self._move_by_hand(txn_id, stored, name)
+            else:
+                message = f"{what}: the commit stores {stored}, and its range ends at {expected}"
+            self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
+
+    def _check_batch_id(self, record: BatchRecord, name: CommitName) -> None:
+        txn_id = query_txn_id(record.app_id, record.query_id)
+        last = self._batch_ids.get(txn_id)
+        if last is not None and record.batch_id <= last:
+            what = "was used before" if record.batch_id == last else f"comes after batch {last}"
+            self._findings.add(Problem.BATCH_ID, f"batch id {record.batch_id} of query {record.query_id} {what}", name)
+        self._batch_ids[txn_id] = record.batch_id
+
+    def _extend(self, app_id: str, key: PartitionKey, extent: OffsetRange, name: CommitName) -> None:
+        source, tp = key
+        if not self._scope.has_key(app_id, source):
+            return
+        txn_id = offset_txn_id(app_id, source, tp)
+        chain = self._chains.get(txn_id)
+        if chain is None:
+            chain = self._chains[txn_id] = Chain(app_id, source, tp.topic, tp.topic_id, tp.partition)
+        chain.topic = tp.topic
+        if chain.end is not None and extent.start > chain.end:
+            message = f"gap [{chain.end}, {extent.start}): {chain.before} ended at {chain.end}, this begins at "
+            self._findings.add(Problem.GAP, f"{chain}: {message}{extent.start}", name, chain)
+        elif chain.end is not None and extent.start < chain.end:
+            twice = f"[{extent.start}, {min(chain.end, extent.end)})"
+            message = f"overlap {twice}: {chain.before} ended at {chain.end}, this begins at {extent.start}"
+            self._findings.add(Problem.OVERLAP, f"{chain}: {message}", name, chain)
+        chain.extend(extent, name.version)
+
+    # Commits that are not of batches
+
+    def _add_change(self, commit: LogCommit, change: ManualChange, name: CommitName) -> None:
+        """Follow a manual change that is on record; it says what it moves, and must have moved just that."""
+        self._tally.changes += 1
+        wanted = change.transactions()
+        for move in sorted(change.moves):
+            txn_id = offset_txn_id(move.key.app_id, move.key.source, move.key.partition)
+            if not self._in_scope(txn_id):
+                continue
+            chain = self._chains.setdefault(txn_id, _chain_of(move.key))
+            before = "nothing" if move.before is None else str(move.before)
+            message = f"{chain}: sparkonce moved the stored offset from {before} to {move.after} ({change.kind.value}"
+            message += f" to version {change.to_version})" if change.to_version is not None else ")"
+            self._findings.add(Problem.MOVED_ON_PURPOSE, message, name, chain)
+            if change.kind is ChangeKind.RESTORE:
+                chain.undo(move.after)
+            chain.jump(move.after, f"version {name.version}")
+        for txn_id, to in sorted(commit.transactions.items()):
+            if not self._in_scope(txn_id) or wanted.get(txn_id, self._known(txn_id)) in (None, to):
+                continue
+            said = wanted.get(txn_id, "nothing of it")
+            message = f"{describe(txn_id)}: the commit stores {to}, and its record says {said}"
+            self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
+        for txn_id in sorted(wanted.keys() - commit.transactions.keys()):
+            if self._in_scope(txn_id):
+                message = f"{describe(txn_id)}: the commit stores nothing, and its record says {wanted[txn_id]}"
+                self._findings.add(Problem.TXN_MISMATCH, message, name, self._chains.get(txn_id))
+        for txn_id, to in commit.transactions.items():
+            if self._in_scope(txn_id):
+                self._move_by_hand(txn_id, to, name)
+
+    def _add_foreign(self, commit: LogCommit, name: CommitName) -> None:
+        self._tally.foreign[commit.entry.operation or "unnamed"] += 1
+        if commit.unreadable is not None:
+            message = f"its record of a batch cannot be read: {commit.unreadable!r:.200}"
+            self._findings.add(Problem.UNREADABLE, message, name)
+        for txn_id, to in sorted(commit.transactions.items()):
+            if not self._in_scope(txn_id):
+                continue
+            before = self._known(txn_id)
+            was = "nothing that is kept" if before is None else str(before)
+            at = self._chains.get(txn_id)
+            message = f"{describe(txn_id, None, at)} was moved by hand from {was} to {to}"
+            if commit.unreadable is None:
+                self._findings.add(Problem.MOVED_BY_HAND, message, name, at)
+            self._move_by_hand(txn_id, to, name)
+        if commit.entry.operation == "RESTORE":
+            self._note_restore(commit.entry.restored_to, name)
+
+    def _note_restore(self, target: int | None, name: CommitName) -> None:
+        """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
+        for app_id, last in sorted(self._last_rows.items()):
+            if target is None or target < last:
+                to = "an older version" if target is None else f"version {target}"
+                self._findings.add(
+                    Problem.ROWS_RESTORED,
+                    f"RESTORE to {to} took out the rows that appId {app_id} wrote after it (the last in version "
+                    f"{last}); the stored offsets stayed, so these records do not come again by themselves",
+                    name,
+                )
+
+    def _known(self, txn_id: str) -> int | None:
+        """Give what should be stored under an identifier by now; None if no kept commit tells."""
+        chain = self._chains.get(txn_id)
+        return self._batch_ids.get(txn_id, chain.end if chain else None)
+
+    def _move_by_hand(self, txn_id: str, to: int, name: CommitName) -> None:
+        """Go on from a value that no batch brought about, so that only the commit that set it is blamed."""
+        parsed = parse_txn_id(txn_id)
+        if isinstance(parsed, QueryTxn):
+            self._batch_ids[txn_id] = to
+        elif isinstance(parsed, OffsetTxn):
+            chain = self._chains.get(txn_id) or _chain_of(parsed)
+            chain.jump(to, f"version {name.version}")
+            self._chains[txn_id] = chain
+
+    # Checkpoint, end
+
+    def _join_checkpoint(self, kept: StoredState) -> None:
+        where = f"the checkpoint of version {kept.version}"
+        for txn_id, stored in sorted(kept.transactions.items()):
+            parsed = parse_txn_id(txn_id)
+            if parsed is None or not self._in_scope(txn_id):
+                continue
+            chain = self._chains.get(txn_id)
+            known = self._known(txn_id)
+            if known is not None and known != stored:
+                self._findings.add(
+                    Problem.STORED_MISMATCH,
+                    f"{describe(txn_id, None, chain)}: {where} holds {stored}, and the commits up to it end at {known}",
+                    CommitName(kept.version),
+                    chain,
+                )
+            elif known is None and isinstance(parsed, QueryTxn):
+                self._batch_ids[txn_id] = stored
+            elif known is None and isinstance(parsed, OffsetTxn):
+                chain = self._chains[txn_id] = _chain_of(parsed)
+                chain.jump(stored, where)
+
+    def _check_stored(self, offsets: Mapping[str, int], batch_ids: Mapping[str, int]) -> None:
+        for txn_id, chain in sorted(self._chains.items()):
+            chain.stored = offsets.get(txn_id)
+            if chain.stored != chain.end:
+                stored = "nothing is" if chain.stored is None else f"{chain.stored} is"
+                message = f"{chain}: {stored} stored, and the chain ends at {chain.end}"
+                self._findings.add(Problem.STORED_MISMATCH, message, None, chain)
+        for txn_id, last in sorted(self._batch_ids.items()):
+            if batch_ids.get(txn_id) != last:
+                message = f"{describe(txn_id)}: {batch_ids.get(txn_id)} is stored, and the last commit has {last}"
+                self._findings.add(Problem.STORED_MISMATCH, message, None)
+
+    def _judge_halves(self) -> None:
+        """Tell what a write without the other means; it is as it should be where the other is kept elsewhere."""
+        for half in self._halves.values():
+            app_id = half.name.app_id or ""
+            rows_first = self._tally.guarantees[app_id, Guarantee.AT_LEAST_ONCE] > 0
+            if half.writes == Writes.ROWS and app_id in self._with_offsets:
+                message = (
+                    "its rows were committed and its offsets were not: at-least-once ends so in a crash between the "
+                    "two, and the rows then come twice; an attempt that is at work just now looks the same"
+                )
+                self._findings.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
+            elif half.writes == Writes.OFFSETS and app_id in self._last_rows and not rows_first:
+                message = (
+                    "its offsets were committed and its rows were not: at-most-once ends so in a crash between the "
+                    "two, and the rows are then lost; a batch without rows, and one at work just now, look the same"
+                )
+                self._findings.add(Problem.OFFSETS_WITHOUT_ROWS, message, half.name)
+
+    def _in_scope(self, txn_id: str) -> bool:
+        parsed = parse_txn_id(txn_id)
+        if isinstance(parsed, OffsetTxn):
+            return self._scope.has_key(parsed.app_id, parsed.source)
+        return isinstance(parsed, QueryTxn) and self._scope.has_app(parsed.app_id)
+
+
+def describe(txn_id: str, record: BatchRecord | None = None, chain: Chain | None = None) -> str:
+    """Name what a transaction identifier stands for, with the topic's name where it is known."""
+    parsed = parse_txn_id(txn_id)
+    if isinstance(parsed, QueryTxn):
+        return f"the last batch of query {parsed.query_id} (appId {parsed.app_id})"
+    if not isinstance(parsed, OffsetTxn):
+        return txn_id
+    if chain is not None:
+        return str(chain)
+    names = {tp.topic_id: tp.topic for _, tp in record.ranges} if record else {}
+    tp = parsed.partition
+    named = TopicPartition(names.get(tp.topic_id, tp.topic), tp.topic_id, tp.partition)
+    return str(_chain_of(OffsetTxn(parsed.app_id, parsed.source, named)))
+
+
+def _chain_of(parsed: OffsetTxn) -> Chain:
+    tp = parsed.partition
+    return Chain(parsed.app_id, parsed.source, tp.topic, tp.topic_id, tp.partition)
+
+
+def _words(writes: Writes) -> str:
+    return " and ".join(part.name.lower() for part in Writes if part in writes and part.name)

@@ -1,0 +1,96 @@
+"""Stored offsets beside the broker's logs, to see whether a chain can go on from where it ends.
+
+A stored offset must lie within the log of its partition, of the very topic it was read from. Behind the log's start,
+records are gone that were never read. Past its end, or under another topic id, the topic is not the one that was
+read. How far it lies before the end is the lag, which is no error.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from exactly_once.audit_findings import Chain, Finding, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """The offsets between which a broker has a partition's records: the first, and the one after the last."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopic:
+    """A topic as the broker has it now; the id is "" where brokers have none (Kafka before 2.8)."""
+
+    topic_id: str
+    partitions: Mapping[int, PartitionLog]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSide:
+    """What the broker says about one chain; the lag is None where the chain is not of the broker's topic."""
+
+    log: PartitionLog | None
+    lag: int | None
+
+
+def compare_with_broker(
+    chains: Iterable[Chain], topics: Mapping[str, BrokerTopic | None]
+) -> tuple[list[BrokerSide], list[Finding]]:
+    """Compare each chain with the topic of its name, None if there is none; gives one side for each chain, in order.
+
+    A chain whose topic id is an older one is over, not broken, if another chain of the same source has the new one.
+    """
+    known_ids: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    chains = list(chains)
+    for chain in chains:
+        known_ids[chain.app_id, chain.source, chain.topic].add(chain.topic_id)
+    sides, findings = [], []
+    for chain in chains:
+        ids = known_ids[chain.app_id, chain.source, chain.topic]
+        side, finding = _compare(chain, topics.get(chain.topic), ids)
+        sides.append(side)
+        if finding is not None:
+            findings.append(finding)
+    return sides, findings
+
+
+def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tuple[BrokerSide, Finding | None]:
+    nothing = BrokerSide(None, None)
+    if topic is None:
+        return nothing, Finding(Problem.TOPIC_DELETED, f"{chain}: {_no_topic(chain)}", None, chain)
+    if chain.topic_id and topic.topic_id and chain.topic_id != topic.topic_id:
+        if topic.topic_id in known_ids:
+            return nothing, None
+        message = f"the topic was deleted and created again: offsets are of {chain.topic_id}, it is now "
+        return nothing, Finding(Problem.TOPIC_RECREATED, f"{chain}: {message}{topic.topic_id}", None, chain)
+    log = topic.partitions.get(chain.partition)
+    if log is None:
+        message = f"the topic has no such partition any more (it has {len(topic.partitions)}): it was created again"
+        return nothing, Finding(Problem.TOPIC_RECREATED, f"{chain}: {message}", None, chain)
+    if chain.stored is None:
+        return BrokerSide(log, None), None
+    side = BrokerSide(log, log.end - chain.stored)
+    if chain.stored > log.end:
+        message = (
+            f"{chain.stored} is stored, and the broker's log ends at {log.end}: it was truncated (records that were "
+            "read were lost there), or the topic was created again"
+        )
+        return side, Finding(Problem.LOG_TRUNCATED, f"{chain}: {message}", None, chain)
+    if chain.stored < log.start:
+        message = (
+            f"{chain.stored} is stored, and the broker's log begins at {log.start}: records [{chain.stored}, "
+            f"{log.start}) were removed before they were read"
+        )
+        return side, Finding(Problem.RECORDS_EXPIRED, f"{chain}: {message}", None, chain)
+    return side, None
+
+
+def _no_topic(chain: Chain) -> str:
+    if not chain.topic:
+        return "no kept commit tells the topic's name, so the broker cannot be asked about it"
+    return f"the broker has no topic {chain.topic!r}: it was deleted, or these are not its brokers"

@@ -1,0 +1,192 @@
+"""What an audit finds: the chains of ranges, and whatever contradicts them, each with the commit that did it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from offset_store.commit_log import LogCommit
+from offset_store.offsets import OffsetRange
+
+KEPT_FINDINGS = 20
+"""How many findings of one problem are told in full; the rest are counted."""
+
+
+class Problem(Enum):
+    """What can be wrong, as reports name it."""
+
+    GAP = "gap"
+    OVERLAP = "overlap"
+    BATCH_ID = "batch-id-goes-back"
+    TXN_MISMATCH = "txn-mismatch"
+    """The ``txn`` actions of a commit are not what its record says."""
+    ATTEMPT_TWICE = "attempt-twice"
+    HALVES_DIFFER = "halves-differ"
+    """The two commits of one attempt cover different ranges."""
+    MOVED_BY_HAND = "moved-by-hand"
+    """Stored offsets were moved by a commit that does not say so."""
+    UNREADABLE = "unreadable-record"
+    STORED_MISMATCH = "stored-mismatch"
+    """What is stored is not where the chain ends."""
+    TOPIC_DELETED = "topic-deleted"
+    TOPIC_RECREATED = "topic-recreated"
+    LOG_TRUNCATED = "log-truncated"
+    """The broker's log ends before the stored offset."""
+    RECORDS_EXPIRED = "records-expired"
+    """The broker's log begins after the stored offset."""
+    DUPLICATED = "duplicated"
+    MISSING = "missing"
+    MISSING_ALLOWED = "missing-allowed"
+    """As MISSING, where a query may drop rows on purpose."""
+    ROWS_WITHOUT_OFFSETS = "rows-without-offsets"
+    OFFSETS_WITHOUT_ROWS = "offsets-without-rows"
+    MOVED_ON_PURPOSE = "moved-on-purpose"
+    """Stored offsets were moved by a manual change, which is on record."""
+    ROWS_RESTORED = "rows-restored"
+    """Delta's own RESTORE took rows back, and left the offsets where they were."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it breaks the proof; otherwise it is a warning."""
+        return self not in _WARNINGS
+
+
+_WARNINGS = {
+    Problem.MISSING_ALLOWED,
+    Problem.ROWS_WITHOUT_OFFSETS,
+    Problem.OFFSETS_WITHOUT_ROWS,
+    Problem.MOVED_ON_PURPOSE,
+    Problem.ROWS_RESTORED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitName:
+    """What is said of a commit: enough to find it, and the batch in it."""
+
+    version: int
+    timestamp_ms: int = 0
+    operation: str = ""
+    app_id: str | None = None
+    query_id: str | None = None
+    batch_id: int | None = None
+    attempt_id: str | None = None
+
+    @classmethod
+    def of(cls, commit: LogCommit) -> CommitName:
+        """Name a commit."""
+        entry = commit.entry
+        if entry.batch is None:
+            return cls(entry.version, entry.timestamp_ms, entry.operation)
+        record = entry.batch.record
+        batch = record.app_id, record.query_id, record.batch_id, record.attempt_id
+        return cls(entry.version, entry.timestamp_ms, entry.operation, *batch)
+
+
+@dataclass(slots=True)
+class Chain:
+    """The ranges of one partition, as one source of one application has moved through it.
+
+    Offsets are Kafka's; each range is half-open.
+    """
+
+    app_id: str
+    source: str
+    topic: str
+    """The name that the topic had last; "" if only its id is known."""
+    topic_id: str
+    partition: int
+    end: int | None = None
+    """Where the next range must begin; None before anything is known."""
+    stored: int | None = None
+    """The offset to read next, as the table has it now."""
+    before: str = ""
+    """Who brought the chain to its end, for messages."""
+    commits: int = 0
+    first_version: int | None = None
+    last_version: int | None = None
+    ranges: list[OffsetRange] = field(default_factory=list)
+    """What kept commits cover: one range if the chain is whole."""
+
+    @property
+    def start(self) -> int | None:
+        """Where the oldest kept range begins; None if no kept commit moved this partition."""
+        return min((extent.start for extent in self.ranges), default=None)
+
+    @property
+    def order(self) -> tuple[str, str, str, str, int]:
+        """What reports sort by."""
+        return self.app_id, self.source, self.topic, self.topic_id, self.partition
+
+    def extend(self, extent: OffsetRange, version: int) -> None:
+        """Take the next range."""
+        if self.ranges and self.ranges[-1].end == extent.start:
+            self.ranges[-1] = OffsetRange(self.ranges[-1].start, extent.end)
+        else:
+            self.ranges.append(extent)
+        self.end, self.before = extent.end, f"version {version}"
+        self.commits += 1
+        self.first_version = version if self.first_version is None else self.first_version
+        self.last_version = version
+
+    def jump(self, to: int, because: str) -> None:
+        """Go on from an offset that no range of ours led to."""
+        self.end, self.before = to, because
+
+    def undo(self, to: int) -> None:
+        """Forget what is covered from ``to`` on: its rows were taken out together with the offsets."""
+        kept = (OffsetRange(extent.start, min(extent.end, to)) for extent in self.ranges)
+        self.ranges = [extent for extent in kept if extent.end > extent.start]
+
+    def covered(self) -> Iterator[OffsetRange]:
+        """Give what kept commits cover, each offset once, in order."""
+        start = end = None
+        for extent in sorted(self.ranges, key=lambda each: each.start):
+            if start is None or end is None:
+                start, end = extent.start, extent.end
+            elif extent.start <= end:
+                end = max(end, extent.end)
+            else:
+                yield OffsetRange(start, end)
+                start, end = extent.start, extent.end
+        if start is not None and end is not None:
+            yield OffsetRange(start, end)
+
+    def __str__(self) -> str:
+        topic = self.topic or f"topic id {self.topic_id}"
+        return f"{topic}-{self.partition} (appId {self.app_id}, source {self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, or worth a warning."""
+
+    problem: Problem
+    message: str
+    commit: CommitName | None = None
+    """The commit that did it; None where no single commit did."""
+    partition: Chain | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Findings as they come: the first few of each problem, and the number of all."""
+
+    kept: list[Finding] = field(default_factory=list)
+    counts: Counter[Problem] = field(default_factory=Counter)
+
+    def add(self, problem: Problem, message: str, commit: CommitName | None, partition: Chain | None = None) -> None:
+        """Note one."""
+        self.counts[problem] += 1
+        if self.counts[problem] <= KEPT_FINDINGS:
+            self.kept.append(Finding(problem, message, commit, partition))
+
+    def in_order(self) -> tuple[Finding, ...]:
+        """Give what was kept, by version; what no single commit did comes last."""
+        return tuple(sorted(self.kept, key=_version_of))
+
+
+def _version_of(finding: Finding) -> float:
+    return finding.commit.version if finding.commit else float("inf")

@@ -1,0 +1,218 @@
+"""`sparkonce audit TABLE`: proof from a table's log that every offset was written once.
+
+Exit status: 0 proven, 1 something is wrong, 2 it could not be examined. The arithmetic is in `exactly_once.audit`
+(the chains), `audit_broker` and `audit_rows`; this module reads what they need and prints what they found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from broker_lite.config import ConfigError, read_properties
+from broker_lite.protocol.errors import KafkaError
+from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
+from connectors.options import OptionError
+from exactly_once.audit import Auditor, Report, Scope
+from exactly_once.audit_broker import BrokerSide, compare_with_broker
+from exactly_once.audit_findings import Chain, Finding, Problem
+from exactly_once.audit_rows import RowCount
+from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
+from jobs.audit_report import Examined, as_json, as_text
+from offset_store.commit_log import CommitLog
+from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
+
+PROVEN, BROKEN, NOT_EXAMINED = 0, 1, 2
+PROGRESS_FROM_COMMITS = 2_000
+"""Logs shorter than this are read before a progress bar could be of use."""
+
+
+class AuditError(RuntimeError):
+    """It could not be examined; the message says why, and what to do."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("table", metavar="TABLE", help="the Delta table that holds the offsets: a path or a URI")
+    parser.add_argument("--app-id", help="only this application; all, if left out")
+    parser.add_argument("--source", help="only this source of it; all, if left out")
+    parser.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT", help="compare with the logs of these brokers, and show the lag"
+    )
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="a properties file of kafka.* settings, as the source takes them"
+    )
+    parser.add_argument(
+        "--coordinates",
+        metavar="PARTITION,OFFSET[,TOPIC]",
+        type=_coordinates,
+        help="the columns with each row's partition, offset and topic: count rows for lost and duplicated ones",
+    )
+    parser.add_argument(
+        "--expect-all-rows",
+        action="store_true",
+        help="with --coordinates: a missing row is an error (the query drops none, the topic has no transactions)",
+    )
+    parser.add_argument(
+        "--storage", action="append", default=[], metavar="KEY=VALUE", help="a storage option; repeatable"
+    )
+    parser.add_argument("--strict", action="store_true", help="warnings count as wrong too")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON; the AUDIT line goes to stderr")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine a table; gives the exit status."""
+    try:
+        examined = examine(options)
+    except (AuditError, OffsetStoreError, OptionError, ConfigError, CoordinatesError) as error:
+        print(f"sparkonce audit: {error}", file=sys.stderr)
+        return NOT_EXAMINED
+    if options.json:
+        print(json.dumps(as_json(examined), indent=2))
+        print(examined.summary, file=sys.stderr)
+    else:
+        print("\n".join(as_text(examined)))
+    return PROVEN if examined.proven else BROKEN
+
+
+def examine(options: argparse.Namespace) -> Examined:
+    """Look at everything that was asked for.
+
+    Raises:
+        AuditError, OffsetStoreError, OptionError, ConfigError, CoordinatesError: if something cannot be looked at.
+    """
+    if options.expect_all_rows and options.coordinates is None:
+        raise AuditError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
+    settings = _client_settings(options)
+    log = _open(options)
+    kept = log.oldest_state()
+    auditor = Auditor(Scope(options.app_id, options.source), kept)
+    with _progress(log.newest_version - log.oldest_version + 1) as advance:
+        for commit in log.commits():
+            auditor.add(commit)
+            advance()
+    report = auditor.finish(log.stored)
+    _require_chains(options, report)
+    sides: Sequence[BrokerSide] | None = None
+    if settings is not None:
+        sides, findings = _ask(settings, report.chains)
+        report = report.adding(findings)
+    rows = _count(log, report.chains, options.coordinates)
+    if rows is not None:
+        report = report.adding(_judge_rows(rows, options.expect_all_rows))
+    return Examined(
+        str(log.location),
+        log.oldest_version,
+        log.newest_version,
+        kept.version if kept else None,
+        report,
+        options.strict,
+        sides,
+        options.coordinates,
+        rows,
+    )
+
+
+def _coordinates(text: str) -> Coordinates:
+    try:
+        return Coordinates.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
+def _client_settings(options: argparse.Namespace) -> ClientSettings | None:
+    given: dict[str, str] = {}
+    if options.command_config is not None:
+        if not os.path.isfile(options.command_config):
+            raise AuditError(f"--command-config {options.command_config}: there is no such file")
+        for name, value in read_properties(options.command_config).items():
+            given[name if name.startswith(PREFIX) else PREFIX + name] = value
+    if options.bootstrap_servers is not None:
+        given[PREFIX + "bootstrap.servers"] = options.bootstrap_servers
+    return read_settings(given) if given else None
+
+
+def _open(options: argparse.Namespace) -> CommitLog:
+    storage = {}
+    for assignment in options.storage:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise AuditError(f"--storage {name}: expected KEY=VALUE")
+        storage[name] = value
+    try:
+        location = Location.parse(options.table)
+    except ValueError as error:
+        raise AuditError(f"TABLE: {error}") from error
+    return CommitLog.open(location, storage)
+
+
+def _require_chains(options: argparse.Namespace, report: Report) -> None:
+    if report.chains:
+        return
+    asked = [f"{name} {value}" for name, value in (("appId", options.app_id), ("source", options.source)) if value]
+    others = sorted(report.tally.other_apps)
+    hint = f"; appIds there: {', '.join(others)}" if others else ""
+    if report.tally.ours and options.source is None:
+        hint = ": it has rows of batches only, and their offsets are in another place. Audit the table that the "
+        hint += "option offsetStore of the query names"
+    raise AuditError(f"{options.table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
+
+
+def _ask(settings: ClientSettings, chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:
+    try:
+        topics = ask_broker(settings, (chain.topic for chain in chains if chain.topic))
+    except (OSError, KafkaError) as error:
+        raise AuditError(f"the broker could not be asked: {error}") from error
+    return compare_with_broker(chains, topics)
+
+
+def _count(log: CommitLog, chains: Sequence[Chain], coordinates: Coordinates | None) -> RowCounts | None:
+    if coordinates is None:
+        return None
+    try:
+        return count_rows(log.table, chains, coordinates)
+    except OSError as error:
+        raise AuditError(f"the rows of {log.location} cannot be read: {error}") from error
+
+
+def _judge_rows(rows: RowCounts, expect_all: bool) -> Iterator[Finding]:
+    for (topic, partition), count in sorted(rows.by_partition.items()):
+        where = f"{topic}-{partition}" if topic else f"partition {partition}"
+        if count.duplicated:
+            message = f"{where}: {count.duplicated:,} rows too many, at offsets {_stretches(count, duplicated=True)}"
+            yield Finding(Problem.DUPLICATED, message)
+        if count.missing:
+            why = "" if expect_all else " (a filter of the query, or a transaction's markers, leave offsets out too)"
+            message = f"{where}: {count.missing:,} offsets have no row, at {_stretches(count, duplicated=False)}{why}"
+            yield Finding(Problem.MISSING if expect_all else Problem.MISSING_ALLOWED, message)
+
+
+def _stretches(count: RowCount, duplicated: bool) -> str:
+    stretches = count.duplicated_at if duplicated else count.missing_at
+    named = ", ".join(f"[{extent.start}, {extent.end})" for extent in stretches)
+    whole = sum(extent.end - extent.start for extent in stretches) == (
+        count.duplicated if duplicated else count.missing
+    )
+    return named if whole else named + ", …"
+
+
+@contextlib.contextmanager
+def _progress(commits: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on standard error, if somebody looks at it and it will take a while."""
+    if commits < PROGRESS_FROM_COMMITS or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:  # rich comes with the extra "demo" only
+        yield lambda: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading the log", total=commits)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,153 @@
+"""What an audit can look at beside the log: the broker's topics, and the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError
+from connectors.kafka_once.settings import ClientSettings
+from exactly_once.audit_broker import BrokerTopic, PartitionLog
+from exactly_once.audit_findings import Chain
+from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
+from offset_store.offsets import OffsetRange
+
+BATCH_ROWS = 1 << 17
+READ_AHEAD = 2
+"""Files, and batches of each, that are read before they are counted."""
+
+
+class CoordinatesError(ValueError):
+    """Rows cannot be counted by the columns that were named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The columns that hold where a row's record came from; without a topic column, of the one topic there is."""
+
+    partition: str
+    offset: str
+    topic: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        """Read ``PARTITION,OFFSET`` or ``PARTITION,OFFSET,TOPIC``.
+
+        Raises:
+            ValueError: if it is something else.
+        """
+        names = [name.strip() for name in text.split(",")]
+        if len(names) not in (2, 3) or not all(names):
+            raise ValueError("expected PARTITION_COLUMN,OFFSET_COLUMN or PARTITION_COLUMN,OFFSET_COLUMN,TOPIC_COLUMN")
+        return cls(*names)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [self.partition, self.offset, *([self.topic] if self.topic else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """The rows of a table by partition, and those that no kept commit of the chains accounts for."""
+
+    by_partition: Mapping[TopicPartitionName, RowCount]
+    outside: int
+
+
+def ask_broker(settings: ClientSettings, names: Iterable[str]) -> dict[str, BrokerTopic | None]:
+    """Ask for the topics' ids and the bounds of their logs; None for a topic that does not exist.
+
+    Raises:
+        OSError, KafkaError: if the brokers do not answer, or refuse.
+    """
+    # With read_committed the end would be the last stable offset, which a reader of all records may have passed.
+    client = Client(replace(settings, read_committed=False))
+    try:
+        return {name: _ask_topic(client, name) for name in sorted(set(names))}
+    finally:
+        client.close()
+
+
+def _ask_topic(client: Client, name: str) -> BrokerTopic | None:
+    try:
+        known = client.topics([name])
+        wanted = [(name, partition) for partition in known[name].partitions]
+        starts = client.offsets(dict.fromkeys(wanted, EARLIEST), known)
+        ends = client.offsets(dict.fromkeys(wanted, LATEST), known)
+    except MissingTopicError:
+        return None
+    logs = {partition: PartitionLog(starts[name, partition], ends[name, partition]) for _, partition in wanted}
+    return BrokerTopic(known[name].topic_id, logs)
+
+
+def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:
+    """Count the rows of a table that the chains account for, in as many readings as bounded memory takes.
+
+    Raises:
+        CoordinatesError: if the columns are not there, are of the wrong type, or do not tell topics apart.
+        OSError: if a data file cannot be read.
+    """
+    dataset = _dataset(table, coordinates)
+    topics = sorted({chain.topic for chain in chains if chain.ranges})
+    if coordinates.topic is None and len(topics) > 1:
+        raise CoordinatesError(
+            f"the chains are of the topics {', '.join(topics)}, and offsets of different topics are alike: name the "
+            "column of the topic too, --coordinates PARTITION,OFFSET,TOPIC, or choose one --app-id and --source"
+        )
+    counts: dict[TopicPartitionName, RowCount] = {}
+    for planned in plan_passes(chains, by_topic=coordinates.topic is not None):
+        counter = PassCounter(planned)
+        for batch in _batches(dataset, coordinates, planned):
+            _count_batch(counter, batch, coordinates)
+        counter.collect(counts)
+    return RowCounts(counts, dataset.count_rows() - sum(count.total for count in counts.values()))
+
+
+def _dataset(table: DeltaTable, coordinates: Coordinates) -> Any:
+    try:
+        dataset = table.to_pyarrow_dataset()
+    except (DeltaError, ValueError, OSError) as error:
+        raise CoordinatesError(f"the rows of this table cannot be read by pyarrow: {error}") from error
+    for column in coordinates.columns:
+        if column not in dataset.schema.names:
+            raise CoordinatesError(f"there is no column {column!r}; the table has {', '.join(dataset.schema.names)}")
+    for column in (coordinates.partition, coordinates.offset):
+        if not pa.types.is_integer(dataset.schema.field(column).type):
+            kind = dataset.schema.field(column).type
+            raise CoordinatesError(f"column {column!r} is of type {kind}; partitions and offsets are whole numbers")
+    return dataset
+
+
+def _batches(dataset: Any, coordinates: Coordinates, planned: Pass) -> Iterable[pa.RecordBatch]:
+    bounds: OffsetRange = planned.bounds
+    offset = pc.field(coordinates.offset)
+    scanner = dataset.scanner(
+        columns=coordinates.columns,
+        filter=(offset >= bounds.start) & (offset < bounds.end),
+        batch_size=BATCH_ROWS,
+        batch_readahead=READ_AHEAD,
+        fragment_readahead=READ_AHEAD,
+    )
+    yield from scanner.to_batches()
+
+
+def _count_batch(counter: PassCounter, batch: pa.RecordBatch, coordinates: Coordinates) -> None:
+    batch = batch.drop_null()
+    partitions = batch.column(coordinates.partition).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    offsets = batch.column(coordinates.offset).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if coordinates.topic is None:
+        counter.add("", partitions, offsets)
+        return
+    topics = batch.column(coordinates.topic).cast(pa.string()).dictionary_encode()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        chosen = np.flatnonzero(codes == code)
+        counter.add(topic, partitions[chosen], offsets[chosen])

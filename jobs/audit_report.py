@@ -1,0 +1,237 @@
+"""What an audit found, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from exactly_once.audit import Report
+from exactly_once.audit_broker import BrokerSide
+from exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from exactly_once.audit_rows import RowCount
+from jobs.audit_inputs import Coordinates, RowCounts
+from offset_store.offsets import OffsetRange
+
+SHOWN_PARTITIONS = 50
+"""Partitions in the text; JSON has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """All that was looked at, and what was found."""
+
+    table: str
+    oldest_version: int
+    newest_version: int
+    checkpoint_version: int | None
+    """Of the checkpoint that stands in for commits that are gone; None if none is."""
+    report: Report
+    strict: bool
+    broker: Sequence[BrokerSide] | None
+    coordinates: Coordinates | None
+    rows: RowCounts | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
+        warned = any(count for problem, count in self.report.counts.items() if problem is not Problem.MISSING_ALLOWED)
+        return self.report.proven and not (self.strict and warned)
+
+    @property
+    def summary(self) -> str:
+        """The last line."""
+        counts = self.report.counts
+        return (
+            f"AUDIT commits={self.report.tally.commits} partitions={len(self.report.chains)} "
+            f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
+            f"verdict={'proven' if self.proven else 'broken'}"
+        )
+
+    def rows_of(self, chain: Chain) -> RowCount | None:
+        """Give the rows of a chain's partition, if rows were counted."""
+        if self.rows is None or self.coordinates is None:
+            return None
+        return self.rows.by_partition.get((chain.topic if self.coordinates.topic else "", chain.partition))
+
+
+def as_text(examined: Examined) -> Iterator[str]:
+    """Give the lines of a report."""
+    report = examined.report
+    yield f"Table {examined.table}: versions {examined.oldest_version} to {examined.newest_version}."
+    yield _reach(examined)
+    yield from _tally(report)
+    yield ""
+    yield from _table(examined)
+    if examined.rows is not None and examined.rows.outside:
+        yield f"{examined.rows.outside:,} rows have coordinates that no kept commit covers, or none; not judged."
+    warnings = [finding for finding in report.findings if not finding.problem.is_error]
+    errors = [finding for finding in report.findings if finding.problem.is_error]
+    for title, found in (("Warnings", warnings), ("Wrong", errors)):
+        if found:
+            yield f"\n{title}:"
+            yield from (f"  {line}" for line in _findings(report, found))
+    if report.first_bad is not None:
+        yield "\nFirst bad commit: " + (
+            _sentence(report.first_bad) if report.first_bad.commit else "none; " + report.first_bad.message
+        )
+    yield ""
+    yield examined.summary
+
+
+def _reach(examined: Examined) -> str:
+    if examined.checkpoint_version is None:
+        return "Every commit since the table was made is kept: the chain is proven from its beginning."
+    return (
+        f"Older commits were cleaned up (delta.logRetentionDuration): the chain is proven back to version "
+        f"{examined.oldest_version}, and agrees with the checkpoint of version {examined.checkpoint_version} "
+        "unless said otherwise below."
+    )
+
+
+def _tally(report: Report) -> Iterator[str]:
+    tally = report.tally
+    yield f"{tally.commits:,} commits, {tally.ours:,} of them of batches."
+    for (app_id, guarantee), count in sorted(tally.guarantees.items(), key=lambda each: each[0][0]):
+        yield f"  appId {app_id}: {count:,} batches written {guarantee.value}"
+    if tally.other_apps:
+        yield f"  other appIds, not looked at: {', '.join(sorted(tally.other_apps))}"
+    if tally.foreign:
+        others = ", ".join(f"{operation} {count:,}" for operation, count in sorted(tally.foreign.items()))
+        yield f"  passed over, with no record of ours: {others}"
+
+
+def _table(examined: Examined) -> Iterator[str]:
+    head = ["appId", "source", "partition", "topic id", "commits", "from", "to", "stored"]
+    head += ["log start", "log end", "lag"] if examined.broker is not None else []
+    head += ["rows", "distinct", "duplicated", "missing"] if examined.rows is not None else []
+    lines = [head]
+    for number, chain in enumerate(examined.report.chains[:SHOWN_PARTITIONS]):
+        name = f"{chain.topic or '?'}-{chain.partition}"
+        line = [chain.app_id, chain.source, name, chain.topic_id or "-", chain.commits, chain.start, chain.end]
+        line.append(chain.stored)
+        if examined.broker is not None:
+            side = examined.broker[number]
+            line += [side.log.start, side.log.end, side.lag] if side.log else [None, None, None]
+        if examined.rows is not None:
+            count = examined.rows_of(chain)
+            line += [count.total, count.distinct, count.duplicated, count.missing] if count else [None] * 4
+        lines.append(["-" if cell is None else str(cell) for cell in line])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        left = [cell.ljust(width) for cell, width in zip(cells[:4], widths[:4], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(cells[4:], widths[4:], strict=True)]
+        yield "  ".join(left + right).rstrip()
+    hidden = len(examined.report.chains) - SHOWN_PARTITIONS
+    if hidden > 0:
+        yield f"… and {hidden:,} partitions more; --json shows all."
+
+
+def _findings(report: Report, found: Sequence[Finding]) -> Iterator[str]:
+    shown: dict[Problem, int] = {}
+    for finding in found:
+        shown[finding.problem] = shown.get(finding.problem, 0) + 1
+        yield _sentence(finding)
+    for problem, count in shown.items():
+        if report.counts[problem] > count:
+            yield f"… and {report.counts[problem] - count:,} more of {problem.value}."
+
+
+def _sentence(finding: Finding) -> str:
+    where = f"{_commit_text(finding.commit)}: " if finding.commit else ""
+    return f"{where}[{finding.problem.value}] {finding.message}"
+
+
+def _commit_text(commit: CommitName) -> str:
+    parts = [f"version {commit.version}"]
+    if commit.timestamp_ms:
+        parts.append(_time(commit.timestamp_ms))
+    if commit.query_id is not None:
+        parts.append(f"batch {commit.batch_id} of query {commit.query_id}")
+    elif commit.operation:
+        parts.append(commit.operation)
+    return ", ".join(parts)
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def as_json(examined: Examined) -> dict[str, Any]:
+    """Give the whole report as one JSON object."""
+    report, tally = examined.report, examined.report.tally
+    sides: Sequence[BrokerSide | None] = examined.broker or [None] * len(report.chains)
+    return {
+        "table": examined.table,
+        "oldestVersion": examined.oldest_version,
+        "newestVersion": examined.newest_version,
+        "checkpointVersion": examined.checkpoint_version,
+        "commits": {
+            "all": tally.commits,
+            "ofBatches": tally.ours,
+            "ofOtherAppIds": dict(tally.other_apps),
+            "passedOver": dict(tally.foreign),
+            "manualChanges": tally.changes,
+        },
+        "guarantees": [
+            {"appId": app_id, "guarantee": guarantee.value, "batches": count}
+            for (app_id, guarantee), count in tally.guarantees.items()
+        ],
+        "partitions": [
+            _partition_json(chain, side, examined.rows_of(chain))
+            for chain, side in zip(report.chains, sides, strict=True)
+        ],
+        "rowsOutside": examined.rows.outside if examined.rows else None,
+        "counts": {problem.value: count for problem, count in report.counts.items() if count},
+        "findings": [_finding_json(finding) for finding in report.findings],
+        "firstBad": _finding_json(report.first_bad) if report.first_bad else None,
+        "verdict": "proven" if examined.proven else "broken",
+    }
+
+
+def _partition_json(chain: Chain, side: BrokerSide | None, rows: RowCount | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "appId": chain.app_id,
+        "source": chain.source,
+        "topic": chain.topic,
+        "topicId": chain.topic_id,
+        "partition": chain.partition,
+        "commits": chain.commits,
+        "firstVersion": chain.first_version,
+        "lastVersion": chain.last_version,
+        "ranges": [_range_json(extent) for extent in chain.covered()],
+        "end": chain.end,
+        "stored": chain.stored,
+    }
+    if side is not None:
+        log = side.log
+        found["broker"] = {"logStart": log.start, "logEnd": log.end, "lag": side.lag} if log else None
+    if rows is not None:
+        found["rows"] = {
+            "total": rows.total,
+            "distinct": rows.distinct,
+            "duplicated": rows.duplicated,
+            "missing": rows.missing,
+            "duplicatedAt": [_range_json(extent) for extent in rows.duplicated_at],
+            "missingAt": [_range_json(extent) for extent in rows.missing_at],
+        }
+    return found
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    commit = finding.commit
+    return {
+        "problem": finding.problem.value,
+        "error": finding.problem.is_error,
+        "message": finding.message,
+        "version": commit.version if commit else None,
+        "time": _time(commit.timestamp_ms) if commit and commit.timestamp_ms else None,
+        "queryId": commit.query_id if commit else None,
+        "batchId": commit.batch_id if commit else None,
+        "attemptId": commit.attempt_id if commit else None,
+    }
+
+
+def _range_json(extent: OffsetRange) -> list[int]:
+    return [extent.start, extent.end]

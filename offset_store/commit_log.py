@@ -1,0 +1,160 @@
+"""A Delta table's kept commits, oldest first, as far as they tell about offsets.
+
+Files of old versions are removed from ``_delta_log`` in time (``delta.logRetentionDuration``, 30 days by default), but
+only where a checkpoint stands in for them. So what is kept is an unbroken run of versions up to the newest, and if it
+does not begin at 0, at least one checkpoint near its beginning, whose ``txn`` actions tell which offsets were stored
+by then.
+
+delta-rs gives the commit infos of a history, but not the ``txn`` actions of each commit; so the files are read here,
+one after the other, and nothing of one is held when the next is looked at. On object stores, where each file is
+a round trip, a few are fetched ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from offset_store.administration import CommitEntry, read_entry
+from offset_store.delta import DeltaOffsetStore
+from offset_store.delta_log import Action, DeltaLog, LogListing
+from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
+from offset_store.record import COMMIT_INFO_KEY
+from offset_store.txn_ids import PREFIX
+
+FETCHED_AHEAD = 32
+"""Files asked for at the same time, on stores that are not local."""
+_KINDS = ("commitInfo", "txn")
+
+
+@dataclass(frozen=True, slots=True)
+class LogCommit:
+    """One version of a table: which operation made it, and what it says about offsets."""
+
+    entry: CommitEntry
+    transactions: Mapping[str, int]
+    """The ``txn`` actions whose ids are ours."""
+    unreadable: object = None
+    """What stands where a record of ours would, if it is neither of a batch nor of a manual change."""
+
+    @property
+    def version(self) -> int:
+        """The version that this commit made."""
+        return self.entry.version
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The transaction identifiers of ours, as of one version."""
+
+    version: int
+    transactions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLog:
+    """The kept commits of a table up to the version that ``table`` shows."""
+
+    location: Location
+    table: DeltaTable
+    oldest_version: int
+    log: DeltaLog
+    listing: LogListing
+
+    @classmethod
+    def open(cls, location: Location, storage_options: Mapping[str, str] | None = None) -> CommitLog:
+        """Open the log of the table at ``location``.
+
+        Raises:
+            StoreMissingError: if there is no table.
+            OffsetStoreError: if it cannot be read.
+        """
+        options = dict(storage_options or {})
+        # An application id plays no part in loading a table.
+        table = DeltaOffsetStore(location, "", options).snapshot().table
+        log = DeltaLog.open(location, options)
+        listing = log.listing()
+        versions = set(listing.commits)
+        oldest = table.version()
+        if oldest not in versions:
+            raise OffsetStoreError(f"{location}: the log file of the newest version, {oldest}, is missing")
+        while oldest - 1 in versions:
+            oldest -= 1
+        return cls(location, table, oldest, log, listing)
+
+    @property
+    def newest_version(self) -> int:
+        """The version up to which commits are given; later ones came while this log was read."""
+        return self.table.version()
+
+    def commits(self, from_version: int | None = None) -> Iterator[LogCommit]:
+        """Give every kept commit, or those from a version on, oldest first.
+
+        Raises:
+            OffsetStoreError: if a file is gone or damaged.
+        """
+        oldest = self.oldest_version if from_version is None else max(from_version, self.oldest_version)
+        versions = range(oldest, self.newest_version + 1)
+        for version, actions in zip(versions, self._actions(versions), strict=True):
+            try:
+                yield _commit(version, actions)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise OffsetStoreError(
+                    f"{self.location}: version {version} of the log cannot be read: {error!r}"
+                ) from error
+
+    def oldest_state(self) -> StoredState | None:
+        """Give what was stored at the oldest checkpoint from which kept commits lead on; None if none is missing.
+
+        Raises:
+            OffsetStoreError: if there should be one and there is none, or it cannot be read.
+        """
+        if self.oldest_version == 0:
+            return None
+        useful = [at for at in self.listing.checkpoints if self.oldest_version - 1 <= at <= self.newest_version]
+        if not useful:
+            raise OffsetStoreError(
+                f"{self.location}: versions before {self.oldest_version} are gone from the log, and no checkpoint "
+                "stands in for them: files of _delta_log were deleted by hand"
+            )
+        version = min(useful)
+        ids = self.log.checkpoint_column(self.listing, version, "txn.appId")
+        versions = self.log.checkpoint_column(self.listing, version, "txn.version")
+        pairs = zip(ids, versions, strict=True)
+        return StoredState(version, {txn_id: int(stored) for txn_id, stored in pairs if _is_ours(txn_id)})
+
+    def stored(self, txn_ids: Iterable[str]) -> dict[str, int]:
+        """Give the versions of transaction identifiers as delta-rs, and so the sink, sees them."""
+        looked_up = {txn_id: self.table.transaction_version(txn_id) for txn_id in txn_ids}
+        return {txn_id: version for txn_id, version in looked_up.items() if version is not None}
+
+    def _actions(self, versions: Iterable[int]) -> Iterator[Mapping[str, list[Action]]]:
+        if self.location.is_local:
+            for version in versions:
+                yield self.log.actions(version, _KINDS)
+            return
+        waiting: deque[Future[dict[str, list[Action]]]] = deque()
+        with ThreadPoolExecutor(FETCHED_AHEAD, "delta-log") as pool:
+            for version in versions:
+                waiting.append(pool.submit(self.log.actions, version, _KINDS))
+                if len(waiting) == FETCHED_AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+
+def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
+    info = actions["commitInfo"][0] if actions["commitInfo"] else {}
+    transactions = {txn["appId"]: int(txn["version"]) for txn in actions["txn"] if _is_ours(txn["appId"])}
+    entry = read_entry(version, info, transactions)
+    known = entry.batch is not None or entry.change is not None
+    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY))
+
+
+def _is_ours(txn_id: str) -> bool:
+    return txn_id.startswith(PREFIX + "/")
