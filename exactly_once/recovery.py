@@ -22,7 +22,7 @@ from offset_store.administration import (
 )
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
-from offset_store.txn_ids import OffsetTxn
+from offset_store.txn_ids import OffsetTxn, offset_txn_id
 
 
 class RecoveryError(ValueError):
@@ -30,9 +30,17 @@ class RecoveryError(ValueError):
 
 
 def plan_set(stored: Stored, wanted: Mapping[OffsetTxn, int]) -> ManualChange:
-    """Set offsets to given values; those that stand there already are left out."""
-    moves = (Move(key, stored.offsets.get(key), offset) for key, offset in sorted(wanted.items()))
+    """Set offsets to given values; those that stand there already are left out.
+
+    Compared by transaction id: the table may have forgotten a topic's name that the user knows.
+    """
+    before = {_txn_id(key): offset for key, offset in stored.offsets.items()}
+    moves = (Move(key, before.get(_txn_id(key)), offset) for key, offset in sorted(wanted.items()))
     return ManualChange(ChangeKind.SET, tuple(move for move in moves if move.before != move.after))
+
+
+def _txn_id(key: OffsetTxn) -> str:
+    return offset_txn_id(key.app_id, key.source, key.partition)
 
 
 def plan_rewind(

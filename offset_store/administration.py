@@ -263,6 +263,7 @@ class OffsetsTable:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
             OffsetStoreError: if the commit failed.
         """
+        since = self.version  # a restore takes its handle along
         moved = change.transactions()
         pinned = {
             query_txn_id(key.app_id, key.query_id): at
@@ -276,11 +277,11 @@ class OffsetsTable:
         try:
             self._commit(change, properties)
         except (DeltaError, OSError, ValueError) as error:
-            landed = self._version_of(change)
+            landed = self._version_of(change, since)
             if landed is None:
-                raise self._failure(error) from error
+                raise self._failure(error, since) from error
             return landed
-        landed = self._version_of(change)
+        landed = self._version_of(change, since)
         assert landed is not None, "a commit that succeeded is in the log"
         return landed
 
@@ -297,18 +298,18 @@ class OffsetsTable:
             commit_properties=properties,
         )
 
-    def _failure(self, error: Exception) -> OffsetStoreError:
+    def _failure(self, error: Exception, since: int) -> OffsetStoreError:
         if isinstance(error, CommitFailedError):
             return CommitConflictError(
-                f"somebody wrote to {self.location} after version {self.version}, from which this change was decided, "
+                f"somebody wrote to {self.location} after version {since}, from which this change was decided, "
                 "so nothing was changed. Stop every driver that writes there, then look again and repeat "
                 f"(delta-rs: {error})"
             )
         return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {error}")
 
-    def _version_of(self, change: ManualChange) -> int | None:
+    def _version_of(self, change: ManualChange, since: int) -> int | None:
         fresh = OffsetsTable.open(self.location, self.storage_options)
-        for version in range(fresh.version, self.version - 1, -1):
+        for version in range(fresh.version, since, -1):
             entry = fresh._entry(version)
             if entry.change is not None and entry.change.attempt_id == change.attempt_id:
                 return version

@@ -1,0 +1,321 @@
+"""`sparkonce offsets` on tables with batches of ours: what it shows, what it changes, and when it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from kafka.admin import NewTopic
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import Client
+from connectors.kafka_once.settings import read_settings
+from exactly_once.batch import Batch
+from exactly_once.commit import look
+from exactly_once.decision import Fresh, Mismatch, decide
+from exactly_once.recovery import plan_rewind
+from jobs.cli import main
+from offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
+from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.offsets import OffsetRange
+from offset_store.record import BatchRecord, Writes
+from offset_store.txn_ids import QueryTxn
+from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, Pipeline, key, partition
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """Versions 1 to 3: batches of ten records of partition 0; the second has five of partition 1, too."""
+    pipeline = Pipeline.create(tmp_path / "table")
+    pipeline.commit(0, {0: (0, 10)})
+    pipeline.commit(1, {0: (10, 20), 1: (100, 105)})
+    pipeline.commit(2, {0: (20, 30)})
+    return pipeline
+
+
+def offsets(*words: object) -> int:
+    return main(["offsets", *map(str, words)])
+
+
+def set_offset(pipeline: Pipeline, offset: int, *words: object) -> int:
+    wanted = ("--app-id", APP, "--topic", "shop.orders", "--partition", 0, "--offset", offset)
+    return offsets("set", pipeline.path, *wanted, *words)
+
+
+def test_show(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert offsets("show", f"delta:{pipeline.path}") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"table {pipeline.path}, version 3"
+    assert lines[3].split()[:5] == [SOURCE, "shop.orders", "topic-id", "0", "30"]
+    assert lines[4].split()[:7] == [SOURCE, "shop.orders", "topic-id", "1", "105", "version", "2,"]
+    assert lines[5].startswith(f"  query {QUERY}: last batch 2 (version 3, ")
+
+
+def test_show_of_a_table_without_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Pipeline.create(tmp_path / "table")
+    assert offsets("show", tmp_path / "table") == 0
+    assert "no offsets of sparkonce are stored" in capsys.readouterr().out
+
+
+def test_names_and_ids_outlive_the_log(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """After log clean-up only the checkpoint has the ids, and nothing has the topic's name or the commits."""
+    Pipeline(pipeline.path, "other").commit(0, {})
+    DeltaTable(str(pipeline.path)).create_checkpoint()
+    for version in range(4):
+        (pipeline.path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert pipeline.offsets() == {0: 30, 1: 105}
+    assert offsets("show", pipeline.path) == 0
+    shown = capsys.readouterr().out
+    assert "a commit that is no longer kept" in shown
+    assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-version", 1) == 1
+    assert "version 1 of" in capsys.readouterr().err
+    # The id still names the offset.
+    assert set_offset(pipeline, 12, "--topic-id", "topic-id", "--apply") == 0
+    assert "30 -> 12" in capsys.readouterr().out
+    assert pipeline.offsets()[0] == 12
+
+
+def test_a_dry_run_changes_nothing(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set_offset(pipeline, 15) == 0
+    assert "records [15, 30) of shop.orders-0 are read again" in (shown := capsys.readouterr().out)
+    assert "repeat with --apply --if-version 3" in shown
+    assert pipeline.version == 3
+
+
+def test_set_back_and_forth(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set_offset(pipeline, 15, "--apply", "--if-version", 3) == 0
+    assert pipeline.offsets() == {0: 15, 1: 105}
+    assert set_offset(pipeline, 50, "--apply") == 0
+    assert "records [15, 50) of shop.orders-0 are never read: lost on purpose" in capsys.readouterr().out
+    assert pipeline.offsets() == {0: 50, 1: 105}
+    assert set_offset(pipeline, 50, "--apply") == 0
+    assert "nothing to change" in capsys.readouterr().out
+    assert pipeline.version == 5
+    assert pipeline.rows() == sorted([*range(30), *range(100, 105)])
+
+
+def test_history_and_show_tell_of_the_hand(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    set_offset(pipeline, 15, "--apply")
+    newest = pipeline.opened().entries()[0]
+    assert newest.change is not None
+    assert newest.change.kind is ChangeKind.SET
+    assert [(move.key, move.before, move.after) for move in newest.change.moves] == [(key(), 30, 15)]
+    capsys.readouterr()
+    offsets("show", pipeline.path)
+    assert "set by hand" in capsys.readouterr().out
+    assert len(pipeline.store().snapshot().history()) == 3, "the batches' own history is as before"
+
+
+def test_a_dry_run_that_is_out_of_date_is_not_applied(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.commit(3, {0: (30, 40)})
+    assert set_offset(pipeline, 15, "--apply", "--if-version", 3) == 1
+    assert "offsets moved between version 3 and version 4" in capsys.readouterr().err
+    assert pipeline.offsets()[0] == 40
+
+
+def test_compaction_does_not_make_a_dry_run_out_of_date(pipeline: Pipeline) -> None:
+    assert main(["compact", str(pipeline.path)]) == 0
+    assert pipeline.version == 4
+    assert set_offset(pipeline, 15, "--apply", "--if-version", 3) == 0
+    assert pipeline.offsets()[0] == 15
+
+
+@pytest.mark.parametrize("restore", [False, True])
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_driver_that_writes_meanwhile_wins(pipeline: Pipeline, restore: bool, moved: int) -> None:
+    """Even if it moves another partition than the hand: it carries the query's number, which the hand pins."""
+    opened = pipeline.opened()
+    change = plan_rewind(opened.stored(), opened.stored(2), opened.entries(), app_id=APP, restore=restore)
+    end = pipeline.offsets()[moved]
+    pipeline.commit(3, {moved: (end, end + 10)})
+    with pytest.raises(CommitConflictError, match="after version 3, from which this change was decided"):
+        opened.apply(change)
+    assert pipeline.version == 4
+    assert pipeline.offsets()[moved] == end + 10
+
+
+def test_a_driver_decides_anew_after_the_hand(pipeline: Pipeline) -> None:
+    snapshot = pipeline.store().snapshot()
+    set_offset(pipeline, 15, "--apply")
+    record = BatchRecord(APP, QUERY, 3, "late", {(SOURCE, partition()): OffsetRange(30, 40)})
+    batch = Batch(record, stateful=False)
+    assert isinstance(decide(look(snapshot, batch), batch), Fresh)
+    assert isinstance(decide(look(pipeline.store().snapshot(), batch), batch), Mismatch)
+
+
+def test_a_commit_whose_answer_is_lost_is_found(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = pipeline.opened()
+    change = plan_rewind(opened.stored(), opened.stored(2), opened.entries(), app_id=APP, restore=False)
+    whole = OffsetsTable._commit
+
+    def lossy(self: OffsetsTable, *words: object) -> None:
+        whole(self, *words)  # type: ignore[arg-type]
+        raise OSError("planted: the answer is lost")
+
+    monkeypatch.setattr(OffsetsTable, "_commit", lossy)
+    assert opened.apply(change) == 4
+    assert pipeline.offsets()[0] == 20
+
+
+def test_a_commit_that_fails_is_said(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = pipeline.opened()
+    change = plan_rewind(opened.stored(), opened.stored(2), opened.entries(), app_id=APP, restore=False)
+
+    def broken(self: OffsetsTable, *words: object) -> None:
+        raise OSError("planted: no space")
+
+    monkeypatch.setattr(OffsetsTable, "_commit", broken)
+    with pytest.raises(OffsetStoreError, match="nothing was changed: planted"):
+        opened.apply(change)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [(("--to-version", 2), {0: 20, 1: 105}), (("--batches", 2), {0: 10, 1: 100}), (("--batches", 3), {0: 0, 1: 100})],
+)
+def test_rewind(pipeline: Pipeline, target: tuple[str, int], expected: dict[int, int]) -> None:
+    assert offsets("rewind", pipeline.path, "--app-id", APP, *target) == 0
+    assert pipeline.version == 3
+    assert offsets("rewind", pipeline.path, "--app-id", APP, *target, "--apply") == 0
+    assert pipeline.offsets() == expected
+    assert len(pipeline.rows()) == 35, "rows stay"
+    assert pipeline.opened().stored().batches == {QueryTxn(APP, QUERY): 2}
+
+
+def test_rewind_to_a_time(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-timestamp", "2001-01-01") == 1
+    assert "younger" in capsys.readouterr().err
+    assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-timestamp", "2999-01-01") == 1
+    assert "version 3 is not older than the table" in capsys.readouterr().err
+
+
+def test_restore_takes_rows_offsets_and_batch_numbers_back(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Pipeline(pipeline.path, "other")
+    other.commit(0, {0: (0, 3)}, query_id="theirs")
+    assert offsets("rewind", pipeline.path, "--restore", "--to-version", 1, "--apply") == 0
+    shown = capsys.readouterr().out
+    assert "the rows go back to version 1: 3 commits are undone, 3 of them batches" in shown
+    assert "records [10, 30) of shop.orders-0 are read again; their rows leave the table in this very commit" in shown
+    assert pipeline.rows() == list(range(10))
+    assert pipeline.offsets() == {0: 10, 1: 100}
+    assert other.offsets() == {0: 0}
+    assert pipeline.opened().stored().batches == {QueryTxn(APP, QUERY): 0, QueryTxn("other", "theirs"): NOTHING_KEPT}
+    # From here the batch that was undone is fresh again, in the old query as in a new one.
+    pipeline.commit(1, {0: (10, 20), 1: (100, 105)})
+    assert pipeline.rows() == sorted([*range(20), *range(100, 105)])
+
+
+def test_restore_without_the_files_changes_nothing(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compact", str(pipeline.path)]) == 0
+    DeltaTable(str(pipeline.path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    before = pipeline.rows()
+    assert offsets("rewind", pipeline.path, "--restore", "--to-version", 2, "--apply") == 1
+    assert "nothing was changed" in capsys.readouterr().err
+    assert (pipeline.rows(), pipeline.offsets()) == (before, {0: 30, 1: 105})
+
+
+def test_restore_in_a_store_of_offsets_only_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Pipeline.create(tmp_path / "offsets")
+    for batch_id in range(2):
+        store.commit(batch_id, {0: (batch_id * 10, batch_id * 10 + 10)}, Writes.OFFSETS)
+    assert offsets("rewind", store.path, "--restore", "--batches", 1, "--apply") == 0
+    assert "this table holds offsets only" in capsys.readouterr().out
+    assert store.offsets() == {0: 10}
+
+
+def test_show_warns_of_a_restore_that_left_the_offsets(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """Delta's own RESTORE moves rows only."""
+    DeltaTable(str(pipeline.path)).restore(2)
+    pipeline.commit(3, {0: (30, 40)})
+    assert offsets("show", pipeline.path) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WARNING")]
+    assert len(warnings) == 1
+    assert "version 4 put the rows back to version 2 with RESTORE" in warnings[0]
+    assert "records [20, 30) of shop.orders-0" in warnings[0]
+    advice = warnings[0].partition("sparkonce offsets ")[2].split()
+    assert offsets(*advice, "--apply") == 0
+    capsys.readouterr()
+    offsets("show", pipeline.path)
+    assert "WARNING" not in capsys.readouterr().out
+    for batch_id, start in ((2, 20), (3, 30)):
+        pipeline.commit(batch_id, {0: (start, start + 10)})
+    assert pipeline.rows() == sorted([*range(40), *range(100, 105)])
+
+
+def test_what_show_writes_set_reads(pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert offsets("show", pipeline.path, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    document["applications"][0]["offsets"][1]["nextOffset"] = 101
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps(document))
+    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 0
+    assert pipeline.offsets() == {0: 30, 1: 101}
+    file.write_text(json.dumps(document).replace("101", '"101"'))
+    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 1
+    assert "not a whole number" in capsys.readouterr().err
+    file.write_text("[]")
+    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 1
+    assert "is not what `sparkonce offsets show --json` writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "--topic", "t", "--partition", 0, "--offset", 0), "give --app-id"),
+        (("set", "--app-id", "nobody", "--topic", "t", "--partition", 0, "--offset", 0), "has no offsets"),
+        (("set", "--app-id", APP, "--topic", "t", "--partition", 0, "--offset", 0), "does not know it"),
+        (("set", "--from-json", "x", "--offset", 3), "not both"),
+        (("set", "--from-json", "/nowhere.json"), "cannot read /nowhere.json"),
+        (("rewind", "--to-version", 1), "give --app-id"),
+        (("rewind", "--to-version", 1, "--app-id", "nobody"), "no offsets of appId nobody"),
+        (("rewind", "--to-version", 3, "--app-id", APP), "not older"),
+        (("show", "--bootstrap-servers", "nowhere"), "is not host:port"),
+    ],
+)
+def test_refusals(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], words: tuple[object, ...], said: str) -> None:
+    assert offsets(words[0], pipeline.path, *words[1:]) == 1
+    assert said in capsys.readouterr().err
+    assert pipeline.version == 3
+
+
+def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert offsets("show", tmp_path / "none") == 1
+    assert "there is no Delta table" in capsys.readouterr().err
+
+
+def test_with_a_broker(tmp_path: Path, kafka_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    from kafka import KafkaAdminClient, KafkaProducer
+
+    servers = kafka_broker.bootstrap_servers
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    admin.create_topics([NewTopic("shop.orders", 2, 1)])
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=servers)
+    for _ in range(25):
+        producer.send("shop.orders", b"x", partition=0)
+    producer.flush()
+    producer.close()
+    client = Client(read_settings({"kafka.bootstrap.servers": servers}))
+    topic_id = client.topics(["shop.orders"])["shop.orders"].topic_id
+    client.close()
+
+    pipeline = Pipeline.create(tmp_path / "table")
+    wanted = ("--app-id", APP, "--topic", "shop.orders", "--partition", 0, "--bootstrap-servers", servers)
+    assert offsets("set", pipeline.path, *wanted, "--offset", 26, "--apply") == 1
+    assert "holds offsets 0 to 25; 26 is not among them" in capsys.readouterr().err
+    assert offsets("set", pipeline.path, *wanted, "--offset", 10, "--apply") == 0
+    pipeline.commit(0, {1: (0, 4)})  # of a topic of that name with another id
+    capsys.readouterr()
+    assert offsets("show", pipeline.path, "--bootstrap-servers", servers, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    first, second = document["applications"][0]["offsets"]
+    there, old = (first, second) if first["topicId"] == topic_id else (second, first)
+    assert (there["logStart"], there["logEnd"], there["lag"], there["state"]) == (0, 25, 15, "there")
+    assert old["state"] == "recreated"
+    assert "the topic was deleted and created again" in document["warnings"][0]
+    assert offsets("show", pipeline.path, "--bootstrap-servers", servers) == 0
+    assert "topic recreated" in capsys.readouterr().out
