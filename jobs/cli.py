@@ -28,6 +28,7 @@ COMMANDS = (
     Command("offsets", "show the offsets stored in a table, set them, take them back", "jobs.offsets"),
     Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.clean"),
+    Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
 )
 
 

@@ -175,19 +175,29 @@ class RealKafka:
         run_tool(
             "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER_ID, "-c", str(settings)
         ).check_returncode()
-        command = [java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", classpath, "kafka.Kafka", str(settings)]
-        with open(self._log, "wb") as log:
-            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            self._await_port(port)
-        except BaseException:
-            self.close()
-            raise
+        self._command = [
+            java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", classpath, "kafka.Kafka", str(settings)
+        ]  # fmt: skip
+        self._port = port
+        self._start()
 
     @property
     def pid(self) -> int:
         """The Java process."""
         return self._child.pid
+
+    def kill(self) -> None:
+        """End Kafka by SIGKILL, as a crash would; `restart` brings it back."""
+        self._child.kill()
+        self._child.wait()
+
+    def restart(self) -> None:
+        """Start again on the same port and data, after `kill`; returns when it serves.
+
+        Raises:
+            PeerMissingError: if Kafka does not start.
+        """
+        self._start()
 
     def close(self) -> None:
         """Stop Kafka and remove a temporary folder; a second call does nothing."""
@@ -207,6 +217,17 @@ class RealKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _start(self) -> None:
+        with open(self._log, "ab") as log:
+            self._child = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            self._await_port(self._port)
+        except BaseException:
+            self.close()
+            raise
 
     def _await_port(self, port: int) -> None:
         """Wait for the listener, which Kafka opens last."""

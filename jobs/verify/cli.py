@@ -1,0 +1,170 @@
+"""``sparkonce verify``: run the crash matrix, or part of it, and judge.
+
+One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
+``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
+cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not, 2 if nothing could be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+
+from exactly_once.crash_points import CrashPoint
+from exactly_once.guarantee import Guarantee
+from jobs.peers import PeerMissingError
+from jobs.verify.brokers import Kafka, open_kafka
+from jobs.verify.cells import Cell, Kind, Outcome, Result
+from jobs.verify.engine import Engine
+from jobs.verify.matrix import full, must_show
+from jobs.verify.pairwise import quick
+from jobs.verify.show import open_show
+from jobs.verify.spark import SessionError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--quick", action="store_true", help="a pairwise choice of cells instead of all")
+    parser.add_argument("--seed", type=int, default=0, help="of the pairwise choice (default: 0)")
+    _choice(parser, "--guarantee", Guarantee)
+    _choice(parser, "--point", CrashPoint)
+    _choice(parser, "--kind", Kind)
+    _choice(parser, "--result", Result)
+    parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
+    parser.add_argument("--list", action="store_true", help="print the names of the cells and what each must show")
+    parser.add_argument(
+        "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
+    )
+    parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep tables, checkpoints and logs there")
+
+
+def _choice(parser: argparse.ArgumentParser, option: str, kind: type[Enum]) -> None:
+    names = [member.value.replace(" ", "-") for member in kind]
+    parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"only these: {', '.join(names)}")
+
+
+def choose(options: argparse.Namespace) -> list[Cell]:
+    """Give the cells that the options name.
+
+    Raises:
+        ValueError: for a cell's name that does not exist.
+    """
+    cells = list(full())
+    for option, value in (("guarantee", "guarantee"), ("point", "point"), ("kind", "kind"), ("result", "result")):
+        wanted = getattr(options, option)
+        if wanted:
+            cells = [cell for cell in cells if getattr(cell, value).value.replace(" ", "-") in wanted]
+    if options.without_merge:
+        cells = [cell for cell in cells if cell.result is not Result.MERGE]
+    if options.cell:
+        known = {cell.name: cell for cell in cells}
+        unknown = [name for name in options.cell if name not in known]
+        if unknown:
+            raise ValueError(f"no cell is named {unknown[0]}; --list names all")
+        return [known[name] for name in dict.fromkeys(options.cell)]
+    return list(quick(cells, options.seed)) if options.quick else cells
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    try:
+        cells = choose(options)
+    except ValueError as error:
+        print(f"sparkonce verify: {error}", file=sys.stderr)
+        return 2
+    if options.list:
+        for cell in cells:
+            print(f"{cell.name}  {must_show(cell).value}")
+        return 0
+    try:
+        with open_kafka(options.kafka) as kafka:
+            return verify(cells, kafka, options)
+    except (ValueError, PeerMissingError, SessionError) as error:
+        print(f"sparkonce verify: {error}", file=sys.stderr)
+        return 2
+
+
+def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> int:
+    """Run cells on a Kafka, show them, write what was asked for, and give the exit code."""
+    began_s = time.monotonic()
+    possible = list(_possible(cells, kafka))
+    outcomes: list[Outcome] = []
+    with _folder(options.keep) as folder, open_show(len(possible)) as show:
+        engine = Engine(kafka, folder, keep=options.keep is not None)
+        try:
+            for outcome in engine.run(possible):
+                outcomes.append(outcome)
+                show.outcome(outcome)
+        finally:
+            engine.close()
+    result = result_line(outcomes)
+    if options.json is not None:
+        options.json.write_text(json.dumps([to_json(outcome) for outcome in outcomes], indent=1))
+    if options.report is not None:
+        from jobs.verify.report import page
+
+        options.report.write_text(page(outcomes, result))
+    print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
+    print(result)
+    return 0 if is_good(outcomes) else 1
+
+
+def _possible(cells: Iterable[Cell], kafka: Kafka) -> Iterator[Cell]:
+    reasons: Counter[str] = Counter()
+    for cell in cells:
+        reason = kafka.cannot_run(cell)
+        if reason is None:
+            yield cell
+        else:
+            reasons[reason] += 1
+            print(f"left out: {cell.name} ({reason})")
+    for reason, number in reasons.items():
+        print(f"left out: {number} cells, because {reason}")
+
+
+def result_line(outcomes: Sequence[Outcome]) -> str:
+    """Give the last line."""
+    strict = [outcome for outcome in outcomes if outcome.cell.guarantee is Guarantee.EXACTLY_ONCE]
+    lost, duplicated = sum(each.lost for each in strict), sum(each.duplicated for each in strict)
+    wrong = sum(outcome.wrong is not None for outcome in outcomes)
+    return f"RESULT cells={len(outcomes)} lost={lost} duplicated={duplicated} wrong={wrong}"
+
+
+def is_good(outcomes: Sequence[Outcome]) -> bool:
+    """Whether there is something to show and nothing wrong with it."""
+    strict = [outcome for outcome in outcomes if outcome.cell.guarantee is Guarantee.EXACTLY_ONCE]
+    return (
+        bool(outcomes)
+        and not any(each.wrong for each in outcomes)
+        and not any(each.lost or each.duplicated for each in strict)
+    )
+
+
+def to_json(outcome: Outcome) -> dict[str, object]:
+    """Give an outcome as plain JSON values, with the cell's name."""
+    document = asdict(outcome)
+    document["cell"] = {"name": outcome.cell.name, **document["cell"]}
+    plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))
+    return plain
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
+        yield Path(folder)

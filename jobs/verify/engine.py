@@ -1,0 +1,167 @@
+"""Runs cells, and says what came of each.
+
+Cells are dealt into waves (`waves`); between waves the session lives on, unless the wave killed it. A cell that met an
+error of Spark's own start-up, before its fault fired, says nothing about the pipeline and is run again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from jobs.verify.brokers import Kafka
+from jobs.verify.cells import Cell, Kind, Outcome, Result
+from jobs.verify.judge import judge, read_rows
+from jobs.verify.matrix import BROKER_POINTS, PRODUCING, ends_the_run, must_show
+from jobs.verify.spark import SparkProcess
+from jobs.verify.timeline import commits
+from jobs.verify.wave import Running, Wave
+
+DRIVER_WAVE = 8
+"""Cells that share one kill of the session: each costs what starting Spark costs, shared out."""
+WAVE = 4
+"""Cells that run side by side otherwise: enough to fill the pauses of two cores."""
+MOST_TRIES = 3
+SESSION = {
+    "spark.master": "local[16]",  # tasks that hold keep a slot each
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
+_START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
+
+@dataclass(slots=True)
+class Engine:
+    """Runs cells on one Kafka, in Spark sessions that it starts as it needs them."""
+
+    kafka: Kafka
+    folder: Path
+    conf: Mapping[str, str] = field(default_factory=dict)
+    keep: bool = False
+    """Whether the tables and checkpoints of cells stay when they have been judged."""
+    _session: SparkProcess | None = None
+    _numbers: Iterator[int] = field(default_factory=count)
+    _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def crash_folder(self) -> Path:
+        """Where plans for the sessions' processes lie."""
+        return self.folder / "plans"
+
+    def session(self) -> SparkProcess:
+        """Give the session that runs, started anew if there is none."""
+        if self._session is None or not self._session.is_alive:
+            self.close()
+            self.crash_folder.mkdir(parents=True, exist_ok=True)
+            self._session = SparkProcess({**SESSION, **self.conf}, self.crash_folder, self.folder / "spark.log")
+        return self._session
+
+    def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def run(self, cells: Sequence[Cell]) -> Iterator[Outcome]:
+        """Run cells and give their outcomes, wave by wave."""
+        left, tries = list(cells), 0
+        while left:
+            tries += 1
+            again: list[Cell] = []
+            for wave in waves(left):
+                for outcome in self._wave(wave):
+                    if tries < MOST_TRIES and _says_nothing(outcome):
+                        again.append(outcome.cell)
+                    else:
+                        yield outcome
+            left = again
+
+    def _wave(self, cells: Sequence[Cell]) -> list[Outcome]:
+        running = [self._begin(cell) for cell in cells]
+        Wave(running, self).run()
+        outcomes = [_outcome(one) for one in running]
+        for one in running:
+            if not self.keep:
+                shutil.rmtree(one.folder, ignore_errors=True)
+        return outcomes
+
+    def _begin(self, cell: Cell) -> Running:
+        number = next(self._numbers)
+        folder = self.folder / f"{number:04d}_{cell.name}"
+        folder.mkdir(parents=True)
+        self.crash_folder.mkdir(exist_ok=True)
+        topic = f"verify-{self._run_id}-{number:04d}"
+        if cell.point in BROKER_POINTS:
+            assert self.kafka.own_broker is not None, "cells that cannot run here were left out"
+            own = self.kafka.own_broker(folder)
+            return Running(cell, folder, topic, own, folder, own)
+        return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
+
+
+def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
+    """Deal cells into waves: those that share a kill together, the others by fours; cheap failures first."""
+    groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": []}
+    for cell in cells:
+        if cell.kind is Kind.DRIVER_KILLED:
+            groups["driver"].append(cell)
+        elif cell.kind is Kind.BROKER_KILLED and cell.point not in PRODUCING:
+            groups["broker"].append(cell)
+        else:
+            groups["alone"].append(cell)
+    sizes = {"alone": WAVE, "broker": WAVE, "driver": DRIVER_WAVE}
+    return [wave for name, members in groups.items() for wave in _batched(members, sizes[name])]
+
+
+def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
+    return (tuple(cells[begin : begin + size]) for begin in range(0, len(cells), size))
+
+
+def _outcome(one: Running) -> Outcome:
+    shows = must_show(one.cell)
+    lost = duplicated = 0
+    wrong = one.trouble[0] if one.trouble else None
+    try:
+        verdict = judge(
+            one.acknowledged, one.in_topic, read_rows(one.pipeline().table, one.cell.result is Result.MERGE)
+        )
+        lost, duplicated = verdict.lost, verdict.duplicated
+        wrong = wrong or _why_wrong(one) or verdict.contradicts(shows)
+    except Exception as error:  # a table that cannot be read is a finding, not the end of the run
+        wrong = wrong or f"the table cannot be judged: {type(error).__name__}: {error}"
+    moments = sorted([*one.moments, *commits(one.pipeline().table, one.began_wall_s)], key=lambda each: each.at_s)
+    return Outcome(
+        cell=one.cell,
+        must_show=shows,
+        records=len(one.acknowledged),
+        lost=lost,
+        duplicated=duplicated,
+        fired=one.seen_firing,
+        wrong=wrong,
+        moments=tuple(moments),
+        errors=tuple(one.errors),
+        seconds=max((moment.at_s for moment in moments), default=0.0),
+    )
+
+
+def _why_wrong(one: Running) -> str | None:
+    """Say what is wrong with how the cell went, whatever is in its table."""
+    if not one.seen_firing:
+        return "the fault did not fire" + (f"; the run ended with: {one.errors[0]}" if one.errors else "")
+    ends = [moment.what for moment in one.moments if moment.lane == "pipeline" and "start" not in moment.what]
+    if len(ends) != 2:
+        return f"expected two runs of the pipeline, found {len(ends)}"
+    if ends[1] != "ends":
+        return f"the pipeline did not recover: {one.errors[-1] if one.errors else ends[1]}"
+    if ends_the_run(one.cell) and ends[0] == "ends":
+        return "the pipeline should have ended at the fault, and went on"
+    if not ends_the_run(one.cell) and ends[0] != "ends":
+        return f"the pipeline should have carried on after the fault: {one.errors[0] if one.errors else ends[0]}"
+    return None
+
+
+def _says_nothing(outcome: Outcome) -> bool:
+    return any(trouble in error for error in outcome.errors for trouble in _START_UP_TROUBLE)

@@ -1,0 +1,38 @@
+"""A small choice of cells in which every pair of values appears that can appear together.
+
+Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
+five. The choice is greedy: again and again the cell that brings most pairs that are not there yet; a shuffle by the
+seed decides between equals. What a cell shows is a dimension too, so that losses and duplicates are seen at every point
+where they can be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+from itertools import combinations
+
+from jobs.verify.cells import Cell
+from jobs.verify.matrix import must_show
+
+Pair = frozenset[tuple[int, Hashable]]
+
+
+def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
+    """Choose from ``cells``; the same for the same seed, in the order given."""
+    order = list(cells)
+    random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
+    brings = {cell: pairs(cell) for cell in order}
+    missing = set[Pair]().union(*brings.values())
+    chosen = set()
+    while missing:
+        best = max(order, key=lambda cell: len(brings[cell] & missing))
+        chosen.add(best)
+        missing -= brings[best]
+    return tuple(cell for cell in cells if cell in chosen)
+
+
+def pairs(cell: Cell) -> set[Pair]:
+    """Give every pair of two dimensions' values in a cell."""
+    values = (cell.point, cell.kind, cell.guarantee, cell.result, cell.delete_checkpoint, must_show(cell))
+    return {frozenset(pair) for pair in combinations(enumerate(values), 2)}

@@ -1,0 +1,135 @@
+"""The records of a cell: produced idempotently, acknowledged one by one, and read back to compare.
+
+librdkafka on both sides, so that what the judge believes owes nothing to our own client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 2
+DEADLINE_S = 120.0
+_POLL_S = 0.02
+_QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+"""A lost connection is the purpose of some cells: it is mended soon, and not logged."""
+
+
+class RecordsError(RuntimeError):
+    """Records could not be produced or read back."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Record:
+    """One record, and where it stands in the topic."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+def create_topic(bootstrap_servers: str, topic: str) -> None:
+    """Make a topic.
+
+    Raises:
+        RecordsError: with the broker's reason.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
+    try:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(DEADLINE_S)
+    except KafkaException as error:
+        raise RecordsError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+
+
+def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
+    """Give partition, key and value of the records with these numbers; no two are alike."""
+    return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]
+
+
+@dataclass(slots=True)
+class Sending:
+    """Records on their way to a topic."""
+
+    topic: str
+    producer: Producer
+    sent: int = 0
+    acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, bootstrap_servers: str, topic: str, records: Sequence[tuple[int, bytes, bytes]]) -> Sending:
+        """Hand records to an idempotent producer."""
+        settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1}
+        sending = cls(topic, Producer({**settings, **_QUIET}))
+        for partition, key, value in records:
+            sending.producer.produce(topic, value, key, partition, on_delivery=sending._delivered)
+        sending.sent = len(records)
+        return sending
+
+    def finish(self, meanwhile: Callable[[], None] = lambda: None) -> list[tuple[bytes, bytes]]:
+        """Wait for all acknowledgements, and give key and value of each; ``meanwhile`` is called again and again.
+
+        Raises:
+            RecordsError: if the producer gave one up, or took too long.
+        """
+        deadline = time.monotonic() + DEADLINE_S
+        while len(self.acknowledged) + len(self.failures) < self.sent:
+            if time.monotonic() > deadline:
+                self.failures.append(f"not acknowledged within {DEADLINE_S:g} s")
+                break
+            self.producer.poll(_POLL_S)
+            meanwhile()
+        if self.failures:
+            raise RecordsError(f"producing to {self.topic}: {self.failures[0]}")
+        return self.acknowledged
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged.append((message.key(), message.value()))
+        else:
+            self.failures.append(error.str())
+
+
+def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
+    """Read a topic from its beginning to its end.
+
+    Raises:
+        RecordsError: if that takes too long, or a broker gives an error that the client does not mend.
+    """
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "judge", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 20, **_QUIET})
+    try:
+        ends = {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1]
+            for partition in range(PARTITIONS)
+        }
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        return _read_to(consumer, topic, ends)
+    except KafkaException as error:
+        raise RecordsError(f"reading {topic}: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _read_to(consumer: Consumer, topic: str, ends: dict[int, int]) -> list[Record]:
+    found: list[Record] = []
+    positions = dict.fromkeys(ends, 0)
+    deadline = time.monotonic() + DEADLINE_S
+    while any(positions[partition] < end for partition, end in ends.items()):
+        if time.monotonic() > deadline:
+            raise RecordsError(f"reading {topic}: still at {positions} of {ends} after {DEADLINE_S:g} s")
+        message = consumer.poll(_POLL_S)
+        if message is None:
+            continue
+        if message.error() is not None:
+            if message.error().retriable():
+                continue
+            raise RecordsError(f"reading {topic}: {message.error().str()}")
+        found.append(Record(message.partition(), message.offset(), message.key(), message.value()))
+        positions[message.partition()] = message.offset() + 1
+    return sorted(found)

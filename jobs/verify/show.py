@@ -1,0 +1,73 @@
+"""What is seen while cells run: a progress bar on a terminal, a line for each cell otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from jobs.verify.cells import Outcome
+
+
+class Show(Protocol):
+    """Takes outcomes as they come."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Show one."""
+
+
+class Lines:
+    """A line for each cell."""
+
+    def __init__(self, cells: int) -> None:
+        self._cells = cells
+        self._number = 0
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Print one."""
+        self._number += 1
+        print(f"[{self._number}/{self._cells}] {line(outcome)}", flush=True)
+
+
+def line(outcome: Outcome) -> str:
+    """Give an outcome as a line."""
+    sign = "ok   " if outcome.wrong is None else "WRONG"
+    counts = f"lost={outcome.lost} duplicated={outcome.duplicated} of {outcome.records}"
+    text = f"{sign} {outcome.cell.name}: must show {outcome.must_show.value}; {counts}"
+    return text if outcome.wrong is None else f"{text}: {outcome.wrong}"
+
+
+@contextmanager
+def open_show(cells: int) -> Iterator[Show]:
+    """Show so many cells; the bar needs a terminal, and rich."""
+    if not sys.stdout.isatty():
+        yield Lines(cells)
+        return
+    try:
+        from rich.progress import Progress
+    except ImportError:
+        yield Lines(cells)
+        return
+    with Progress() as progress:
+        yield _Bar(progress, cells)
+
+
+class _Bar:
+    """A bar that advances, and the wrong cells above it."""
+
+    def __init__(self, progress: object, cells: int) -> None:
+        from rich.progress import Progress
+
+        assert isinstance(progress, Progress)
+        self._progress = progress
+        self._task = progress.add_task("crashing", total=cells)
+        self._wrong = 0
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Advance."""
+        if outcome.wrong is not None:
+            self._wrong += 1
+            self._progress.console.print(line(outcome), markup=False, highlight=False)
+        about = f"{outcome.cell.kind.value} at {outcome.cell.point.value}"
+        self._progress.update(self._task, advance=1, description=f"{about}, {self._wrong} wrong")

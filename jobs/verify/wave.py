@@ -1,0 +1,280 @@
+"""Some cells side by side: run into the crash, hurt what is to be hurt, recover, judge.
+
+Theory of operation. Every cell has a topic, a table, a checkpoint and an ``appId`` of its own, so its crash plan is
+meant for it alone. Cells that share a session or broker that is to be killed form one wave: each runs into its point
+and holds there; when all hold or have ended, the victim is killed once.
+
+Points that know no batch are armed late: the pipeline is first held at the end of batch 0 (the anchor), then the plan
+is armed and the pipeline released. So whatever happens, happens in batch 1, with a batch before it and one after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
+from jobs.verify.brokers import Broker, CrashableBroker
+from jobs.verify.cells import Cell, Kind, Moment
+from jobs.verify.matrix import BROKER_POINTS, PRODUCING
+from jobs.verify.pipelines import Pipeline
+from jobs.verify.records import Record, Sending, create_topic, make, read_topic
+from jobs.verify.spark import SparkProcess
+
+RECORDS_PER_BATCH = 8
+BEFORE_THE_CRASH = 20
+"""Three batches, of which the second is hit."""
+AFTER_THE_CRASH = 4
+"""Produced before the pipeline is started again: it has to go on, not only to mend."""
+CRASHED_BATCH = 1
+RUN_LIMIT_S = 150.0
+"""How long queries may take to end or to hold, before they are given up."""
+POLL_S = 0.02
+
+ACTIONS = {
+    Kind.EXCEPTION: CrashAction.RAISE,
+    Kind.LOST_ACKNOWLEDGEMENT: CrashAction.RAISE,
+    Kind.DISK_FULL: CrashAction.DISK_FULL,
+    Kind.WORKER_KILLED: CrashAction.KILL,
+    Kind.DRIVER_KILLED: CrashAction.HOLD,
+    Kind.BROKER_KILLED: CrashAction.HOLD,
+}
+WITHOUT_BATCH = frozenset({CrashPoint.SOURCE_PLANNED, CrashPoint.SOURCE_SPLIT, CrashPoint.SOURCE_FINISHED})
+"""Points of the planner, which knows offsets and no batches."""
+ANCHOR = CrashPoint.SINK_AFTER_COMMIT
+
+
+class Surroundings(Protocol):
+    """What a wave needs around it."""
+
+    @property
+    def crash_folder(self) -> Path:
+        """Where plans for the session's processes lie."""
+
+    def session(self) -> SparkProcess:
+        """Give the session that runs, started anew if there is none."""
+
+
+@dataclass(slots=True)
+class Running:
+    """One cell on its way."""
+
+    cell: Cell
+    folder: Path
+    topic: str
+    broker: Broker
+    crash_folder: Path
+    """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
+    own_broker: CrashableBroker | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    began_wall_s: float = field(default_factory=time.time)
+    moments: list[Moment] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
+    in_topic: list[Record] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+    """What went wrong with the cell itself."""
+    anchor: CrashPlan | None = None
+    plan: CrashPlan | None = None
+    seen_firing: bool = False
+    runs: int = 0
+    over: bool = True
+    """Whether no query of it runs."""
+
+    @property
+    def app_id(self) -> str:
+        """The name of its pipeline."""
+        return self.cell.name
+
+    @property
+    def holds(self) -> bool:
+        """Whether it stands at its point until somebody releases it."""
+        return self.seen_firing and not self.over and ACTIONS[self.cell.kind] is CrashAction.HOLD
+
+    @property
+    def query(self) -> str:
+        """The name of its present run."""
+        return f"{self.folder.name}#{self.runs}"
+
+    def note(self, lane: str, what: str) -> None:
+        """Put a moment on the timeline."""
+        self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
+
+    def pipeline(self) -> Pipeline:
+        """Describe its query."""
+        cell = self.cell
+        return Pipeline(
+            self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
+            cell.result.value, RECORDS_PER_BATCH,
+        )  # fmt: skip
+
+
+class Wave:
+    """The cells of one wave, from their topics to what is to be judged."""
+
+    def __init__(self, cells: Sequence[Running], around: Surroundings) -> None:
+        self._cells = cells
+        self._around = around
+        self._session = around.session()
+
+    def run(self) -> None:
+        """Do all of it; what fails in a cell is noted there."""
+        for one in self._cells:
+            self._guarded(one, self._prepare)
+        self._start(self._well())
+        self._wait(lambda one: one.over or one.holds)
+        self._hurt()
+        for one in self._well():
+            self._guarded(one, self._between)
+        self._start(self._well())
+        self._wait(lambda one: one.over)
+        for one in self._cells:
+            self._guarded(one, self._finish)
+
+    def _well(self) -> list[Running]:
+        return [one for one in self._cells if not one.trouble]
+
+    def _guarded(self, one: Running, step: Callable[[Running], None]) -> None:
+        try:
+            step(one)
+        except Exception as error:  # one cell's trouble is not the others'
+            one.trouble.append(f"{type(error).__name__}: {error}")
+
+    # Before the first run.
+
+    def _prepare(self, one: Running) -> None:
+        create_topic(one.broker.bootstrap_servers, one.topic)
+        if one.cell.point in PRODUCING:
+            self._arm(one)
+        self._produce(one, range(BEFORE_THE_CRASH))
+        if one.cell.point in PRODUCING:
+            return
+        if one.cell.point in WITHOUT_BATCH | BROKER_POINTS:
+            where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
+            one.anchor = arm(self._around.crash_folder, f"{one.folder.name}.anchor", where)
+        else:
+            self._arm(one)
+
+    def _arm(self, one: Running) -> None:
+        cell = one.cell
+        app = "" if cell.point in BROKER_POINTS else f"{one.app_id}:"
+        batch = "" if cell.point in WITHOUT_BATCH | BROKER_POINTS else f"@{CRASHED_BATCH}"
+        one.plan = arm(one.crash_folder, one.folder.name, f"{app}{cell.point.value}{batch}={ACTIONS[cell.kind].value}")
+
+    def _produce(self, one: Running, numbers: Iterable[int]) -> None:
+        sending = Sending.begin(one.broker.bootstrap_servers, one.topic, make(list(numbers)))
+        one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
+
+    def _look_at_producing(self, one: Running) -> None:
+        if one.cell.point in PRODUCING and self._notice_firing(one) and one.cell.kind is Kind.BROKER_KILLED:
+            self._restart(one.broker, [one])
+
+    # Runs.
+
+    def _start(self, cells: Iterable[Running]) -> None:
+        self._session = self._around.session()
+        for one in cells:
+            one.runs += 1
+            one.over = False
+            one.note("pipeline", "starts" if one.runs == 1 else "is started again")
+            self._session.start(one.query, one.pipeline())
+
+    def _wait(self, settled: Callable[[Running], bool]) -> None:
+        deadline = time.monotonic() + RUN_LIMIT_S
+        while not all(settled(one) for one in self._cells if not one.trouble):
+            for one in self._cells:
+                self._look(one)
+            if time.monotonic() > deadline:
+                self._give_up([one for one in self._well() if not settled(one)])
+                return
+            time.sleep(POLL_S)
+
+    def _look(self, one: Running) -> None:
+        if one.over:
+            return
+        if one.anchor is not None and fired(one.anchor) is not None:
+            self._arm(one)
+            release(one.anchor)
+            one.anchor = None
+        self._notice_firing(one)
+        over, error = self._session.ended(one.query)
+        if over:
+            self._ended(one, error)
+
+    def _ended(self, one: Running, error: str | None) -> None:
+        one.over = True
+        self._notice_firing(one)
+        one.note("pipeline", "ends" if error is None else "ends with an error")
+        if error is not None:
+            one.errors.append(error)
+
+    def _notice_firing(self, one: Running) -> bool:
+        """Whether the plan has fired since this was last asked."""
+        if one.seen_firing or one.plan is None or fired(one.plan) is None:
+            return False
+        one.seen_firing = True
+        one.note("fault", f"{one.cell.kind.value} at {one.cell.point.value}")
+        return True
+
+    def _give_up(self, hung: Sequence[Running]) -> None:
+        self._session.kill()
+        for one in self._cells:
+            if one in hung:
+                one.trouble.append(f"run {one.runs} neither ended nor reached its point within {RUN_LIMIT_S:g} s")
+            if not one.over:
+                one.over = True
+                one.note("pipeline", "is killed")
+
+    # The crash.
+
+    def _hurt(self) -> None:
+        holding = [one for one in self._cells if one.holds]
+        if not holding:
+            return
+        if holding[0].cell.kind is Kind.DRIVER_KILLED:
+            self._session.kill()
+            for one in holding:
+                one.over = True
+                one.note("pipeline", "is killed")
+                assert one.plan is not None
+                release(one.plan)  # a broker that holds lives on
+            return
+        for broker in {id(one.broker): one.broker for one in holding}.values():
+            self._restart(broker, [one for one in holding if one.broker is broker])
+        self._wait(lambda one: one.over)
+
+    def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
+        broker.kill()
+        for one in hurt:
+            one.note("broker", "is killed")
+        broker.restart()
+        for one in hurt:
+            one.note("broker", "serves again")
+            assert one.plan is not None
+            release(one.plan)
+
+    # After it.
+
+    def _between(self, one: Running) -> None:
+        disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
+        if one.cell.delete_checkpoint:
+            remove_checkpoint(one.pipeline().checkpoint)
+            one.note("checkpoint", "is deleted")
+        self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
+
+    def _finish(self, one: Running) -> None:
+        with contextlib.ExitStack() as stack:
+            if one.own_broker is not None:
+                stack.callback(one.own_broker.close)
+            one.in_topic = read_topic(one.broker.bootstrap_servers, one.topic)
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    """Delete a checkpoint directory, which may not be there yet."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(checkpoint)
