@@ -1,29 +1,38 @@
 """Small files merged into larger ones, one partition after the other, beside whatever writes to the table.
 
-delta-rs's optimize rewrites files and swaps them in a commit that changes no row and no ``txn`` action, so a query that
-appends meanwhile neither conflicts with it nor notices. Only a commit that removes or rewrites the very same files
-(another compaction, a DELETE, a RESTORE) makes it conflict; then the partition is looked at afresh and tried again.
-One commit for each partition keeps what a conflict costs small, and an interrupted run goes on where it stopped.
+delta-rs's optimize rewrites files and swaps them in a commit that changes no row and no offset, so a query that
+appends meanwhile neither conflicts with it nor notices. A commit that removes the very same files makes it conflict;
+then the partition is looked at afresh and tried again. One commit for each partition keeps what a conflict costs
+small, and an interrupted run goes on where it stopped.
+
+But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice. So each commit
+here carries a ``txn`` action under one id, which makes two of ours conflict. Another program's OPTIMIZE carries none:
+after each commit the log is searched for one that took out the same files, and if there is, ours is undone.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
 """How often one partition is tried when others change its files."""
+TXN_ID = "sparkonce-compaction"
+RUN_KEY = "sparkonceCompaction"
+"""Where a commit info says which run made it."""
 _PARTITION = "partition."
 
 PartitionValue = Any
@@ -104,18 +113,66 @@ class Compaction:
         ] or None
         conflict = ""
         for _ in range(MAX_ATTEMPTS):
+            table, run = self._load(), str(uuid.uuid4())
+            read_version = table.version()
+            properties = CommitProperties(
+                custom_metadata={RUN_KEY: run}, app_transactions=[Transaction(TXN_ID, read_version)]
+            )
             try:
-                metrics = self._load().optimize.compact(filters, target_size=self.target_bytes)
+                metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
             except CommitFailedError as error:
                 conflict = str(error)
                 continue
             except (DeltaError, OSError, ValueError) as error:
                 raise CompactionError(f"delta-rs cannot compact {self.location}: {error}") from error
+            rival = self._rival(run, read_version)
+            if rival is not None:
+                conflict = f"version {rival} replaced the same files, so this compaction was undone"
+                continue
             before, after = json.loads(metrics["filesRemoved"]), json.loads(metrics["filesAdded"])
             return Merged(
                 partition, metrics["numFilesRemoved"], metrics["numFilesAdded"], before["totalSize"], after["totalSize"]
             )
         return Merged(partition, conflict=conflict)
+
+    def _rival(self, run: str, read_version: int) -> int | None:
+        """Give the version of a commit that took out files which this run took out after it; this run is undone then.
+
+        Raises:
+            CompactionError: if it cannot be undone, because others have committed since.
+        """
+        log = DeltaLog.open(self.location, self.storage_options)
+        removed_by: dict[str, int] = {}
+        for version in log.listing().commits:
+            if version <= read_version:
+                continue
+            actions = log.actions(version, ("commitInfo", "remove"))
+            removed = [action["path"] for action in actions["remove"]]
+            if any(info.get(RUN_KEY) == run for info in actions["commitInfo"]):
+                twice = [path for path in removed if path in removed_by]
+                if twice:
+                    self._undo(version, removed_by[twice[0]])
+                    return removed_by[twice[0]]
+                return None
+            removed_by |= dict.fromkeys(removed, version)
+        return None
+
+    def _undo(self, version: int, rival: int) -> None:
+        try:
+            # delta-rs commits a restore only as the very next version: nobody else's commit can be lost to it.
+            table = self._load()
+            if table.version() == version:
+                table.restore(version - 1)
+                return
+            reason = f"the table is at version {table.version()} already"
+        except (DeltaError, OSError, ValueError) as error:
+            reason = str(error)
+        raise CompactionError(
+            f"{self.location}: another program replaced the same files in version {rival}, and delta-rs let version "
+            f"{version} through all the same, so their rows stand twice; it could not be undone ({reason}). Stop what "
+            f"writes to the table and run `sparkonce offsets rewind {self.location} --to-version {version - 1} "
+            "--restore --apply`: batches since then are read again. Never run two programs' compactions at once"
+        )
 
     def _is_chosen(self, columns: tuple[str, ...], partition: PartitionKey) -> bool:
         values = dict(zip(columns, partition, strict=True))

@@ -1,0 +1,253 @@
+"""`sparkonce clean`: what counts as an orphan, and everything that must not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from jobs.cli import main
+from jobs.housekeeping.orphans import TableFolder
+from offset_store.delta_log import DeltaLog
+from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
+from tests.unit.recovery.recovery_support import Pipeline
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_800_000_000_000
+
+
+def open_folder(path: Path) -> TableFolder:
+    return TableFolder.open(Location.parse(str(path)), {})
+
+
+def through_delta_rs(path: Path) -> TableFolder:
+    """The folder as on an object store: through delta-rs's own file system, rooted in the table."""
+    filesystem = fs.PyFileSystem(DeltaStorageHandler(str(path)))
+    return TableFolder(Location.parse(str(path)), {}, filesystem, "", DeltaLog(filesystem, "_delta_log"))
+
+
+def age(path: Path, hours: float) -> None:
+    at_s = (NOW_MS - hours * HOUR_MS) / 1000
+    os.utime(path, (at_s, at_s))
+
+
+def age_all(root: Path, hours: float) -> None:
+    for path in root.rglob("*.parquet"):
+        age(path, hours)
+
+
+def put(root: Path, name: str, hours: float = 100) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"not even Parquet")
+    age(path, hours)
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    pipeline = Pipeline.create(tmp_path / "table")
+    for batch_id in range(3):
+        pipeline.commit(batch_id, {0: (batch_id * 10, batch_id * 10 + 10)})
+    return pipeline
+
+
+def orphans(folder: TableFolder, hours: float = 24) -> list[str]:
+    return [file.path for file in folder.find(int(hours * HOUR_MS), NOW_MS).orphans]
+
+
+@pytest.mark.parametrize("opened", [open_folder, through_delta_rs])
+def test_only_what_no_commit_names(pipeline: Pipeline, opened: object) -> None:
+    """The files of old versions stay, though a compaction took them out of the table: time travel needs them."""
+    assert callable(opened)
+    main(["compact", str(pipeline.path)])
+    age_all(pipeline.path, 1000)
+    lost = put(pipeline.path, "part-lost.parquet")
+    folder = opened(pipeline.path)
+    found = folder.find(24 * HOUR_MS, NOW_MS)
+    assert [file.path for file in found.orphans] == ["part-lost.parquet"]
+    assert (found.orphans[0].size, found.orphans[0].modified_ms) == (16, NOW_MS - 100 * HOUR_MS)
+    assert found.named == 4
+    assert [file.path for file in folder.delete(found).files] == ["part-lost.parquet"]
+    assert not lost.exists()
+    for version in range(1, 5):
+        wanted = list(range(min(version, 3) * 10))
+        at = DeltaTable(str(pipeline.path), version=version).to_pyarrow_table()["x"].to_pylist()
+        assert sorted(at) == wanted
+
+
+def test_files_of_a_running_batch_are_young(pipeline: Pipeline) -> None:
+    put(pipeline.path, "part-old.parquet", hours=24.1)
+    put(pipeline.path, "part-young.parquet", hours=23.9)
+    put(pipeline.path, "part-future.parquet", hours=-5)
+    found = open_folder(pipeline.path).find(24 * HOUR_MS, NOW_MS)
+    assert [file.path for file in found.orphans] == ["part-old.parquet"]
+    assert [file.path for file in found.young] == ["part-future.parquet", "part-young.parquet"]
+
+
+def test_hidden_things_other_tables_and_other_files_stay(pipeline: Pipeline) -> None:
+    for name in (
+        "_delta_log/00000000000000000009.checkpoint.parquet.tmp",
+        "_change_data/cdc-1.parquet",
+        "_spark_metadata/x.parquet",
+        ".hidden/x.parquet",
+        "_temporary.parquet",
+        "deletion_vector_a.bin",
+        "README.md",
+        "inner/_delta_log/00000000000000000000.json",
+        "inner/part-0.parquet",
+        "inner/day=1/part-0.parquet",
+    ):
+        put(pipeline.path, name)
+    put(pipeline.path, "innermost/part-0.parquet")
+    assert orphans(open_folder(pipeline.path)) == ["innermost/part-0.parquet"]
+
+
+@pytest.mark.parametrize("column", ["day", "_day"])
+def test_partition_folders(tmp_path: Path, column: str) -> None:
+    """Values that need escapes stand percent-encoded in the folder's name and once more in the log."""
+    path = tmp_path / "table"
+    values = ["a b", "x%20y/z=1", "ü", None]
+    write_deltalake(str(path), pa.table({"x": [1, 2, 3, 4], column: values}), partition_by=[column])
+    age_all(path, 1000)
+    folders = {found.parent.name for found in path.rglob("part*.parquet")}
+    assert len(folders) == 4
+    put(path, f"{min(folders)}/part-lost.parquet")
+    assert orphans(open_folder(path)) == [f"{min(folders)}/part-lost.parquet"]
+
+
+def named_by_absolute_path(pipeline: Pipeline) -> Mapping[str, str]:
+    name = "part-absolute.parquet"
+    commit = pipeline.path / "_delta_log" / f"{4:020d}.json"
+    path = f"file://{pipeline.path}/{name}"
+    commit.write_text(
+        f'{{"add":{{"path":"{path}","partitionValues":{{}},"size":16,"modificationTime":0,"dataChange":true}}}}\n'
+    )
+    put(pipeline.path, name)
+    return {"path": path}
+
+
+def test_absolute_paths_in_the_log(pipeline: Pipeline) -> None:
+    named_by_absolute_path(pipeline)
+    assert orphans(open_folder(pipeline.path)) == []
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_only_checkpoints_still_name(tmp_path: Path, parts: int) -> None:
+    """After log clean-up, active files and tombstones stand in checkpoints alone."""
+    pipeline = Pipeline.create(tmp_path / "table", {"delta.deletedFileRetentionDuration": "interval 1000 weeks"})
+    for batch_id in range(3):
+        pipeline.commit(batch_id, {0: (batch_id, batch_id + 1)})
+    main(["compact", str(pipeline.path)])
+    table = DeltaTable(str(pipeline.path))
+    table.create_checkpoint()
+    log = pipeline.path / "_delta_log"
+    for version in range(4):
+        (log / f"{version:020d}.json").unlink()
+    if parts == 2:
+        split_checkpoint(log, table.version())
+    age_all(pipeline.path, 1000)
+    put(pipeline.path, "part-lost.parquet")
+    found = open_folder(pipeline.path).find(HOUR_MS, NOW_MS)
+    assert [file.path for file in found.orphans] == ["part-lost.parquet"]
+    assert found.named == 4
+
+
+def split_checkpoint(log: Path, version: int) -> None:
+    """Make a checkpoint of two parts out of one."""
+    import pyarrow.parquet as pq
+
+    whole = log / f"{version:020d}.checkpoint.parquet"
+    rows = pq.read_table(whole)
+    whole.unlink()
+    (log / "_last_checkpoint").unlink()
+    for number, part in enumerate((rows.slice(0, 3), rows.slice(3)), 1):
+        pq.write_table(part, log / f"{version:020d}.checkpoint.{number:010d}.{2:010d}.parquet")
+
+
+def test_a_log_that_cannot_be_read_makes_no_orphans(pipeline: Pipeline) -> None:
+    commit = pipeline.path / "_delta_log" / f"{2:020d}.json"
+    DeltaTable(str(pipeline.path)).create_checkpoint()
+    commit.write_text('{"add":{"path"')
+    put(pipeline.path, "part-lost.parquet")
+    with pytest.raises(OffsetStoreError, match="holds a line that is not JSON"):
+        open_folder(pipeline.path).find(HOUR_MS, NOW_MS)
+
+
+def test_files_in_use_that_were_not_found_in_the_log_stop_it(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the log is checked against delta-rs, so a kind of checkpoint that is not understood costs no file."""
+    monkeypatch.setattr(TableFolder, "_paths_of", lambda self, version: [])
+    with pytest.raises(OffsetStoreError, match="and 2 more"):
+        open_folder(pipeline.path).find(HOUR_MS, NOW_MS)
+
+
+def test_a_file_that_is_committed_after_the_look_stays(pipeline: Pipeline) -> None:
+    folder = open_folder(pipeline.path)
+    late = pipeline.write([30])
+    age(pipeline.path / late.path, 100)
+    put(pipeline.path, "part-lost.parquet")
+    found = folder.find(HOUR_MS, NOW_MS)
+    assert {file.path for file in found.orphans} == {late.path, "part-lost.parquet"}
+    table = DeltaTable(str(pipeline.path))
+    table.create_write_transaction([late], "append", table.schema())
+    deleted = folder.delete(found)
+    assert [file.path for file in deleted.files] == ["part-lost.parquet"]
+    assert [file.path for file in deleted.committed_meanwhile] == [late.path]
+    assert pipeline.rows() == list(range(31))
+
+
+def test_a_file_that_cannot_be_deleted_is_told(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(pipeline.path, "part-lost.parquet")
+    folder = open_folder(pipeline.path)
+    found = folder.find(HOUR_MS, NOW_MS)
+    # A folder in its place cannot be deleted as a file is, whoever runs the test.
+    (pipeline.path / "part-lost.parquet").unlink()
+    (pipeline.path / "part-lost.parquet").mkdir()
+    deleted = folder.delete(found)
+    assert deleted.files == ()
+    assert list(deleted.failed) == ["part-lost.parquet"]
+
+
+def test_the_command(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = pipeline.path / "part-lost.parquet"
+    lost.write_bytes(b"x" * 2048)
+    os.utime(lost, (0, 0))
+    (pipeline.path / "part-running.parquet").write_bytes(b"x")
+    assert main(["clean", str(pipeline.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "3 data files are named by its log" in shown
+    assert "1 file (2.0 KiB) that no commit names, older than the age asked for" in shown
+    assert "1 file (1 B) that no commit names, but younger: left alone" in shown
+    assert lost.exists()
+    assert main(["clean", str(pipeline.path), "--apply"]) == 0
+    assert "deleted 1 file (2.0 KiB)" in capsys.readouterr().out
+    assert not lost.exists()
+    assert (pipeline.path / "part-running.parquet").exists()
+    assert pipeline.rows() == list(range(30))
+
+
+def test_young_files_only_by_force(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = pipeline.path / "part-lost.parquet"
+    lost.write_bytes(b"x")
+    assert main(["clean", str(pipeline.path), "--older-than", "59m", "--apply"]) == 1
+    assert "look like orphans until they are committed" in capsys.readouterr().err
+    assert lost.exists()
+    os.utime(lost, (0, 0))
+    assert main(["clean", str(pipeline.path), "--older-than", "0s", "--force-younger", "--apply"]) == 0
+    assert not lost.exists()
+
+
+def test_there_must_be_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, "part-0.parquet")
+    assert main(["clean", str(tmp_path), "--apply"]) == 1
+    assert "there is no Delta table" in capsys.readouterr().err
+    assert (tmp_path / "part-0.parquet").exists()

@@ -1,0 +1,210 @@
+"""`sparkonce compact`: rows, offsets and versions stay; files become few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableOptimizer
+
+from jobs.cli import main
+from jobs.housekeeping import compaction
+from jobs.housekeeping.compaction import Compaction, as_text
+from tests.unit.recovery.recovery_support import APP, Pipeline
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    pipeline = Pipeline.create(tmp_path / "table")
+    for batch_id in range(5):
+        pipeline.commit(batch_id, {0: (batch_id * 10, batch_id * 10 + 10)})
+    return pipeline
+
+
+def partitioned(path: Path, column: str, values: list[Any], times: int = 3) -> None:
+    for _ in range(times):
+        write_deltalake(
+            str(path), pa.table({"x": range(len(values)), column: values}), partition_by=[column], mode="append"
+        )
+
+
+def files(path: Path) -> int:
+    return len(DeltaTable(str(path)).file_uris())
+
+
+def compact(path: Path, *words: object) -> int:
+    return main(["compact", str(path), *map(str, words)])
+
+
+def test_one_file_and_nothing_else_changes(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compact(pipeline.path, "--dry-run") == 0
+    assert "table: 5 files, " in capsys.readouterr().out
+    assert files(pipeline.path) == 5
+    assert compact(pipeline.path) == 0
+    shown = capsys.readouterr().out
+    assert "[1/1] table: 5 files -> 1" in shown
+    assert "merged 5 files (" in shown
+    assert files(pipeline.path) == 1
+    assert pipeline.rows() == list(range(50))
+    assert pipeline.offsets() == {0: 50}
+    assert len(DeltaTable(str(pipeline.path), version=2).to_pyarrow_table()) == 20
+    assert (
+        main(["offsets", "rewind", str(pipeline.path), "--app-id", APP, "--batches", "2", "--restore", "--apply"]) == 0
+    )
+    assert (pipeline.rows(), pipeline.offsets()) == (list(range(30)), {0: 30})
+
+
+def test_nothing_to_do(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compact(pipeline.path) == 0
+    version = pipeline.version
+    capsys.readouterr()
+    assert compact(pipeline.path) == 0
+    assert "0 files (0 B) below 128.0 MiB to merge, in 0 partitions" in capsys.readouterr().out
+    assert pipeline.version == version
+
+
+def test_files_of_the_target_size_are_left(pipeline: Pipeline) -> None:
+    assert compact(pipeline.path, "--target-bytes", 10) == 0
+    assert files(pipeline.path) == 5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a b/c=d", None, "ü"],
+        [1, -2, None],
+        [True, False, None],
+        [date(2024, 1, 2), date(1969, 12, 31), None],
+        [datetime(2024, 1, 2, 3, 4, 5, 678900, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC), None],
+    ],
+)
+def test_each_partition_is_merged_apart(tmp_path: Path, values: list[Any]) -> None:
+    partitioned(tmp_path, "p", values)
+    assert compact(tmp_path) == 0
+    assert files(tmp_path) == 3
+    assert len(DeltaTable(str(tmp_path)).to_pyarrow_table()) == 9
+    assert DeltaTable(str(tmp_path)).version() == 5, "one commit for each partition"
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (["a", "b", None], "p=b"),
+        (["a", "b", None], "p="),
+        ([1, 20, 200], "p=20"),
+        ([date(2024, 1, 2), date(2024, 1, 20)], "p=2024-01-02"),
+        ([True, False], "p=true"),
+    ],
+)
+def test_chosen_partitions(tmp_path: Path, values: list[Any], wanted: str) -> None:
+    partitioned(tmp_path, "p", values)
+    assert compact(tmp_path, "--partition", wanted) == 0
+    assert files(tmp_path) == 3 * len(values) - 2
+
+
+def test_an_unknown_partition_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partitioned(tmp_path, "p", ["a"])
+    assert compact(tmp_path, "--partition", "q=a") == 1
+    assert "is not partitioned by q, but by p" in capsys.readouterr().err
+
+
+def test_text_of_partition_values() -> None:
+    assert as_text(datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2024-01-02 03:04:05"
+
+
+class Losing:
+    """Loses against another writer so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.whole = TableOptimizer.compact
+
+    def compact(self, optimizer: TableOptimizer, *words: Any, **named: Any) -> dict[str, Any]:
+        if self.left:
+            self.left -= 1
+            raise CommitFailedError("planted: a file was removed")
+        return self.whole(optimizer, *words, **named)
+
+
+@pytest.mark.parametrize("times", [1, compaction.MAX_ATTEMPTS])
+def test_conflicts(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    losing = Losing(times)
+    monkeypatch.setattr(TableOptimizer, "compact", lambda self, *words, **named: losing.compact(self, *words, **named))
+    gives_up = times == compaction.MAX_ATTEMPTS
+    assert compact(pipeline.path) == int(gives_up)
+    assert ("planted: a file was removed" in capsys.readouterr().out) == gives_up
+    assert files(pipeline.path) == (5 if gives_up else 1)
+
+
+def race(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
+    """Have ``rival`` run once, between the look and the commit."""
+    whole = TableOptimizer.compact
+    rivals = [rival]
+
+    def compact_late(self: TableOptimizer, *words: Any, **named: Any) -> dict[str, Any]:
+        if rivals:
+            next_rival = rivals.pop()
+            with monkeypatch.context() as undone:
+                undone.setattr(TableOptimizer, "compact", whole)
+                next_rival()
+        return whole(self, *words, **named)
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact_late)
+
+
+def test_two_compactions_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs alone would let both through, and double the rows: see the module."""
+    race(monkeypatch, lambda: compact(pipeline.path))
+    assert compact(pipeline.path) == 0
+    assert files(pipeline.path) == 1
+    assert pipeline.rows() == list(range(50))
+
+
+def test_another_programs_compaction_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    race(monkeypatch, lambda: DeltaTable(str(pipeline.path)).optimize.compact())
+    assert compact(pipeline.path) == 0
+    assert files(pipeline.path) == 1
+    assert pipeline.rows() == list(range(50))
+    assert pipeline.offsets() == {0: 50}
+    operations = [entry["operation"] for entry in DeltaTable(str(pipeline.path)).history()[:4]]
+    assert operations == ["RESTORE", "OPTIMIZE", "OPTIMIZE", "WRITE"]
+
+
+def test_another_programs_compaction_that_cannot_be_undone(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A batch lands right after the doubled rows: its commit is not undone with them, the way out is told instead."""
+    race(monkeypatch, lambda: DeltaTable(str(pipeline.path)).optimize.compact())
+    whole = Compaction._rival
+
+    def rival_late(self: Compaction, *words: Any) -> int | None:
+        pipeline.commit(5, {0: (50, 60)})
+        return whole(self, *words)
+
+    monkeypatch.setattr(Compaction, "_rival", rival_late)
+    assert compact(pipeline.path) == 1
+    message = capsys.readouterr().err
+    assert "their rows stand twice" in message
+    advice = message.partition("`sparkonce ")[2].partition("`")[0].split()
+    assert main(advice) == 0
+    assert (pipeline.rows(), pipeline.offsets()) == (list(range(50)), {0: 50})
+
+
+def test_a_delete_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    race(monkeypatch, lambda: DeltaTable(str(pipeline.path)).delete("x = 3"))
+    assert compact(pipeline.path) == 0
+    assert pipeline.rows() == [x for x in range(50) if x != 3]
+    assert files(pipeline.path) == 1
+
+
+def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compact(tmp_path / "none") == 1
+    assert "there is no Delta table" in capsys.readouterr().err
