@@ -43,5 +43,5 @@ def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
         raise RecreatedTopicError(
             f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "
             f"topic now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new one "
-            "from its start, give the query a new checkpointLocation, or delete the old checkpoint"
+            "from its start, give the query a new checkpointLocation and startingOffsets=earliest"
         )

@@ -6,12 +6,15 @@ process of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from connectors.session import spark_session
+from exactly_once.crash_points import FOLDER_VARIABLE
 from jobs.peers import PeerMissingError, delta_jars
 
 CONF = {
@@ -37,13 +40,21 @@ def delta_jar_paths() -> list[str] | None:
 
 
 @pytest.fixture(scope="session")
-def spark(delta_jar_paths: list[str] | None) -> Iterator[SparkSession]:
+def crash_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the session's processes look into for crash plans."""
+    return tmp_path_factory.mktemp("crash-plans")
+
+
+@pytest.fixture(scope="session")
+def spark(delta_jar_paths: list[str] | None, crash_folder: Path) -> Iterator[SparkSession]:
     """The session."""
+    os.environ[FOLDER_VARIABLE] = str(crash_folder)  # the JVM and the Python workers inherit it
     conf = CONF if delta_jar_paths is None else {**CONF, **DELTA_CONF, "spark.jars": ",".join(delta_jar_paths)}
     session = spark_session("tests", **conf)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+    del os.environ[FOLDER_VARIABLE]
 
 
 @pytest.fixture(scope="session")
