@@ -1,0 +1,107 @@
+"""Upserts with a guarantee: `MergeWriter`, for ``writeStream.foreachBatch``.
+
+It runs a MERGE of delta-spark for each batch and keeps the offsets in a Delta table of their own, inside the result's
+folder (``_sparkonce``, which Delta's readers and VACUUM pass over) unless told otherwise. How the two tables are
+kept in step is in `merge_sequence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from connectors.delta_once.merge_offsets import DeltaIntents
+from connectors.delta_once.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
+from connectors.delta_once.merge_sequence import MergeTable
+from exactly_once.foreach_batch import ForeachBatch
+from exactly_once.guarantee import Guarantee
+from offset_store.delta import DeltaOffsetStore
+from offset_store.locations import Location
+
+OFFSETS_FOLDER = "_sparkonce"
+"""The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""
+
+
+@dataclass(slots=True)
+class MergeWriter:
+    """Merges each batch into the Delta table at ``path``; give it to ``writeStream.foreachBatch``.
+
+    Make it before the query starts: it settles what a crash has left, so that a source with `offset_store` begins at
+    the right place.
+
+    Args:
+        path: the result, a local path or a URI. The table is made from the first batch's columns if it is missing.
+        app_id: a name for this pipeline, stable over restarts: its offsets are kept under it.
+        checkpoint: the query's ``checkpointLocation``.
+        keys: the columns that identify a row. Rows of one batch must differ in them.
+        merge: instead of updating and inserting all columns by ``keys``: a function of the target and the batch's rows
+            that gives the MERGE to run.
+        guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
+        offsets: where the table of offsets is, if not in the result's folder.
+        partition_by: the partition columns of a table that is made.
+        schema: the columns of a table that is made, if not those of the rows.
+        storage_options: for stores that are not local, as delta-rs takes them; Spark has its own settings for these.
+
+    Raises:
+        ValueError: for arguments that cannot work.
+        DeliveryError, OffsetStoreError: if what a crash has left cannot be settled.
+    """
+
+    path: str
+    app_id: str
+    checkpoint: str
+    keys: Sequence[str] = ()
+    merge: MergeFunction | None = None
+    guarantee: str | Guarantee = Guarantee.EXACTLY_ONCE
+    offsets: str | None = None
+    partition_by: Sequence[str] = ()
+    schema: StructType | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _result: DeltaResult = field(init=False, repr=False)
+    _intents: DeltaIntents = field(init=False, repr=False)
+    _foreach_batch: ForeachBatch = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str) or isinstance(self.partition_by, str):
+            raise ValueError("keys and partition_by are lists of column names")
+        if bool(self.keys) == (self.merge is not None):
+            raise ValueError("give either keys, for update-or-insert, or merge, a function that builds the MERGE")
+        result = Location.parse(self.path)
+        offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
+        self._result = DeltaResult(
+            DeltaOffsetStore(result, self.app_id, self.storage_options),
+            f"file:{result.text}" if result.is_local else self.path,
+            self.merge or upsert_on(self.keys),
+        )
+        self._intents = DeltaIntents(
+            DeltaOffsetStore(offsets, self.app_id, self.storage_options, create_missing=True),
+        )
+        table = MergeTable(self._result, self._intents)
+        guarantee = Guarantee(self.guarantee)
+        together = guarantee is Guarantee.EXACTLY_ONCE
+        self._foreach_batch = ForeachBatch(
+            table if together else PlainMerge(self._result),
+            self.checkpoint,
+            self.app_id,
+            guarantee,
+            None if together else self._intents.store,
+        )
+        if self._result.exists():
+            table.snapshot()
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Merge one batch, unless it is there already.
+
+        Raises:
+            DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
+        """
+        self._result.create_missing(rows.sparkSession, self.schema or rows.schema, self.partition_by)
+        self._foreach_batch(rows, batch_id)
+
+    @property
+    def offset_store(self) -> str:
+        """The source's option ``offsetStore``, to begin where this result ends."""
+        return str(self._intents)

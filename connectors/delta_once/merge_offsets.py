@@ -1,0 +1,148 @@
+"""The table of offsets beside a merged result: a Delta table without rows, whose commits are intents and confirmations.
+
+Two transaction ids more than in a table of `delta_once`: ``sparkonce/<appId>/intent``, the newest sequence number that
+was recorded, and ``sparkonce/<appId>/merge``, the newest that is confirmed. Every commit here moves the first, so of
+two drivers that looked at the same version only one gets to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from connectors.delta_once.merge_sequence import Intent, Landed
+from offset_store.delta import COMMIT_ATTEMPTS, DeltaOffsetStore, DeltaSnapshot
+from offset_store.errors import CommitConflictError
+from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
+from offset_store.store import Commit
+from offset_store.txn_ids import PREFIX, transactions_of
+
+INTENT_KEY = "sparkonceIntent"
+"""The field of the commit info that holds an intent: not that of a batch, which moves offsets."""
+SEQUENCE_KEY = "sequence"
+RESULT_VERSION_KEY = "resultVersion"
+RECENT_COMMITS = 200
+"""How many commits are searched for an intent before the whole log is."""
+
+
+def merge_txn_id(app_id: str) -> str:
+    """Name the id whose version is a sequence number: the last that landed (result), or is confirmed (offsets)."""
+    return f"{PREFIX}/{quote(app_id, safe='')}/merge"
+
+
+def intent_txn_id(app_id: str) -> str:
+    """Name the id whose version is the last sequence number that was recorded."""
+    return f"{PREFIX}/{quote(app_id, safe='')}/intent"
+
+
+def intent_to_info(intent: Intent, writes: Writes) -> dict[str, Any]:
+    """Give the JSON object of a commit that belongs to an intent."""
+    return {**intent.record.to_commit_info(writes), SEQUENCE_KEY: intent.sequence}
+
+
+def intent_from_info(info: object, app_id: str) -> Intent | None:
+    """Read what `intent_to_info` gave; None for anything else, and for other applications."""
+    if not isinstance(info, Mapping):
+        return None
+    try:
+        intent = Intent(int(info[SEQUENCE_KEY]), BatchRecord.from_commit_info(info))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return intent if intent.record.app_id == app_id else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaIntents:
+    """The table of offsets of one result."""
+
+    store: DeltaOffsetStore
+
+    def snapshot(self) -> DeltaIntentSnapshot:
+        """See `IntentLog.snapshot`."""
+        snapshot = self.store.snapshot()
+        confirmed = snapshot.table.transaction_version(merge_txn_id(self.store.app_id))
+        return DeltaIntentSnapshot(snapshot, confirmed or 0)
+
+    def __str__(self) -> str:
+        return f"delta:{self.store.location}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaIntentSnapshot:
+    """See `IntentSnapshot`."""
+
+    inner: DeltaSnapshot
+    confirmed: int
+
+    @property
+    def version(self) -> int:
+        """See `IntentSnapshot.version`."""
+        return self.inner.version
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `IntentSnapshot.last_batch`."""
+        return self.inner.last_batch(query_id)
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `IntentSnapshot.next_offsets`."""
+        return self.inner.next_offsets(keys)
+
+    def intents(self, sequence: int) -> list[Intent]:
+        """See `IntentSnapshot.intents`."""
+        for limit in (RECENT_COMMITS, None):
+            entries = self.inner.table.history(limit)
+            read = (intent_from_info(entry.get(INTENT_KEY), self.inner.app_id) for entry in entries)
+            found = [intent for intent in read if intent is not None]
+            reached_past = bool(found) and found[-1].sequence < sequence
+            if reached_past:
+                break
+        return [intent for intent in found if intent.sequence == sequence]
+
+    def record(self, intent: Intent) -> None:
+        """See `IntentSnapshot.record`."""
+        app_id = self.inner.app_id
+        info = {INTENT_KEY: intent_to_info(intent, Writes(0))}
+        _write(self.inner.table, {intent_txn_id(app_id): intent.sequence}, info)
+
+    def confirm(self, landed: Landed, move_offsets: bool) -> None:
+        """See `IntentSnapshot.confirm`."""
+        app_id, intent = self.inner.app_id, landed.intent
+        numbers = {intent_txn_id(app_id): intent.sequence, merge_txn_id(app_id): intent.sequence}
+        if not move_offsets:
+            _write(self.inner.table, numbers, {})
+            return
+        info = {**intent_to_info(intent, Writes.OFFSETS), RESULT_VERSION_KEY: landed.version}
+        offsets: Commit[Any] = Commit(intent.record, Writes.OFFSETS)
+        _write(self.inner.table, {**numbers, **transactions_of(offsets)}, {COMMIT_INFO_KEY: info})
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `IntentSnapshot.history`."""
+        entries = self.inner.table.history(limit)
+        return [_as_one(batch, entry[COMMIT_INFO_KEY]) for entry in entries for batch in read_history([entry])]
+
+
+def _as_one(batch: CommittedBatch, info: Mapping[str, Any]) -> CommittedBatch:
+    """Give a confirmation as the one commit of rows and offsets that it completes; other commits as they are."""
+    if SEQUENCE_KEY not in info:
+        return batch
+    version = info.get(RESULT_VERSION_KEY)
+    version = batch.version if version is None else int(version)
+    return CommittedBatch(version, batch.timestamp_ms, Writes.ROWS | Writes.OFFSETS, batch.record)
+
+
+def _write(table: DeltaTable, transactions: Mapping[str, int], metadata: Mapping[str, Any]) -> None:
+    """Commit transaction ids and metadata through the handle that they were decided from."""
+    properties = CommitProperties(
+        custom_metadata=dict(metadata),
+        app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
+        max_commit_retries=COMMIT_ATTEMPTS,
+    )
+    try:
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+    except CommitFailedError as error:
+        raise CommitConflictError(str(error)) from error

@@ -1,0 +1,252 @@
+"""The protocol of an exactly-once MERGE: one sequence number for each batch that changes the result.
+
+A MERGE of delta-spark cannot carry a batch's offsets: a commit of it has room for one transaction id, and Delta skips
+a MERGE whose version is not above the stored one without a word. So rows and offsets lie in two tables, and one number
+ties them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is the truth. The
+*table of offsets* stores what was intended, and what of it is confirmed:
+
+1. the next number, ranges and attempt id are recorded in the table of offsets (an `Intent`);
+2. the MERGE runs with that number as its transaction version, and the record in its commit info;
+3. the result's log must show that the commit with that number is of our attempt: else another driver was first;
+4. the offsets are moved in the table of offsets, with the number as *confirmed*.
+
+A crash before the MERGE's commit leaves an intent whose number the result does not have: the next attempt uses the
+number again. A crash after it leaves a number that is in the result and not confirmed: whoever looks next confirms it
+before comparing anything (`MergeTable.snapshot`), so every comparison sees what is true. Two drivers may record the
+same number; one MERGE with it lands.
+
+The number of the result is always read after the table of offsets, and numbers only grow, so a result that is behind
+what is confirmed was deleted or replaced. Nothing of Spark is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
+from offset_store.errors import CommitConflictError
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from offset_store.store import Commit, FileT
+
+MAX_CONFLICTS = 10
+"""How often a confirmation that lost against another driver's is looked at anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A batch, and the sequence number that its MERGE is to have."""
+
+    sequence: int
+    record: BatchRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """An intent whose MERGE is in the result."""
+
+    intent: Intent
+    version: int | None
+    """The result's version that it made, or None where the result's log no longer reaches back to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultState:
+    """The result at one moment."""
+
+    version: int
+    sequence: int
+    """The number of the last MERGE that landed; 0 before the first."""
+
+
+class ResultLog(Protocol):
+    """The result, for MERGEs with numbers."""
+
+    def look(self) -> ResultState:
+        """Look at the result as it is now."""
+
+    def merge(self, rows: Any, intent: Intent) -> None:
+        """Run the MERGE of ``intent``; do nothing if its number, or a higher one, is in the result.
+
+        Raises:
+            CommitConflictError: if others changed the result meanwhile, and it can be tried again.
+        """
+
+    def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
+        """Give the MERGE with this number, if the log still tells; None otherwise."""
+
+
+class IntentSnapshot(Protocol):
+    """The table of offsets at one version; writes are refused if somebody wrote an intent or confirmed one since."""
+
+    @property
+    def version(self) -> int:
+        """The version that everything here is read from."""
+
+    @property
+    def confirmed(self) -> int:
+        """The last number that is confirmed; 0 before the first."""
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+
+    def intents(self, sequence: int) -> list[Intent]:
+        """Give all intents of one number that the log still has, newest first."""
+
+    def record(self, intent: Intent) -> None:
+        """Write an intent.
+
+        Raises:
+            CommitConflictError: if somebody else wrote one, or confirmed one.
+        """
+
+    def confirm(self, landed: Landed, move_offsets: bool) -> None:
+        """Say that an intent landed, and move its offsets, in one commit.
+
+        Raises:
+            CommitConflictError: if somebody else wrote an intent, or confirmed one.
+        """
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`; only what is confirmed, and with the versions of the result."""
+
+
+class IntentLog(Protocol):
+    """The table of offsets."""
+
+    def snapshot(self) -> IntentSnapshot:
+        """Take a picture of it, making it first if it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTable:
+    """A result and its table of offsets, seen as one place that takes rows and offsets together."""
+
+    result: ResultLog
+    intents: IntentLog
+
+    def snapshot(self) -> MergeSnapshot:
+        """Confirm what landed, then take a picture.
+
+        Raises:
+            DeliveryError: if the two tables cannot be brought together.
+            OffsetStoreError: if one of them cannot be read.
+        """
+        conflicts = 0
+        while True:
+            offsets = self.intents.snapshot()
+            state = self.result.look()
+            if state.sequence == offsets.confirmed:
+                return MergeSnapshot(self, offsets, state)
+            if state.sequence < offsets.confirmed:
+                raise OffsetMismatchError(
+                    f"{self.intents} has confirmed MERGE {offsets.confirmed}, and {self.result} holds "
+                    f"{state.sequence or 'none'}: the result was deleted, replaced, or made to forget (table property "
+                    "delta.setTransactionRetentionDuration). To fill it anew from the start, use a new appId and a new "
+                    "checkpointLocation; otherwise bring the result back"
+                )
+            landed = self._landed(offsets, offsets.confirmed + 1)
+            try:
+                offsets.confirm(landed, _stand_at_start(offsets, landed.intent.record))
+            except CommitConflictError as error:
+                conflicts += 1
+                if conflicts == MAX_CONFLICTS:
+                    raise DeliveryError(
+                        f"gave up confirming MERGE {landed.intent.sequence} in {self.intents} after {MAX_CONFLICTS} "
+                        f"commits of others: {error}"
+                    ) from error
+
+    def _landed(self, offsets: IntentSnapshot, sequence: int) -> Landed:
+        """Find out which batch landed with a number."""
+        found = self.result.find(sequence)
+        if found is not None:
+            return found
+        intents = offsets.intents(sequence)
+        batches = {(each.record.query_id, each.record.batch_id, _ranges(each.record)) for each in intents}
+        if len(batches) == 1:
+            return Landed(intents[0], None)
+        known = "no batch" if not batches else f"{len(batches)} different batches"
+        raise DeliveryError(
+            f"{self.result} holds MERGE {sequence}, which {self.intents} has not confirmed. Which batch that was "
+            f"cannot be told: the result's log no longer has its commit, and the table of offsets names {known} for "
+            "it. Look which records the result holds; then go on with a new appId, a new checkpointLocation and "
+            "startingOffsets after those records"
+        )
+
+    def __str__(self) -> str:
+        return str(self.intents)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSnapshot:
+    """Both tables with nothing left to confirm. Its version is that of the table of offsets."""
+
+    table: MergeTable
+    offsets: IntentSnapshot
+    state: ResultState
+
+    @property
+    def version(self) -> int:
+        """See `Snapshot.version`."""
+        return self.offsets.version
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+        return self.offsets.last_batch(query_id)
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+        return self.offsets.next_offsets(keys)
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """Merge a batch's rows and move its offsets; the one file is the batch's DataFrame.
+
+        Raises:
+            FencedError: if another driver's MERGE has taken the number.
+            UnknownOutcomeError: if the result's log does not tell whose MERGE has it.
+            CommitConflictError: if others were quicker: look again, and decide again.
+        """
+        assert commit.writes == Writes.ROWS | Writes.OFFSETS, "other orders do not need sequence numbers"
+        (rows,) = commit.files
+        record = commit.record
+        intent = Intent(self.state.sequence + 1, record)
+        self.offsets.record(intent)
+        reach(CrashPoint.MERGE_RECORDED, record.batch_id, record.app_id)
+        result = self.table.result
+        result.merge(rows, intent)
+        landed = result.find(intent.sequence, self.state.version)
+        if landed is None:
+            raise UnknownOutcomeError(
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}): the log of {result} does "
+                f"not tell which attempt made MERGE {intent.sequence}. Start the query again: it will find out. If "
+                "this comes again, check that spark.databricks.delta.commitInfo.enabled is not false"
+            )
+        winner = landed.intent.record
+        if winner.attempt_id != record.attempt_id:
+            raise FencedError(
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was to be MERGE "
+                f"{intent.sequence} of {result}; version {landed.version} of it holds that number, made by batch "
+                f"{winner.batch_id} of query {winner.query_id} (attempt {winner.attempt_id}). Another driver runs with "
+                "the same appId: stop one of the two, or give each its own appId"
+            )
+        reach(CrashPoint.MERGE_UNCONFIRMED, record.batch_id, record.app_id)
+        self.table.snapshot()
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`."""
+        return self.offsets.history(limit)
+
+
+def _stand_at_start(offsets: IntentSnapshot, record: BatchRecord) -> bool:
+    """Whether the stored offsets are where the batch began; otherwise somebody has moved them by hand since."""
+    stored = offsets.next_offsets(record.moved)
+    return all(stored.get(key, extent.start) == extent.start for key, extent in record.moved.items())
+
+
+def _ranges(record: BatchRecord) -> frozenset[tuple[PartitionKey, int, int]]:
+    return frozenset((key, extent.start, extent.end) for key, extent in record.moved.items())
