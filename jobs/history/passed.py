@@ -40,8 +40,9 @@ def _by_session(history: History, session: Session) -> Iterator[Passed]:
 
 
 def _by_result(history: History, result: Result) -> Iterator[Passed]:
-    seen = {(row.topic, row.value) for row in result.rows}
+    # A row stands for its place and for its value: where the two contradict others, that is another anomaly.
+    seen = {key for row in result.rows for key in (row.place, (row.topic, row.value))}
     for partition, end in result.ends.items():
         for record in history.records_at(partition, range(end.start_offset, end.offset)):
-            if (partition.topic, record.value) not in seen:
+            if record.place not in seen and (partition.topic, record.value) not in seen:
                 yield Passed(record, result.reader, (result.said[partition],), in_result=True)
