@@ -92,5 +92,5 @@ def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tu
 
 def _no_topic(chain: Chain) -> str:
     if not chain.topic:
-        return "no kept commit tells the topic's name, so the broker cannot be asked about it"
+        return "the broker has no topic of this id: it was deleted, or created again, or these are not its brokers"
     return f"the broker has no topic {chain.topic!r}: it was deleted, or these are not its brokers"

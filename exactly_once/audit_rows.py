@@ -133,6 +133,8 @@ class PassCounter:
 
     def add(self, topic: str, partitions: npt.NDArray[np.int64], offsets: Offsets) -> None:
         """Count rows of one topic ("" where rows do not tell): the partition and offset of each."""
+        if not len(offsets):
+            return
         order = np.lexsort((offsets, partitions))
         partitions, offsets = partitions[order], offsets[order]
         found, begins = np.unique(partitions, return_index=True)

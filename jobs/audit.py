@@ -11,11 +11,12 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker_lite.config import ConfigError, read_properties
 from broker_lite.protocol.errors import KafkaError
-from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
+from connectors.kafka_once.client import MissingTopicError
+from connectors.kafka_once.settings import PREFIX, read_settings
 from connectors.options import OptionError
 from exactly_once.audit import Auditor, Report, Scope
 from exactly_once.audit_broker import BrokerSide, compare_with_broker
@@ -23,9 +24,9 @@ from exactly_once.audit_findings import Chain, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
 from jobs.audit_report import Examined, as_json, as_text
+from jobs.housekeeping.arguments import add_table, key_value
 from offset_store.commit_log import CommitLog
 from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
 
 PROVEN, BROKEN, NOT_EXAMINED = 0, 1, 2
 PROGRESS_FROM_COMMITS = 2_000
@@ -38,7 +39,7 @@ class AuditError(RuntimeError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("table", metavar="TABLE", help="the Delta table that holds the offsets: a path or a URI")
+    add_table(parser)
     parser.add_argument("--app-id", help="only this application; all, if left out")
     parser.add_argument("--source", help="only this source of it; all, if left out")
     parser.add_argument(
@@ -46,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--command-config", metavar="FILE", help="a properties file of kafka.* settings, as the source takes them"
+    )
+    parser.add_argument(
+        "--kafka",
+        metavar="NAME=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="one such setting; repeatable",
     )
     parser.add_argument(
         "--coordinates",
@@ -57,9 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expect-all-rows",
         action="store_true",
         help="with --coordinates: a missing row is an error (the query drops none, the topic has no transactions)",
-    )
-    parser.add_argument(
-        "--storage", action="append", default=[], metavar="KEY=VALUE", help="a storage option; repeatable"
     )
     parser.add_argument("--strict", action="store_true", help="warnings count as wrong too")
     parser.add_argument("--json", action="store_true", help="print the report as JSON; the AUDIT line goes to stderr")
@@ -88,8 +94,8 @@ def examine(options: argparse.Namespace) -> Examined:
     """
     if options.expect_all_rows and options.coordinates is None:
         raise AuditError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
-    settings = _client_settings(options)
-    log = _open(options)
+    kafka = _kafka_options(options)
+    log = CommitLog.open(options.table, dict(options.storage))
     kept = log.oldest_state()
     auditor = Auditor(Scope(options.app_id, options.source), kept)
     with _progress(log.newest_version - log.oldest_version + 1) as advance:
@@ -99,8 +105,8 @@ def examine(options: argparse.Namespace) -> Examined:
     report = auditor.finish(log.stored)
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
-    if settings is not None:
-        sides, findings = _ask(settings, report.chains)
+    if kafka:
+        sides, findings = _ask(kafka, report.chains)
         report = report.adding(findings)
     rows = _count(log, report.chains, options.coordinates)
     if rows is not None:
@@ -125,30 +131,20 @@ def _coordinates(text: str) -> Coordinates:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
 
 
-def _client_settings(options: argparse.Namespace) -> ClientSettings | None:
+def _kafka_options(options: argparse.Namespace) -> dict[str, str]:
+    """Give the options of a client, checked; none if nothing was said of a broker."""
     given: dict[str, str] = {}
     if options.command_config is not None:
         if not os.path.isfile(options.command_config):
             raise AuditError(f"--command-config {options.command_config}: there is no such file")
-        for name, value in read_properties(options.command_config).items():
-            given[name if name.startswith(PREFIX) else PREFIX + name] = value
+        given |= read_properties(options.command_config)
+    given |= dict(options.kafka)
+    given = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in given.items()}
     if options.bootstrap_servers is not None:
         given[PREFIX + "bootstrap.servers"] = options.bootstrap_servers
-    return read_settings(given) if given else None
-
-
-def _open(options: argparse.Namespace) -> CommitLog:
-    storage = {}
-    for assignment in options.storage:
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise AuditError(f"--storage {name}: expected KEY=VALUE")
-        storage[name] = value
-    try:
-        location = Location.parse(options.table)
-    except ValueError as error:
-        raise AuditError(f"TABLE: {error}") from error
-    return CommitLog.open(location, storage)
+    if given:
+        read_settings(given)
+    return given
 
 
 def _require_chains(options: argparse.Namespace, report: Report) -> None:
@@ -157,16 +153,16 @@ def _require_chains(options: argparse.Namespace, report: Report) -> None:
     asked = [f"{name} {value}" for name, value in (("appId", options.app_id), ("source", options.source)) if value]
     others = sorted(report.tally.other_apps)
     hint = f"; appIds there: {', '.join(others)}" if others else ""
-    if report.tally.ours and options.source is None:
-        hint = ": it has rows of batches only, and their offsets are in another place. Audit the table that the "
-        hint += "option offsetStore of the query names"
+    if not others:
+        hint = ". If they live in another place (offsetStore=delta:<path>, or the table of offsets of an upserted "
+        hint += "result), audit that table"
     raise AuditError(f"{options.table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
 
 
-def _ask(settings: ClientSettings, chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:
+def _ask(options: Mapping[str, str], chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:
     try:
-        topics = ask_broker(settings, (chain.topic for chain in chains if chain.topic))
-    except (OSError, KafkaError) as error:
+        topics = ask_broker(options, chains)
+    except (OSError, KafkaError, MissingTopicError) as error:
         raise AuditError(f"the broker could not be asked: {error}") from error
     return compare_with_broker(chains, topics)
 

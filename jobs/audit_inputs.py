@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError
-from connectors.kafka_once.settings import ClientSettings
 from exactly_once.audit_broker import BrokerTopic, PartitionLog
 from exactly_once.audit_findings import Chain
 from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
+from jobs.housekeeping.brokers import BrokerView, ask
 from offset_store.offsets import OffsetRange
 
+ISOLATION = "kafka.isolation.level"
 BATCH_ROWS = 1 << 17
 READ_AHEAD = 2
 """Files, and batches of each, that are read before they are counted."""
@@ -62,30 +62,31 @@ class RowCounts:
     outside: int
 
 
-def ask_broker(settings: ClientSettings, names: Iterable[str]) -> dict[str, BrokerTopic | None]:
+def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str, BrokerTopic | None]:
     """Ask for the topics' ids and the bounds of their logs; None for a topic that does not exist.
 
+    A chain whose topic's name no kept commit tells gets the name that the broker has for its id.
+
     Raises:
-        OSError, KafkaError: if the brokers do not answer, or refuse.
+        OptionError: for settings that cannot be read.
+        OSError, KafkaError, MissingTopicError: if the brokers do not answer, or refuse.
     """
+    names = {chain.topic for chain in chains if chain.topic}
+    nameless = {chain.topic_id for chain in chains if not chain.topic}
     # With read_committed the end would be the last stable offset, which a reader of all records may have passed.
-    client = Client(replace(settings, read_committed=False))
-    try:
-        return {name: _ask_topic(client, name) for name in sorted(set(names))}
-    finally:
-        client.close()
+    view = ask({**options, ISOLATION: "read_uncommitted"}, names, nameless)
+    for chain in chains:
+        chain.topic = chain.topic or view.name_of(chain.topic_id) or ""
+    return {name: _broker_topic(view, name) for name in {chain.topic for chain in chains}}
 
 
-def _ask_topic(client: Client, name: str) -> BrokerTopic | None:
-    try:
-        known = client.topics([name])
-        wanted = [(name, partition) for partition in known[name].partitions]
-        starts = client.offsets(dict.fromkeys(wanted, EARLIEST), known)
-        ends = client.offsets(dict.fromkeys(wanted, LATEST), known)
-    except MissingTopicError:
+def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:
+    topic = view.topics.get(name)
+    if topic is None:
         return None
-    logs = {partition: PartitionLog(starts[name, partition], ends[name, partition]) for _, partition in wanted}
-    return BrokerTopic(known[name].topic_id, logs)
+    ends = {partition: view.ends[name, partition] for partition in topic.partitions}
+    logs = {number: PartitionLog(each.log_start_offset, each.log_end_offset) for number, each in ends.items()}
+    return BrokerTopic(topic.topic_id, logs)
 
 
 def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:

@@ -68,7 +68,7 @@ def as_text(examined: Examined) -> Iterator[str]:
         yield f"{examined.rows.outside:,} rows have coordinates that no kept commit covers, or none; not judged."
     warnings = [finding for finding in report.findings if not finding.problem.is_error]
     errors = [finding for finding in report.findings if finding.problem.is_error]
-    for title, found in (("Warnings", warnings), ("Wrong", errors)):
+    for title, found in (("Worth knowing", warnings), ("Wrong", errors)):
         if found:
             yield f"\n{title}:"
             yield from (f"  {line}" for line in _findings(report, found))

@@ -92,14 +92,13 @@ class CommitLog:
         """The version up to which commits are given; later ones came while this log was read."""
         return self.table.version()
 
-    def commits(self, from_version: int | None = None) -> Iterator[LogCommit]:
-        """Give every kept commit, or those from a version on, oldest first.
+    def commits(self) -> Iterator[LogCommit]:
+        """Give every kept commit, oldest first.
 
         Raises:
             OffsetStoreError: if a file is gone or damaged.
         """
-        oldest = self.oldest_version if from_version is None else max(from_version, self.oldest_version)
-        versions = range(oldest, self.newest_version + 1)
+        versions = range(self.oldest_version, self.newest_version + 1)
         for version, actions in zip(versions, self._actions(versions), strict=True):
             try:
                 yield _commit(version, actions)

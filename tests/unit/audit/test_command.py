@@ -1,0 +1,285 @@
+"""`sparkonce audit` as a process: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import Client
+from connectors.kafka_once.settings import read_settings
+from jobs.cli import main
+from offset_store.record import Writes
+from tests.unit.audit.logs import Table, partition, record
+
+PROJECT = Path(__file__).resolve().parents[3]
+DEADLINE_S = 30
+BATCHES = 5
+LAST_LINE = re.compile(r"AUDIT commits=\d+ partitions=\d+ gaps=\d+ overlaps=\d+ verdict=(proven|broken)")
+
+
+@dataclass
+class Ended:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: object) -> Ended:
+    """Run the command in this process, which starts sooner than one of its own."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            status = main(["audit", *map(str, arguments)])
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 1
+    return Ended(status, stdout.getvalue(), stderr.getvalue())
+
+
+def run_process(*arguments: object) -> Ended:
+    ended = subprocess.run(
+        [sys.executable, "-m", "jobs.cli", "audit", *map(str, arguments)],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def last_line(ended: Ended) -> str:
+    line = ended.stdout.splitlines()[-1]
+    assert LAST_LINE.fullmatch(line)
+    return line
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Table.create(tmp_path / "table")
+    made.batches(BATCHES)
+    return made
+
+
+def test_the_exit_status_is_for_continuous_integration(table: Table, tmp_path: Path) -> None:
+    ended = run_process(table.path)
+    assert ended.returncode == 0, ended.stderr
+    assert last_line(ended).endswith("verdict=proven")
+    table.batch(skip=1)
+    ended = run_process(table.path)
+    assert ended.returncode == 1, ended.stderr
+    assert last_line(ended).endswith("verdict=broken")
+    ended = run_process(tmp_path / "none")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("sparkonce audit: there is no Delta table at ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_good_table_is_proven(table: Table) -> None:
+    ended = run(table.path)
+    assert ended.returncode == 0, ended.stderr
+    assert last_line(ended) == f"AUDIT commits={BATCHES + 1} partitions=2 gaps=0 overlaps=0 verdict=proven"
+    assert "Every commit since the table was made is kept" in ended.stdout
+    assert re.search(r"app +default +orders-1 +A{21}Q +5 +0 +50 +50", ended.stdout)
+    assert not ended.stderr
+
+
+def test_a_gap_is_named_with_its_commit(table: Table) -> None:
+    version = table.batch(partitions=[1], skip=2)
+    ended = run(table.path, "--app-id", "app")
+    assert ended.returncode == 1
+    assert last_line(ended).endswith("gaps=1 overlaps=0 verdict=broken")
+    named = next(line for line in ended.stdout.splitlines() if line.startswith("First bad commit"))
+    assert re.match(rf"First bad commit: version {version}, \d{{4}}-.*, batch {BATCHES} of query [0-9a-f-]+: ", named)
+    assert "[gap] orders-1 (appId app, source default): gap [50, 52)" in named
+
+
+def test_the_report_as_json_is_one_document(table: Table) -> None:
+    version = table.batch(skip=-1)
+    ended = run(table.path, "--json")
+    assert ended.returncode == 1
+    document = json.loads(ended.stdout)
+    assert document["verdict"] == "broken"
+    assert document["firstBad"]["version"] == version
+    assert document["firstBad"]["problem"] == "overlap"
+    assert document["counts"] == {"overlap": 2}
+    assert [each["ranges"] for each in document["partitions"]] == [[[0, 59]], [[0, 59]]]
+    assert LAST_LINE.fullmatch(ended.stderr.strip())
+
+
+def test_the_log_is_said_to_be_cleaned_up(table: Table) -> None:
+    table.clean_up_log()
+    table.batches(1)
+    ended = run(table.path)
+    assert ended.returncode == 0, ended.stderr
+    assert f"the chain is proven back to version {table.version - 1}, and agrees with the checkpoint" in ended.stdout
+
+
+def test_a_warning_is_an_error_under_strict_only(table: Table) -> None:
+    table.batch(writes=Writes.OFFSETS)
+    assert run(table.path).returncode == 0
+    ended = run(table.path, "--strict")
+    assert ended.returncode == 1
+    assert "[offsets-without-rows]" in ended.stdout
+    assert last_line(ended).endswith("verdict=broken")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--app-id", "nobody"], "holds no offsets of appId nobody; appIds there: app"),
+        (["--source", "none"], "holds no offsets of source none"),
+        (["--expect-all-rows"], "--coordinates must say how they are counted"),
+        (["--coordinates", "partition,nowhere"], "there is no column 'nowhere'; the table has partition, offset"),
+        (["--coordinates", "partition"], "expected PARTITION_COLUMN,OFFSET_COLUMN"),
+        (["--storage", "key"], "is not KEY=VALUE"),
+        (["--command-config", "/nowhere/at.all"], "there is no such file"),
+        (["--kafka", "security.protocol=SSL"], "kafka.bootstrap.servers is required"),
+        (["--bootstrap-servers", "nonsense"], "'nonsense' is not host:port"),
+    ],
+)
+def test_what_cannot_be_examined_ends_with_two(table: Table, arguments: list[str], message: str) -> None:
+    ended = run(table.path, *arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "AUDIT" not in ended.stdout
+
+
+def test_rows_that_came_twice_are_an_error_and_missing_ones_only_if_all_are_expected(table: Table) -> None:
+    everything = [(number, offset) for number in (0, 1) for offset in range(BATCHES * 10)]
+    table.rows([each for each in everything if each != (1, 17)])
+    table.rows([(0, 990)])
+    ended = run(table.path, "--coordinates", "partition,offset")
+    assert ended.returncode == 0, ended.stderr
+    assert "[missing-allowed] partition 1: 1 offsets have no row, at [17, 18)" in ended.stdout
+    assert "1 rows have coordinates that no kept commit covers" in ended.stdout
+    assert run(table.path, "--coordinates", "partition,offset", "--expect-all-rows").returncode == 1
+    table.rows([(0, 3), (0, 4)])
+    ended = run(table.path, "--coordinates", "partition,offset")
+    assert ended.returncode == 1
+    assert "[duplicated] partition 0: 2 rows too many, at offsets [3, 5)" in ended.stdout
+    assert last_line(ended).endswith("gaps=0 overlaps=0 verdict=broken")
+
+
+def test_a_table_with_two_topics_needs_the_column_of_the_topic(table: Table) -> None:
+    table.commit(record(BATCHES, {("default", partition(0, "other id", "other")): (0, 5)}))
+    ended = run(table.path, "--coordinates", "partition,offset")
+    assert ended.returncode == 2
+    assert "name the column of the topic too" in ended.stderr
+
+
+# Beside a broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def servers(broker: EmbeddedBroker) -> str:
+    return broker.bootstrap_servers
+
+
+def make_topic(servers: str, name: str, records: int) -> str:
+    """Make a topic of one partition with some records; gives its id."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, 1)])[name].result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(records):
+        producer.produce(name, b"record %d" % number, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    client = Client(read_settings({"kafka.bootstrap.servers": servers}))
+    try:
+        return client.topics([name])[name].topic_id
+    finally:
+        client.close()
+
+
+def read_topic(path: Path, name: str, topic_id: str, end: int) -> Table:
+    """Make a table that has read a topic up to an offset."""
+    table = Table.create(path)
+    table.commit(record(0, {("default", partition(0, topic_id, name)): (0, end)}))
+    return table
+
+
+def test_the_lag_is_shown_and_no_error(tmp_path: Path, servers: str) -> None:
+    table = read_topic(tmp_path / "t", "lagging", make_topic(servers, "lagging", 12), 7)
+    config = tmp_path / "client.properties"
+    config.write_text("# as Kafka's tools take it\nclient.id=auditor\nkafka.retry.backoff.ms=10\n")
+    ended = run(table.path, "--bootstrap-servers", servers, "--command-config", config, "--json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (found,) = json.loads(ended.stdout)["partitions"]
+    assert found["broker"] == {"logStart": 0, "logEnd": 12, "lag": 5}
+    text = run(table.path, "--bootstrap-servers", servers).stdout
+    assert re.search(r"lagging-0 +\S+ +1 +0 +7 +7 +0 +12 +5", text)
+
+
+def test_a_recreated_topic_is_an_error(tmp_path: Path, servers: str) -> None:
+    old_id = make_topic(servers, "recreated", 3)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics(["recreated"])["recreated"].result(DEADLINE_S)
+    new_id = make_topic(servers, "recreated", 9)
+    assert new_id != old_id
+    table = read_topic(tmp_path / "t", "recreated", old_id, 3)
+    assert_wrong(run(table.path, "--bootstrap-servers", servers), "topic-recreated", new_id)
+    table.commit(record(1, {("default", partition(0, new_id, "recreated")): (0, 9)}))
+    assert run(table.path, "--bootstrap-servers", servers).returncode == 0
+
+
+def test_a_topic_shorter_than_what_was_read_is_an_error(tmp_path: Path, servers: str) -> None:
+    table = read_topic(tmp_path / "t", "short", make_topic(servers, "short", 4), 5)
+    assert_wrong(
+        run(table.path, "--bootstrap-servers", servers),
+        "log-truncated",
+        "5 is stored, and the broker's log ends at 4",
+    )
+
+
+def test_a_deleted_topic_is_an_error(tmp_path: Path, servers: str) -> None:
+    table = read_topic(tmp_path / "t", "deleted", "AAAAAAAAAAAAAAAAAAAAAQ", 5)
+    assert_wrong(run(table.path, "--bootstrap-servers", servers), "topic-deleted", "the broker has no topic 'deleted'")
+
+
+def test_a_broker_that_does_not_answer_ends_with_two(table: Table) -> None:
+    with EmbeddedBroker() as broker:
+        gone = broker.bootstrap_servers
+    quickly = ("--kafka", "socket.connection.setup.timeout.ms=200")
+    ended = run(table.path, "--bootstrap-servers", gone, *quickly)
+    assert ended.returncode == 2
+    assert f"no answer from Kafka at {gone}" in ended.stderr
+    assert "AUDIT" not in ended.stdout
+
+
+def test_a_topic_whose_name_was_forgotten_is_found_by_its_id(tmp_path: Path, servers: str) -> None:
+    table = read_topic(tmp_path / "t", "forgotten", make_topic(servers, "forgotten", 6), 6)
+    table.clean_up_log()
+    assert document(run(table.path, "--json"))["partitions"][0]["topic"] == ""
+    found = document(run(table.path, "--json", "--bootstrap-servers", servers))
+    assert (found["partitions"][0]["topic"], found["verdict"]) == ("forgotten", "proven")
+
+
+def document(ended: Ended) -> Any:
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def assert_wrong(ended: Ended, problem: str, words: str) -> None:
+    assert ended.returncode == 1, ended.stderr
+    assert words in next(line for line in ended.stdout.splitlines() if f"[{problem}]" in line)
+    assert last_line(ended).endswith("verdict=broken")

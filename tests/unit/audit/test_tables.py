@@ -1,0 +1,239 @@
+"""Audits of real Delta tables, written by the store's own commits, with whatever else may stand in a log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from exactly_once.audit import Auditor, Report
+from exactly_once.audit_findings import Problem
+from offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
+from offset_store.commit_log import CommitLog
+from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+from offset_store.record import Writes
+from offset_store.txn_ids import OffsetTxn
+from tests.unit.audit.logs import APP, Table, key, offset_id, partition, query_id, record
+
+COMMITS = 250
+
+
+@pytest.fixture(scope="module")
+def long_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A table with a few hundred batches, and checkpoints of delta-rs's own among them."""
+    table = Table.create(tmp_path_factory.mktemp("audit") / "table")
+    table.batches(COMMITS)
+    assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
+    return table
+
+
+@pytest.fixture
+def table(long_table: Table, tmp_path: Path) -> Table:
+    """A copy of it, to be spoiled."""
+    shutil.copytree(long_table.path, tmp_path / "table")
+    return Table(tmp_path / "table", long_table.next_batch, dict(long_table.ends))
+
+
+def open_log(table: Table) -> CommitLog:
+    return CommitLog.open(Location.parse(str(table.path)))
+
+
+def audit(log: CommitLog) -> Report:
+    auditor = Auditor(kept=log.oldest_state())
+    for commit in log.commits():
+        auditor.add(commit)
+    return auditor.finish(log.stored)
+
+
+def spoil(table: Table, number: int, change: Callable[[list[dict]], list[dict]]) -> None:
+    """Rewrite the log file of one version."""
+    path = table.path / "_delta_log" / f"{number:020d}.json"
+    actions = change([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("\n".join(json.dumps(action) for action in actions))
+
+
+def assert_first_bad(report: Report, version: int, problem: Problem) -> str:
+    assert not report.proven
+    assert report.first_bad is not None
+    assert report.first_bad.commit is not None
+    assert (report.first_bad.commit.version, report.first_bad.problem) == (version, problem)
+    return report.first_bad.message
+
+
+def test_a_table_of_batches_is_proven_from_its_beginning(long_table: Table) -> None:
+    report = audit(open_log(long_table))
+    assert report.proven
+    assert report.tally.commits == COMMITS + 1
+    assert [(chain.start, chain.end, chain.stored) for chain in report.chains] == [(0, COMMITS * 10, COMMITS * 10)] * 2
+
+
+@pytest.mark.parametrize(("skip", "problem"), [(1, Problem.GAP), (-3, Problem.OVERLAP)])
+def test_a_batch_that_does_not_join_is_named(table: Table, skip: int, problem: Problem) -> None:
+    version = table.batch(skip=skip)
+    table.batches(3)
+    report = audit(open_log(table))
+    message = assert_first_bad(report, version, problem)
+    assert f"{problem.value} [{min(COMMITS * 10, COMMITS * 10 + skip)}" in message
+    assert report.counts[problem] == 2  # in both partitions
+    assert report.first_bad is not None
+    assert report.first_bad.commit is not None
+    assert report.first_bad.commit.batch_id == COMMITS
+
+
+def test_a_missing_txn_action_is_named(table: Table) -> None:
+    spoil(table, 57, lambda actions: [each for each in actions if each.get("txn", {}).get("appId") != offset_id(1)])
+    message = assert_first_bad(audit(open_log(table)), 57, Problem.TXN_MISMATCH)
+    assert message == "orders-1 (appId app, source default): the commit stores nothing, and its range ends at 570"
+
+
+def test_a_record_without_any_txn_is_named_and_what_is_stored_disagrees(table: Table) -> None:
+    batch = record(table.next_batch, {key(0): (COMMITS * 10, COMMITS * 10 + 7)})
+    version = table.raw_commit({}, batch.to_commit_info(Writes.ROWS | Writes.OFFSETS))
+    report = audit(open_log(table))
+    assert_first_bad(report, version, Problem.TXN_MISMATCH)
+    assert report.counts[Problem.STORED_MISMATCH] == 2  # the partition, and the query's batch
+
+
+def test_a_batch_id_used_again_is_named(table: Table) -> None:
+    version = table.batch(batch_id=COMMITS - 1)
+    assert "was used before" in assert_first_bad(audit(open_log(table)), version, Problem.BATCH_ID)
+    version_back = table.batch(batch_id=3)
+    report = audit(open_log(table))
+    assert_first_bad(report, version, Problem.BATCH_ID)
+    assert "comes after batch" in next(
+        each.message for each in report.findings if each.commit and each.commit.version == version_back
+    )
+
+
+def test_offsets_rewound_by_a_program_that_leaves_no_record_are_named(table: Table) -> None:
+    version = table.raw_commit({offset_id(0): 100})
+    table.ends[key(0)] = 100
+    table.batches(2)
+    report = audit(open_log(table))
+    message = assert_first_bad(report, version, Problem.MOVED_BY_HAND)
+    assert message.endswith(f"was moved by hand from {COMMITS * 10} to 100")
+    assert report.counts[Problem.OVERLAP] == 0  # only the commit that did it is blamed
+
+
+def test_offsets_rewound_by_our_command_are_told_and_not_an_error(table: Table) -> None:
+    offsets = OffsetsTable.open(Location.parse(str(table.path)))
+    move = Move(OffsetTxn(APP, "default", partition(0)), COMMITS * 10, 100)
+    version = offsets.apply(ManualChange(ChangeKind.REWIND, (move,), to_version=10))
+    table.ends[key(0)] = 100
+    table.batches(2)
+    report = audit(open_log(table))
+    assert report.proven, report.first_bad
+    (finding,) = report.findings
+    assert finding.problem is Problem.MOVED_ON_PURPOSE
+    assert finding.commit is not None
+    assert finding.commit.version == version
+
+
+def test_after_log_clean_up_the_chain_is_proven_back_to_the_oldest_kept_commit(table: Table) -> None:
+    table.clean_up_log()
+    oldest = table.version
+    table.batches(5)
+    log = open_log(table)
+    assert log.oldest_version == oldest
+    report = audit(log)
+    assert report.proven, report.first_bad
+    assert report.tally.ours == 5
+    assert report.chains[0].start == COMMITS * 10
+    version = table.batch(skip=1)
+    assert_first_bad(audit(open_log(table)), version, Problem.GAP)
+
+
+def test_a_gap_right_after_log_clean_up_is_named(table: Table) -> None:
+    table.clean_up_log()
+    version = table.batch(partitions=[1], skip=4)
+    message = assert_first_bad(audit(open_log(table)), version, Problem.GAP)
+    assert f"the checkpoint of version {version - 1} ended at {COMMITS * 10}" in message
+
+
+def test_log_files_deleted_by_hand_before_a_checkpoint_are_as_good_as_cleaned_up(table: Table) -> None:
+    checkpoints = sorted((table.path / "_delta_log").glob("*.checkpoint.parquet"))
+    first = int(checkpoints[0].name[:20])
+    for version in range(first - 30):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    log = open_log(table)
+    assert log.oldest_version == first - 30
+    state = log.oldest_state()
+    assert state is not None
+    assert state.version == first
+    assert state.transactions[offset_id(0)] == first * 10
+    assert state.transactions[query_id()] == first - 1
+    assert audit(log).proven
+
+
+def test_restore_compaction_and_other_writers_are_passed_over_and_counted(table: Table) -> None:
+    table.rows([(0, 1)])
+    table.rows([(0, 2)])
+    table.batches(2)
+    DeltaTable(table.path).optimize.compact()
+    DeltaTable(table.path).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    before = table.version
+    table.batches(2)
+    DeltaTable(table.path).restore(before)
+    table.batches(2)
+    report = audit(open_log(table))
+    assert report.proven, report.first_bad
+    assert report.tally.foreign["RESTORE"] == 1
+    assert report.tally.foreign["OPTIMIZE"] == 1
+    assert report.tally.foreign["WRITE"] == 2
+    assert [finding.problem for finding in report.findings] == [Problem.ROWS_RESTORED]
+    assert report.chains[0].stored == (COMMITS + 6) * 10
+
+
+def test_a_table_of_offsets_only_is_proven_too(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "offsets")
+    for _ in range(4):
+        table.batch(writes=Writes.OFFSETS)
+    report = audit(open_log(table))
+    assert report.proven
+    assert not report.findings
+
+
+def test_commits_are_read_ahead_alike_where_the_store_is_not_local(table: Table) -> None:
+    there = CommitLog.open(Location(f"file://{table.path}", is_local=False))
+    assert list(there.commits()) == list(open_log(table).commits())
+
+
+def test_versions_that_come_while_the_log_is_read_wait_for_the_next_audit(table: Table) -> None:
+    log = open_log(table)
+    table.batches(1)
+    assert log.newest_version == COMMITS
+    assert audit(log).tally.ours == COMMITS
+
+
+def test_a_log_that_lost_its_checkpoint_cannot_be_judged(table: Table) -> None:
+    log = open_log(table)
+    with pytest.raises(OffsetStoreError, match="versions before 12 are gone from the log, and no checkpoint"):
+        replace(log, oldest_version=12, listing=replace(log.listing, checkpoints={5: ("x",)})).oldest_state()
+
+
+def test_a_damaged_commit_is_an_error_that_names_it(table: Table) -> None:
+    log = open_log(table)
+    spoil(table, 7, lambda actions: [{"txn": {"appId": 5}}, *actions])
+    with pytest.raises(OffsetStoreError, match="version 7 of the log cannot be read"):
+        list(log.commits())
+
+
+def test_no_table_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError, match="there is no Delta table"):
+        CommitLog.open(Location.parse(str(tmp_path)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_thousands_of_commits(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table")
+    table.batches(3_000)
+    assert audit(open_log(table)).proven
+    version = table.batch(skip=1)
+    assert_first_bad(audit(open_log(table)), version, Problem.GAP)
