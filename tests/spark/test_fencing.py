@@ -1,0 +1,134 @@
+"""Two drivers with one `appId`, drivers that were paused, tasks that run twice: who writes, and who stops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactly_once.crash_points import release
+from tests.spark.fencing_support import Driver, expected, orphans, query_id, rows
+from tests.spark.source_support import Topics, values
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = {"end": 10}
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver whose tasks are tried four times, as on a cluster."""
+    with Driver(tmp_path_factory.mktemp("driver"), **{"spark.master": "local[2,4]"}) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_plan_is_left(driver: Driver) -> Iterator[None]:
+    yield
+    driver.disarm_all()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "point", "stops", "found"),
+    [
+        # Both writes in one commit: whoever comes second finds it made.
+        ("exactly-once", "sink.begun", True, 1),
+        ("exactly-once", "sink.before_commit", True, 1),
+        # Offsets come last. Before its rows the paused driver looks, and stops; after them they are there, twice.
+        ("at-least-once", "sink.before_commit", True, 1),
+        ("at-least-once", "sink.between_writes", True, 2),
+        # Offsets come first. Who recorded them owns the rows: the other passes over the batch.
+        ("at-most-once", "sink.begun", True, 1),
+        ("at-most-once", "sink.before_commit", False, 1),
+    ],
+)
+def test_a_driver_that_was_paused_comes_back(
+    driver: Driver, table: Path, tmp_path: Path, guarantee: str, point: str, stops: bool, found: int
+) -> None:
+    """It stands at the point while another driver, with a checkpoint of its own, writes all there is."""
+    plan = driver.arm(f"{point}@0=hold")
+    driver.start("paused", table, tmp_path / "paused", EVERYTHING, guarantee)
+    driver.await_firing(plan)
+    driver.start("winner", table, tmp_path / "winner", EVERYTHING, guarantee)
+    assert driver.wait("winner") is None
+    release(plan)
+    error = driver.wait("paused")
+    assert rows(table) == Counter(dict.fromkeys(expected(10), found))
+    if not stops:
+        assert error is None
+        return
+    assert error is not None
+    loser, winner = query_id(tmp_path / "paused"), query_id(tmp_path / "winner")
+    said = (
+        rf"FencedError: batch 0 of query {loser} \(appId app\) was free to be written at version \d; since then "
+        rf"version \d of the table holds batch 0 of query {winner}\. "
+        r"Another driver runs with the same appId: stop one of the two, or give each its own appId"
+    )
+    assert re.search(said, error), error
+
+
+def test_a_second_driver_with_other_batches_is_told_who_wrote(driver: Driver, table: Path, tmp_path: Path) -> None:
+    assert driver.run(table, tmp_path / "first", EVERYTHING) is None
+    error = driver.run(table, tmp_path / "second", {"end": 30}) or ""
+    assert (
+        f"batch 0 of query {query_id(tmp_path / 'second')} (appId app) has an overlap with the offsets in the table: "
+        "source 'default', numbers-0 (topic id AAAAAAAAAAAAAAAAAAAAAQ): stored 10, batch start 0, batch end 30; records "
+        "[0, 10) of it are in the table already; version 1 of the table holds batch 0 of query "
+        f"{query_id(tmp_path / 'first')}. Set offsetStore=delta:<path of this table> and this appId on the source"
+    ) in error
+    assert rows(table) == expected(10)
+
+
+def test_the_loser_goes_on_where_the_winner_stopped(driver: Driver, table: Path, tmp_path: Path) -> None:
+    """Started again, the loser finds its own batch written by the other, and the next one is its own."""
+    plan = driver.arm("sink.before_commit@0=hold")
+    driver.start("paused", table, tmp_path / "paused", EVERYTHING)
+    driver.await_firing(plan)
+    assert driver.run(table, tmp_path / "winner", EVERYTHING) is None
+    release(plan)
+    assert "FencedError" in (driver.wait("paused") or "")
+    assert driver.run(table, tmp_path / "paused", {"end": 20}) is None
+    assert rows(table) == expected(20)
+
+
+@pytest.mark.parametrize("action", ["kill", "raise"])
+@pytest.mark.parametrize("point", ["sink.writing", "sink.file_written"])
+def test_a_task_that_is_tried_again_writes_once(
+    driver: Driver, table: Path, tmp_path: Path, point: str, action: str
+) -> None:
+    """The first attempt dies with its Python worker, or fails; what it left is a file that the table does not name."""
+    plan = driver.arm(f"{point}={action}")
+    assert driver.run(table, tmp_path / "checkpoint", EVERYTHING) is None
+    driver.await_firing(plan)
+    assert rows(table) == expected(10)
+    assert orphans(table) == (0 if (point, action) == ("sink.writing", "raise") else 1)
+
+
+def test_at_most_once_a_task_that_is_tried_again_writes_nothing(driver: Driver, table: Path, tmp_path: Path) -> None:
+    plan = driver.arm("sink.file_written=kill")
+    assert driver.run(table, tmp_path / "checkpoint", EVERYTHING, "at-most-once") is None
+    driver.await_firing(plan)
+    lost = expected(10) - rows(table)
+    assert rows(table) == expected(10) - lost
+    assert len(lost) == 10, "one of the two tasks wrote"
+
+
+def test_a_reading_task_that_dies_reads_again(driver: Driver, kafka: Any, table: Path, tmp_path: Path) -> None:
+    topics = Topics(kafka.bootstrap_servers)
+    topic = topics.create(2)
+    for partition in range(2):
+        topics.produce(topic, values(str(partition), 500), partition=partition)
+    source = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    plan = driver.arm("source.reading=kill")
+    assert driver.run(table, tmp_path / "checkpoint", source) is None
+    driver.await_firing(plan)
+    assert rows(table) == Counter(value.decode() for p in "01" for value in values(p, 500))
