@@ -2,7 +2,8 @@
 
 One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
-cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not, 2 if nothing could be run.
+cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not, 2 if cells could not be run for want
+of software (merges need delta-spark's jars; ``--without-merge`` does without).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
@@ -24,7 +25,7 @@ from exactly_once.guarantee import Guarantee
 from jobs.peers import PeerMissingError
 from jobs.verify.brokers import Kafka, open_kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
-from jobs.verify.engine import Engine
+from jobs.verify.engine import Engine, merge_session
 from jobs.verify.matrix import full, must_show
 from jobs.verify.pairwise import quick
 from jobs.verify.show import open_show
@@ -99,10 +100,13 @@ def run(options: argparse.Namespace) -> int:
 def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> int:
     """Run cells on a Kafka, show them, write what was asked for, and give the exit code."""
     began_s = time.monotonic()
-    possible = list(_possible(cells, kafka))
+    conf, missing = _settings(cells)
+    reasons = {cell: missing if cell.result is Result.MERGE and missing else kafka.cannot_run(cell) for cell in cells}
+    possible = [cell for cell in cells if reasons[cell] is None]
+    _tell_left_out(reasons)
     outcomes: list[Outcome] = []
     with _folder(options.keep) as folder, open_show(len(possible)) as show:
-        engine = Engine(kafka, folder, keep=options.keep is not None)
+        engine = Engine(kafka, folder, conf, keep=options.keep is not None)
         try:
             for outcome in engine.run(possible):
                 outcomes.append(outcome)
@@ -118,19 +122,26 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
         options.report.write_text(page(outcomes, result))
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result)
-    return 0 if is_good(outcomes) else 1
+    if not is_good(outcomes):
+        return 1
+    return 0 if missing is None else 2
 
 
-def _possible(cells: Iterable[Cell], kafka: Kafka) -> Iterator[Cell]:
-    reasons: Counter[str] = Counter()
-    for cell in cells:
-        reason = kafka.cannot_run(cell)
-        if reason is None:
-            yield cell
-        else:
-            reasons[reason] += 1
-            print(f"left out: {cell.name} ({reason})")
-    for reason, number in reasons.items():
+def _settings(cells: Sequence[Cell]) -> tuple[dict[str, str], str | None]:
+    """Give the session settings that the cells need, and why merges cannot run if they cannot."""
+    if not any(cell.result is Result.MERGE for cell in cells):
+        return {}, None
+    try:
+        return merge_session(), None
+    except PeerMissingError as error:
+        return {}, f"delta-spark's jars are missing: {error}"
+
+
+def _tell_left_out(reasons: Mapping[Cell, str | None]) -> None:
+    for cell, reason in reasons.items():
+        if reason is not None:
+            print(f"left out: {cell.name}")
+    for reason, number in Counter(reason for reason in reasons.values() if reason is not None).items():
         print(f"left out: {number} cells, because {reason}")
 
 

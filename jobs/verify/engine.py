@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from jobs.peers import delta_jars
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
 from jobs.verify.judge import judge, read_rows
@@ -21,17 +22,33 @@ from jobs.verify.spark import SparkProcess
 from jobs.verify.timeline import commits
 from jobs.verify.wave import Running, Wave
 
-DRIVER_WAVE = 8
+DRIVER_WAVE = 6
 """Cells that share one kill of the session: each costs what starting Spark costs, shared out."""
-WAVE = 4
-"""Cells that run side by side otherwise: enough to fill the pauses of two cores."""
+WAVE = 3
+"""Cells that run side by side otherwise: enough to fill the pauses of two cores, and few enough for each Python
+process to be there within the ten seconds that Spark gives it."""
 MOST_TRIES = 3
 SESSION = {
     "spark.master": "local[16]",  # tasks that hold keep a slot each
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
+    "spark.python.daemon.module": "jobs.verify.daemon",
 }
 _START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
+
+def merge_session() -> dict[str, str]:
+    """Give the settings of a session that merges too.
+
+    Raises:
+        PeerMissingError: if delta-spark's jars are not to be had.
+    """
+    return {
+        "spark.jars": ",".join(delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
 
 
 @dataclass(slots=True)
@@ -103,7 +120,7 @@ class Engine:
 
 
 def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
-    """Deal cells into waves: those that share a kill together, the others by fours; cheap failures first."""
+    """Deal cells into waves: those that share a kill together, the others a few at a time; cheap failures first."""
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": []}
     for cell in cells:
         if cell.kind is Kind.DRIVER_KILLED:

@@ -34,7 +34,9 @@ class Write(Enum):
 
     OFFSETS = "offsets"
     ROWS = "rows"
-    BOTH = "both in one commit"
+    BOTH = "both at once"
+    """In one commit; or, for a merge, by the number in the commit of the rows, which settles what becomes of the intent
+    that was recorded."""
 
 
 Step = CrashPoint | Write
@@ -59,14 +61,27 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
         Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
     ),
+    (Guarantee.EXACTLY_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, P.MERGE_RECORDED, *_READ,
+        Write.BOTH, P.MERGE_UNCONFIRMED, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
 }  # fmt: skip
 
-LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED})
-"""Points between a commit and its answer."""
+LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED, P.MERGE_UNCONFIRMED})
+"""Points between a commit and its answer: after an error there, the log is read again."""
 BROKER_POINTS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED, P.BROKER_OFFSETS, P.BROKER_FETCHED})
 PRODUCING = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED})
 """Points that a producer takes the broker to: no pipeline runs."""
-MERGE_POINTS = frozenset({P.MERGE_RECORDED, P.MERGE_UNCONFIRMED})
 BEFORE_A_WRITE = frozenset(
     {
         P.BROKER_APPENDING,
@@ -78,9 +93,6 @@ BEFORE_A_WRITE = frozenset(
     }
 )
 """Points after which the process that reached them writes to a disk."""
-IN_THE_DRIVER = frozenset({P.MERGE_RECORDED, P.MERGE_UNCONFIRMED})
-"""Points that the driver's own Python process reaches."""
-_SURVIVED = frozenset({Kind.BROKER_KILLED, Kind.LOST_ACKNOWLEDGEMENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +105,8 @@ class Impossible:
 
 IMPOSSIBLE = (
     Impossible(
-        "the pipeline never comes there: exactly-once has one write and so nothing between two, only a merge has "
-        "the points of a merge, and only an append has files and commits of its own",
+        "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
+        "only for a merge; a merge's files are written by Delta",
         lambda cell: cell.point not in steps(cell.guarantee, cell.result),
     ),
     Impossible(
@@ -116,8 +128,8 @@ IMPOSSIBLE = (
         lambda cell: cell.kind is Kind.WORKER_KILLED and cell.point in BROKER_POINTS,
     ),
     Impossible(
-        "the process that reaches the point is the driver: see driver killed",
-        lambda cell: cell.kind is Kind.WORKER_KILLED and cell.point in IN_THE_DRIVER,
+        "a merge is done by the driver's own Python process: see driver killed",
+        lambda cell: cell.kind is Kind.WORKER_KILLED and in_the_driver(cell),
     ),
     Impossible(
         "a producer brought the broker there: no pipeline runs that could be killed",
@@ -136,6 +148,11 @@ def why_impossible(cell: Cell) -> str | None:
     return next((rule.why for rule in IMPOSSIBLE if rule.holds(cell)), None)
 
 
+def in_the_driver(cell: Cell) -> bool:
+    """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
+    return cell.result is Result.MERGE and cell.point.value.partition(".")[0] in ("sink", "merge")
+
+
 def durable_at(cell: Cell) -> tuple[bool, bool]:
     """Whether offsets and rows of the batch are durable when the cell's point is reached."""
     sequence = steps(cell.guarantee, cell.result)
@@ -146,9 +163,11 @@ def durable_at(cell: Cell) -> tuple[bool, bool]:
 
 def ends_the_run(cell: Cell) -> bool:
     """Whether the pipeline ends at the point, and has to be started again; otherwise it carries on by itself."""
-    if cell.point in BROKER_POINTS:
-        return cell.kind is Kind.DRIVER_KILLED  # producers and consumers ask again
-    return cell.kind not in _SURVIVED
+    if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED):
+        return True
+    if cell.kind is Kind.BROKER_KILLED or cell.point in BROKER_POINTS:
+        return False  # producers and consumers ask again
+    return cell.point not in LANDED
 
 
 def must_show(cell: Cell) -> Shows:
@@ -162,9 +181,10 @@ def must_show(cell: Cell) -> Shows:
 @cache
 def full() -> tuple[Cell, ...]:
     """Give every cell that can occur, in one fixed order."""
-    return tuple(cell for cell in _combinations() if why_impossible(cell) is None)
+    return tuple(cell for cell in combinations() if why_impossible(cell) is None)
 
 
-def _combinations() -> Iterator[Cell]:
+def combinations() -> Iterator[Cell]:
+    """Give every combination, whether it can occur or not."""
     for guarantee, result, point, kind, delete in product(Guarantee, Result, CrashPoint, Kind, (False, True)):
         yield Cell(point, kind, guarantee, result, delete)

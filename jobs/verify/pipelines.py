@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jobs.verify.cells import Result
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder, DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -48,30 +49,49 @@ class Pipeline:
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     """Start the query; it ends by itself."""
-    records = (
+    build = _merging if Result(pipeline.result) is Result.MERGE else _appending
+    return (
+        build(spark, pipeline).option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
+    )
+
+
+def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str) -> DataFrame:
+    return (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
         .option("subscribe", pipeline.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
-        .option("offsetStore", f"delta:{pipeline.table}")
+        .option("offsetStore", offset_store)
         .option("appId", pipeline.app_id)
         .load()
         .select(*COLUMNS)
     )
-    build = _merging if Result(pipeline.result) is Result.MERGE else _appending
-    writer = build(spark, records, pipeline)
-    return writer.option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
 
 
-def _appending(_spark: SparkSession, records: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     return (
-        records.writeStream.format("delta_once")
+        _records(spark, pipeline, f"delta:{pipeline.table}")
+        .writeStream.format("delta_once")
         .option("path", str(pipeline.table))
         .option("appId", pipeline.app_id)
         .option("deliveryGuarantee", pipeline.guarantee)
     )
 
 
-def _merging(spark: SparkSession, records: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
-    raise NotImplementedError
+def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from connectors.delta_once.merge import MergeWriter
+
+    writer = MergeWriter(
+        str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
+    )
+    records = _records(spark, pipeline, writer.offset_store).selectExpr("*", f"1 AS {COUNT_COLUMN}")
+    return records.writeStream.foreachBatch(writer)
+
+
+def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
+    """Insert a record that is new, and count one that is known: what comes twice is to be seen."""
+    same = "t.partition = s.partition AND t.offset = s.offset"
+    again = {COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}
+    merge = target.alias("t").merge(rows.alias("s"), same)
+    return merge.whenMatchedUpdate(set=again).whenNotMatchedInsertAll()

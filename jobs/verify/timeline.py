@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -10,18 +14,35 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jobs.verify.cells import Moment
 
 _FIELD = "sparkonce"
+_INTENT_FIELD = "sparkonceIntent"
+_OFFSETS_OF_MERGES = "_sparkonce"
+"""The table of offsets inside a merged table's folder."""
 
 
 def commits(table: Path, began_wall_s: float) -> list[Moment]:
     """Give a moment for each commit of the pipeline; none where the table cannot be read."""
-    try:
-        history = DeltaTable(table).history()
-    except (TableNotFoundError, DeltaError, OSError):
-        return []
     moments = []
-    for entry in history:
-        info = entry.get(_FIELD)
-        if isinstance(info, dict):
-            what = f"{' and '.join(info.get('writes', ['?']))} of batch {info.get('batchId', '?')}"
+    for entry in [*_history(table), *_history(table / _OFFSETS_OF_MERGES)]:
+        what = _what(entry)
+        if what is not None:
             moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
     return moments
+
+
+def _history(table: Path) -> list[dict[str, Any]]:
+    try:
+        return DeltaTable(table).history()
+    except (TableNotFoundError, DeltaError, OSError):
+        return []
+
+
+def _what(entry: Mapping[str, Any]) -> str | None:
+    """Say what a commit of ours holds; None for others."""
+    if isinstance(entry.get(_INTENT_FIELD), dict):
+        return f"intent to merge batch {entry[_INTENT_FIELD].get('batchId', '?')}"
+    info = entry.get(_FIELD)
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        info = info or json.loads(entry["userMetadata"]).get(_FIELD) if "userMetadata" in entry else info
+    if not isinstance(info, dict):
+        return None
+    return f"{' and '.join(info.get('writes', ['?']))} of batch {info.get('batchId', '?')}"

@@ -27,8 +27,8 @@ from jobs.verify.records import Record, Sending, create_topic, make, read_topic
 from jobs.verify.spark import SparkProcess
 
 RECORDS_PER_BATCH = 8
-BEFORE_THE_CRASH = 20
-"""Three batches, of which the second is hit."""
+BEFORE_THE_CRASH = 16
+"""Two batches, of which the second is hit."""
 AFTER_THE_CRASH = 4
 """Produced before the pipeline is started again: it has to go on, not only to mend."""
 CRASHED_BATCH = 1

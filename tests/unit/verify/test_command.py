@@ -1,0 +1,120 @@
+"""The choice of cells, the last line, and what waves hold."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from exactly_once.crash_points import CrashPoint
+from exactly_once.guarantee import Guarantee
+from jobs.verify.brokers import Kafka
+from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
+from jobs.verify.cli import add_arguments, choose, is_good, result_line, run, to_json
+from jobs.verify.engine import DRIVER_WAVE, WAVE, waves
+from jobs.verify.matrix import BROKER_POINTS, full
+from jobs.verify.pairwise import quick
+from jobs.verify.session import essence
+from jobs.verify.show import line
+
+
+def options(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def outcome(guarantee: Guarantee, lost: int, duplicated: int, wrong: str | None) -> Outcome:
+    cell = next(cell for cell in full() if cell.guarantee is guarantee)
+    return Outcome(cell, Shows.NEITHER, 20, lost, duplicated, True, wrong, (), (), 1.0)
+
+
+def test_without_options_all_cells_run() -> None:
+    assert choose(options()) == list(full())
+    assert choose(options("--quick", "--seed", "7")) == list(quick(full(), 7))
+
+
+def test_options_narrow_the_choice() -> None:
+    words = ["--guarantee", "exactly-once", "--kind", "driver-killed", "--point", "sink.begun", "--result", "append"]
+    chosen = choose(options(*words))
+    assert [cell.delete_checkpoint for cell in chosen] == [False, True]
+    assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
+        (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, CrashPoint.SINK_BEGUN)
+    }
+    assert {cell.result for cell in choose(options("--without-merge"))} == {Result.APPEND}
+
+
+def test_cells_are_chosen_by_name() -> None:
+    names = [full()[5].name, full()[2].name]
+    assert [cell.name for cell in choose(options("--cell", names[0], "--cell", names[1]))] == names
+    with pytest.raises(ValueError, match="no cell is named nonsense"):
+        choose(options("--cell", "nonsense"))
+
+
+def test_the_list_says_what_must_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "at-most-once_append_sink.between_writes_driver-killed"
+    assert run(options("--list", "--cell", name)) == 0
+    assert capsys.readouterr().out == f"{name}  loss\n"
+    assert run(options("--cell", "nonsense")) == 2
+    assert "--list names all" in capsys.readouterr().err
+
+
+def test_losses_count_only_where_none_may_be() -> None:
+    outcomes = [
+        outcome(Guarantee.EXACTLY_ONCE, 1, 2, "something"),
+        outcome(Guarantee.AT_MOST_ONCE, 8, 0, None),
+        outcome(Guarantee.AT_LEAST_ONCE, 0, 8, None),
+    ]
+    assert result_line(outcomes) == "RESULT cells=3 lost=1 duplicated=2 wrong=1"
+    assert not is_good(outcomes)
+    assert is_good(outcomes[1:])
+    assert not is_good([])
+    assert not is_good([outcome(Guarantee.EXACTLY_ONCE, 1, 0, None)])
+
+
+def test_an_outcome_is_told_in_words_and_in_json() -> None:
+    wrong = outcome(Guarantee.EXACTLY_ONCE, 1, 0, "must show neither")
+    assert line(wrong).startswith(f"WRONG {wrong.cell.name}: must show neither; lost=1 duplicated=0 of 20")
+    document = to_json(wrong)
+    assert document["must_show"] == "neither"
+    assert isinstance(document["cell"], dict)
+    assert (document["cell"]["name"], document["cell"]["guarantee"]) == (wrong.cell.name, "exactly-once")
+
+
+def test_waves_hold_every_cell_once_and_one_victim_each() -> None:
+    dealt = waves(full())
+    assert sorted(cell.name for wave in dealt for cell in wave) == sorted(cell.name for cell in full())
+    for wave in dealt:
+        assert len(wave) <= (DRIVER_WAVE if wave[0].kind is Kind.DRIVER_KILLED else WAVE)
+        assert len({cell.kind for cell in wave if cell.kind is Kind.DRIVER_KILLED}) <= 1
+        if any(cell.kind is Kind.DRIVER_KILLED for cell in wave):
+            assert {cell.kind for cell in wave} == {Kind.DRIVER_KILLED}
+
+
+def test_a_broker_that_is_not_ours_runs_what_it_can() -> None:
+    class Somebodys:
+        bootstrap_servers = "somewhere:9092"
+
+        def kill(self) -> None: ...
+
+        def restart(self) -> None: ...
+
+    def left_out(kafka: Kafka) -> set[Cell]:
+        return {cell for cell in full() if kafka.cannot_run(cell) is not None}
+
+    killable = left_out(Kafka("Kafka", Somebodys(), may_be_killed=True))
+    assert {cell.point for cell in killable} == BROKER_POINTS
+    not_killable = left_out(Kafka("Kafka", Somebodys(), may_be_killed=False))
+    assert {cell.kind for cell in not_killable - killable} == {Kind.BROKER_KILLED}
+
+
+def test_the_essence_of_a_spark_error_is_its_own_line() -> None:
+    text = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Writing job aborted
+Traceback (most recent call last):
+  File "commit.py", line 7, in finish
+    reach(point)
+exactly_once.crash_points.InjectedCrashError: injected failure at sink.before_commit, batch 1
+ SQLSTATE: XXKST"""
+    assert essence(text).startswith("exactly_once.crash_points.InjectedCrashError: injected failure")
+    assert essence("nothing\nknown") == "nothing"
+    assert essence("") == "no message"

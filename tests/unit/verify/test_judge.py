@@ -1,0 +1,82 @@
+"""The judge counts what is lost, doubled or made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from jobs.verify.cells import Shows
+from jobs.verify.judge import Row, judge, read_rows
+from jobs.verify.records import Record
+
+TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
+SENT = [(record.key, record.value) for record in TOPIC]
+
+
+def rows(*records: Record) -> list[Row]:
+    return [Row(record, 1) for record in records]
+
+
+def test_each_record_once_is_neither() -> None:
+    verdict = judge(SENT, TOPIC, rows(*TOPIC))
+    assert (verdict.records, verdict.lost, verdict.duplicated, verdict.strange) == (6, 0, 0, ())
+    assert verdict.contradicts(Shows.NEITHER) is None
+    assert verdict.contradicts(Shows.LOSS) is not None
+    assert verdict.contradicts(Shows.DUPLICATES) is not None
+
+
+def test_a_loss_is_a_loss_only_without_duplicates() -> None:
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).lost == 2
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.LOSS) is None
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.NEITHER) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:], TOPIC[2])).contradicts(Shows.LOSS) is not None
+
+
+def test_duplicates_are_counted_in_rows_and_in_counts() -> None:
+    for found in (rows(*TOPIC, TOPIC[0], TOPIC[0]), [Row(TOPIC[0], 3), *rows(*TOPIC[1:])]):
+        verdict = judge(SENT, TOPIC, found)
+        assert (verdict.lost, verdict.duplicated) == (0, 2)
+        assert verdict.contradicts(Shows.DUPLICATES) is None
+        assert verdict.contradicts(Shows.NEITHER) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC[1:], TOPIC[1])).contradicts(Shows.DUPLICATES) is not None
+
+
+def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
+    elsewhere = Record(1, 99, b"k0", b"v0")
+    changed = Record(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")
+    for strange in (elsewhere, changed):
+        verdict = judge(SENT, TOPIC, rows(*TOPIC[1:], strange))
+        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.NEITHER) or "")
+        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.LOSS) or "")
+
+
+def test_the_broker_is_judged_too() -> None:
+    twice = [*TOPIC, Record(0, 3, *SENT[0])]
+    assert "in the topic twice" in (judge(SENT, twice, rows(*TOPIC)).contradicts(Shows.NEITHER) or "")
+    assert judge(SENT, twice, rows(*twice)).duplicated == 1
+    assert "not in the topic" in (judge(SENT, TOPIC[1:], rows(*TOPIC[1:])).contradicts(Shows.LOSS) or "")
+    assert "nobody sent" in (judge(SENT[1:], TOPIC, rows(*TOPIC)).contradicts(Shows.NEITHER) or "")
+
+
+def test_tables_are_read_with_their_counts(tmp_path: Path) -> None:
+    assert read_rows(tmp_path / "none", merged=False) == []
+    columns = {"partition": [0, 1], "offset": [0, 5], "key": [b"a", b"b"], "value": [b"c", b"d"], "n": [1, 2]}
+    write_deltalake(str(tmp_path / "table"), pa.table(columns))
+    found = read_rows(tmp_path / "table", merged=True)
+    assert sorted(found, key=lambda row: row.times) == [
+        Row(Record(0, 0, b"a", b"c"), 1),
+        Row(Record(1, 5, b"b", b"d"), 2),
+    ]
+    assert {row.times for row in read_rows(tmp_path / "table", merged=False)} == {1}
+
+
+def test_the_judge_knows_nothing_of_what_it_judges() -> None:
+    for module in ("judge", "records"):
+        text = (Path(__file__).resolve().parents[3] / "jobs" / "verify" / f"{module}.py").read_text()
+        imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
+        assert not [line for line in imports if line.split()[1].split(".")[0] in FORBIDDEN]
+
+
+FORBIDDEN = {"connectors", "exactly_once", "offset_store", "broker_lite"}

@@ -1,0 +1,91 @@
+"""Which cells there are, and what they must show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exactly_once.crash_points import CrashPoint
+from exactly_once.guarantee import Guarantee
+from jobs.verify.cells import Cell, Kind, Result, Shows
+from jobs.verify.matrix import combinations, ends_the_run, full, must_show, why_impossible
+from jobs.verify.tables import markdown
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def cell(
+    point: CrashPoint,
+    kind: Kind,
+    guarantee: Guarantee,
+    result: Result = Result.APPEND,
+    delete_checkpoint: bool = False,
+) -> Cell:
+    return Cell(point, kind, guarantee, result, delete_checkpoint)
+
+
+def test_exactly_once_never_shows_anything() -> None:
+    assert {must_show(each) for each in full() if each.guarantee is Guarantee.EXACTLY_ONCE} == {Shows.NEITHER}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "shows"), [(Guarantee.AT_LEAST_ONCE, Shows.DUPLICATES), (Guarantee.AT_MOST_ONCE, Shows.LOSS)]
+)
+@pytest.mark.parametrize("result", Result)
+def test_the_others_show_their_weakness_and_no_other(guarantee: Guarantee, shows: Shows, result: Result) -> None:
+    shown = {must_show(each) for each in full() if (each.guarantee, each.result) == (guarantee, result)}
+    assert shown == {Shows.NEITHER, shows}
+
+
+@pytest.mark.parametrize("result", Result)
+@pytest.mark.parametrize("delete_checkpoint", [False, True])
+def test_a_crash_between_the_writes_is_seen(result: Result, delete_checkpoint: bool) -> None:
+    between = CrashPoint.SINK_BETWEEN_WRITES
+    for guarantee, shows in ((Guarantee.AT_LEAST_ONCE, Shows.DUPLICATES), (Guarantee.AT_MOST_ONCE, Shows.LOSS)):
+        crash = cell(between, Kind.DRIVER_KILLED, guarantee, result, delete_checkpoint)
+        assert why_impossible(crash) is None
+        assert must_show(crash) is shows
+    assert why_impossible(cell(between, Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE, result)) is not None
+
+
+def test_what_landed_is_found_again_and_what_died_is_not() -> None:
+    landed = CrashPoint.SINK_ROWS_LANDED
+    for kind, ends in ((Kind.LOST_ACKNOWLEDGEMENT, False), (Kind.WORKER_KILLED, True), (Kind.BROKER_KILLED, False)):
+        crash = cell(landed, kind, Guarantee.AT_LEAST_ONCE)
+        assert ends_the_run(crash) is ends
+        assert must_show(crash) is (Shows.DUPLICATES if ends else Shows.NEITHER)
+
+
+def test_at_most_once_loses_what_fails_in_its_tasks() -> None:
+    for kind in (Kind.EXCEPTION, Kind.WORKER_KILLED, Kind.DRIVER_KILLED):
+        assert must_show(cell(CrashPoint.SOURCE_READ, kind, Guarantee.AT_MOST_ONCE)) is Shows.LOSS
+        assert must_show(cell(CrashPoint.SINK_BEGUN, kind, Guarantee.AT_MOST_ONCE)) is Shows.NEITHER
+
+
+def test_every_point_and_kind_occurs() -> None:
+    assert {each.point for each in full()} == set(CrashPoint)
+    assert {each.kind for each in full()} == set(Kind)
+    for result in Result:
+        assert {each.guarantee for each in full() if each.result is result} == set(Guarantee)
+
+
+def test_a_combination_either_occurs_or_has_a_reason() -> None:
+    assert [each for each in combinations() if why_impossible(each) is None] == list(full())
+    assert len(full()) < sum(1 for _ in combinations())
+
+
+def test_names_are_unique_and_fit_a_file_system() -> None:
+    names = [each.name for each in full()]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if "/" in name or " " in name or len(name) > 120]
+
+
+def test_the_page_says_what_the_matrix_says() -> None:
+    page = (DOCS / "crash_points.md").read_text()
+    assert markdown() in page, "run python -m jobs.verify.tables and put what it prints into docs/crash_points.md"
+
+
+def test_the_page_describes_every_point() -> None:
+    page = (DOCS / "crash_points.md").read_text()
+    assert [point.value for point in CrashPoint if f"- `{point.value}`:" not in page] == []

@@ -1,0 +1,40 @@
+"""The quick choice has every pair that can occur."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.verify.cells import Cell, Shows
+from jobs.verify.matrix import full, must_show
+from jobs.verify.pairwise import Pair, pairs, quick
+
+
+def all_pairs(cells: tuple[Cell, ...]) -> set[Pair]:
+    return set[Pair]().union(*(pairs(cell) for cell in cells))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_pair_that_occurs_is_chosen(seed: int) -> None:
+    chosen = quick(full(), seed)
+    assert all_pairs(chosen) == all_pairs(full())
+    assert len(chosen) < len(full()) / 6
+
+
+@given(st.sets(st.sampled_from(full()), max_size=40), st.integers(0, 1000))
+@settings(max_examples=100, deadline=None)
+def test_of_any_cells_all_their_pairs_are_chosen(some: set[Cell], seed: int) -> None:
+    cells = tuple(sorted(some, key=lambda cell: cell.name))
+    chosen = quick(cells, seed)
+    assert all_pairs(chosen) == all_pairs(cells)
+    assert set(chosen) <= some
+
+
+def test_one_seed_chooses_one_way() -> None:
+    assert quick(full(), 3) == quick(full(), 3)
+    assert quick(full(), 3) != quick(full(), 4)
+
+
+def test_the_quick_choice_shows_losses_and_duplicates() -> None:
+    assert {must_show(cell) for cell in quick(full())} == set(Shows)
