@@ -77,6 +77,17 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where the offsets live, for messages: in a sentence, and as the source's option ``offsetStore``."""
+
+    name: str
+    spec: str
+
+
+THE_TABLE = Place("the table", "delta:<path of this table>")
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """Writes batches into ``result`` in the order of one guarantee.
 
@@ -87,6 +98,8 @@ class Delivery:
     result: SnapshotSource
     order: Order
     offsets: SnapshotSource | None = None
+    place: Place = THE_TABLE
+    """What messages call the result, where the offsets live in it."""
 
     def __post_init__(self) -> None:
         together = any(writes == Writes.ROWS | Writes.OFFSETS for writes in self.order.after_tasks)
@@ -150,7 +163,7 @@ class Delivery:
     @property
     def _place(self) -> Place:
         if self.offsets is None:
-            return Place("the table", "delta:<path of this table>")
+            return self.place
         return Place(f"the offset store {self.offsets}", str(self.offsets))
 
     def _confirm_passed_over(self, batch: Batch) -> None:
@@ -218,14 +231,6 @@ def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_
         if entry.record.attempt_id == record.attempt_id and writes in entry.writes:
             return entry
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the offsets live, for messages: in a sentence, and as the source's option ``offsetStore``."""
-
-    name: str
-    spec: str
 
 
 def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan, place: Place) -> DeliveryError:

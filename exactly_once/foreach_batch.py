@@ -15,9 +15,11 @@ from typing import Any
 
 from exactly_once.batch import read_batch
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.commit import Delivery, SnapshotSource
+from exactly_once.commit import Delivery, Place, SnapshotSource
 from exactly_once.errors import CheckpointError
 from exactly_once.guarantee import ORDERS, Guarantee
+
+THE_RESULT = Place("the result", "<a store that has these offsets>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class ForeachBatch:
         app_id: a name for this pipeline, stable over restarts: offsets are kept under it.
         guarantee: what a crash may do to the rows.
         offsets: where the offsets live, if not in the result. Exactly-once has them there, in the rows' transaction.
+        place: what messages call a result that holds the offsets, and the source's option ``offsetStore`` for it.
     """
 
     result: SnapshotSource
@@ -37,6 +40,7 @@ class ForeachBatch:
     app_id: str
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     offsets: SnapshotSource | None = None
+    place: Place = THE_RESULT
 
     def __post_init__(self) -> None:
         if not self.app_id.strip():
@@ -61,4 +65,4 @@ class ForeachBatch:
         delivery.finish(batch, delivery.begin(batch), [rows])
 
     def _delivery(self) -> Delivery:
-        return Delivery(self.result, ORDERS[self.guarantee], self.offsets)
+        return Delivery(self.result, ORDERS[self.guarantee], self.offsets, self.place)

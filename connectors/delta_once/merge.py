@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from connectors.delta_once.merge_offsets import DeltaIntents
 from connectors.delta_once.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
 from connectors.delta_once.merge_sequence import MergeTable
+from exactly_once.commit import Place
 from exactly_once.foreach_batch import ForeachBatch
 from exactly_once.guarantee import Guarantee
 from offset_store.delta import DeltaOffsetStore
@@ -88,6 +89,7 @@ class MergeWriter:
             self.app_id,
             guarantee,
             None if together else self._intents.store,
+            Place(f"the offset store {self._intents}", str(self._intents)),
         )
         if self._result.exists():
             table.snapshot()

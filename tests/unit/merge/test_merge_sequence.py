@@ -381,6 +381,7 @@ class Driver:
     logged: list[tuple[int, int]] = field(default_factory=list)
     done: int = 0
     attempts: int = 0
+    refusals: list[str] = field(default_factory=list)
 
     def run(self, size: int, until: int) -> None:
         """Go on from the checkpoint, or from the stored offsets if there is none, until a batch is refused."""
@@ -396,7 +397,8 @@ class Driver:
             attempt = f"{self.name}-{self.checkpoint}-{self.attempts}"
             try:
                 deliver(table, batch(self.done, *self.logged[self.done], attempt, f"{self.name}-{self.checkpoint}"))
-            except DeliveryError:
+            except DeliveryError as error:
+                self.refusals.append(str(error))
                 return
             self.done += 1
 
@@ -450,6 +452,7 @@ def test_two_drivers_in_any_order_with_any_crash(actions: list[tuple[str, int, s
             scheduler.let(name, crash=True)
     scheduler.join()
     assert scheduler.errors == []
+    assert not [each for driver in drivers.values() for each in driver.refusals if "deleted" in each]
 
     result.step = intents.step = no_step
     last = Driver("C", result, intents)

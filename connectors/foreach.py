@@ -1,0 +1,136 @@
+"""A database as the result of a query: rows and offsets in one SQL transaction, so exactly once.
+
+For `exactly_once.foreach_batch.ForeachBatch`, over any DB-API connection (PEP 249). Two small tables are kept beside
+the user's: what is stored for each offset, and one line for each commit. Commits are numbered, and the number is a
+primary key: of two drivers that looked at the same number, the second cannot insert its line and so commits nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from offset_store.errors import CommitConflictError
+from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from offset_store.store import Commit, FileT
+from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS sparkonce_commits (app_id VARCHAR(200) NOT NULL, number BIGINT NOT NULL, "
+    "at_ms BIGINT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (app_id, number))",
+    "CREATE TABLE IF NOT EXISTS sparkonce_offsets (app_id VARCHAR(200) NOT NULL, txn_id VARCHAR(500) NOT NULL, "
+    "version BIGINT NOT NULL, PRIMARY KEY (app_id, txn_id))",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult:
+    """A database that holds the rows and the offsets of one application.
+
+    Args:
+        connect: opens a connection; each snapshot and each commit uses one of its own and closes it.
+        app_id: a name for this pipeline, stable over restarts.
+        write: puts a batch's DataFrame into the database through the connection that it is given; it must not commit.
+        placeholder: what stands for a value in this driver's SQL: ``?`` (sqlite3) or ``%s`` (psycopg, mysqlclient).
+    """
+
+    connect: Callable[[], Any]
+    app_id: str
+    write: Callable[[Any, Any], None]
+    placeholder: str = "?"
+
+    def snapshot(self) -> SqlSnapshot:
+        """Read what is stored, making the two tables if they are missing."""
+        with closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            for statement in _TABLES:
+                cursor.execute(statement)
+            connection.commit()
+            version = self._newest(cursor)
+            cursor.execute(self.sql("SELECT txn_id, version FROM sparkonce_offsets WHERE app_id = ?"), (self.app_id,))
+            return SqlSnapshot(self, version, {str(txn_id): int(at) for txn_id, at in cursor.fetchall()})
+
+    def sql(self, statement: str) -> str:
+        """Write a statement with this driver's placeholder."""
+        return statement.replace("?", self.placeholder)
+
+    def newest(self) -> int:
+        """Give the number of the last commit; 0 before the first."""
+        with closing(self.connect()) as connection:
+            return self._newest(connection.cursor())
+
+    def _newest(self, cursor: Any) -> int:
+        cursor.execute(self.sql("SELECT MAX(number) FROM sparkonce_commits WHERE app_id = ?"), (self.app_id,))
+        return int(cursor.fetchone()[0] or 0)
+
+    def __str__(self) -> str:
+        return "the database"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSnapshot:
+    """The database after one commit; see `offset_store.store.Snapshot`."""
+
+    result: SqlResult
+    version: int
+    stored: Mapping[str, int]
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`."""
+        return self.stored.get(query_txn_id(self.result.app_id, query_id))
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+        named = {key: offset_txn_id(self.result.app_id, *key) for key in keys}
+        return {key: self.stored[txn_id] for key, txn_id in named.items() if txn_id in self.stored}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`."""
+        with closing(self.result.connect()) as connection:
+            try:
+                self._write(connection, commit)
+                connection.commit()
+                return
+            except Exception as error:
+                connection.rollback()
+                failure = error
+        if self.result.newest() > self.version:
+            raise CommitConflictError(f"another commit has number {self.version + 1}: {failure}") from failure
+        raise failure
+
+    def _write(self, connection: Any, commit: Commit[FileT]) -> None:
+        app_id, sql = self.result.app_id, self.result.sql
+        cursor = connection.cursor()
+        line = (app_id, self.version + 1, time.time_ns() // 1_000_000, _to_text(commit))
+        cursor.execute(sql("INSERT INTO sparkonce_commits (app_id, number, at_ms, record) VALUES (?, ?, ?, ?)"), line)
+        for txn_id, version in transactions_of(commit).items():
+            cursor.execute(sql("DELETE FROM sparkonce_offsets WHERE app_id = ? AND txn_id = ?"), (app_id, txn_id))
+            values = (app_id, txn_id, version)
+            cursor.execute(sql("INSERT INTO sparkonce_offsets (app_id, txn_id, version) VALUES (?, ?, ?)"), values)
+        if Writes.ROWS in commit.writes:
+            for rows in commit.files:
+                self.result.write(connection, rows)
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`."""
+        oldest = 0 if limit is None else self.version - limit
+        statement = (
+            "SELECT number, at_ms, record FROM sparkonce_commits "
+            "WHERE app_id = ? AND number > ? AND number <= ? ORDER BY number DESC"
+        )
+        with closing(self.result.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(self.result.sql(statement), (self.result.app_id, oldest, self.version))
+            lines = cursor.fetchall()
+        return read_history(
+            {"version": number, "timestamp": at_ms, COMMIT_INFO_KEY: json.loads(record)}
+            for number, at_ms, record in lines
+        )
+
+
+def _to_text(commit: Commit[FileT]) -> str:
+    return json.dumps(commit.record.to_commit_info(commit.writes), separators=(",", ":"))
