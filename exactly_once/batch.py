@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointError
-from offset_store.offsets import OffsetFormatError, OffsetRange, SourceOffset, batch_ranges, is_ours
+from offset_store.offsets import (
+    OffsetFormatError,
+    OffsetRange,
+    SourceOffset,
+    TopicPartition,
+    batch_ranges,
+    is_ours,
+)
 from offset_store.record import BatchRecord, PartitionKey
 
 
@@ -36,6 +43,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     ends = _source_offsets(checkpoint, batch_id)
     starts = _source_offsets(checkpoint, batch_id - 1) if batch_id > 0 and ends else {}
     ranges: dict[PartitionKey, OffsetRange] = {}
+    topic_ids: dict[tuple[str, str], str] = {}
     for key, end in ends.items():
         start = starts.get(key)
         if start is not None and start.source != end.source:
@@ -44,6 +52,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
                 f"{end.source!r} in batch {batch_id}. Give it its old name with the option source"
             )
         for tp, extent in batch_ranges(start, end).items():
+            _check_one_topic(topic_ids, end.source, tp)
             _merge(ranges, (end.source, tp), extent)
     record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
     return Batch(record, checkpoint.is_stateful())
@@ -55,6 +64,17 @@ def _source_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[str, SourceOf
         return {key: SourceOffset.from_json(line) for key, line in lines.items() if is_ours(line)}
     except OffsetFormatError as error:
         raise CheckpointError(f"{checkpoint.location}/offsets/{batch_id}: {error}") from error
+
+
+def _check_one_topic(topic_ids: dict[tuple[str, str], str], source: str, tp: TopicPartition) -> None:
+    """Refuse two topics of one name under one source's name: a commit's record has room for one."""
+    known = topic_ids.setdefault((source, tp.topic), tp.topic_id)
+    if known != tp.topic_id:
+        raise CheckpointError(
+            f"two sources of this query are both named {source!r} and read a topic {tp.topic}, of different ids: "
+            f"{known} and {tp.topic_id}. Two clusters with a topic of one name need sources of two names: give each "
+            "its own with .option('source', '<name>') on the reader"
+        )
 
 
 def _merge(ranges: dict[PartitionKey, OffsetRange], key: PartitionKey, extent: OffsetRange) -> None:

@@ -251,7 +251,7 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         stored = "none" if decision.stored is None else str(decision.stored)
         return OffsetMismatchError(
             f"{batch} is older than the last batch of this query in {place.name}, {decision.stored_batch_id}, but it "
-            f"reaches past the offsets there: {where}: stored {stored}, batch start {decision.extent.start}, batch "
+            f"reaches past {place.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, batch "
             f"end {decision.extent.end}. So another batch was written under this number, and the checkpoint is older "
             f"than {place.name}: brought back from a copy, or part of it deleted. {_begin_at_stored(place)}"
         )
@@ -270,7 +270,7 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         else f"records [{decision.stored}, {extent.start}) are in neither {place.name} nor this batch"
     )
     return OffsetMismatchError(
-        f"{batch} has {what} with the offsets in {place.name}: {where}: stored {decision.stored}, batch start "
+        f"{batch} has {what} with {place.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot, place)}. "
         + _way_out(decision, place)
     )

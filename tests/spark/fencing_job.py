@@ -2,18 +2,21 @@
 
 Each line of standard input is a JSON object, and each is answered by one line that begins with `ANSWER`:
 `{"start": name, "source": …, "table": …, "checkpoint": …, "sink": …}` starts a query and `{"wait": name}` waits for its
-end and tells its error. `source` has the options of the stream `numbers`, or of `kafka_once` if it has a broker; with
-`shuffle` in it, rows go through a shuffle on their way.
+end and tells its error. `source` has the options of the stream `numbers`, or of `kafka_once` if it has a broker;
+`shuffle` in it sends the rows through a shuffle, `window` counts them in windows of five minutes, one record a minute,
+and `union` is a list of sources instead.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors.session import spark_session
@@ -23,12 +26,19 @@ ANSWER = "ANSWER "
 
 
 def frame(spark: SparkSession, source: dict[str, Any]) -> DataFrame:
-    shuffle = source.pop("shuffle", None)
+    if "union" in source:
+        frames = [frame(spark, each) for each in source["union"]]
+        return reduce(DataFrame.union, frames)
+    shuffle, window = source.pop("shuffle", None), source.pop("window", False)
     if "kafka.bootstrap.servers" in source:
         rows = spark.readStream.format("kafka_once").options(**source).load()
         rows = rows.selectExpr("partition", "offset", "cast(value as string) as value")
     else:
         rows = numbers(spark, **source)
+    if window:
+        timed = rows.withColumn("at", f.timestamp_seconds(f.col("offset") * 60)).withWatermark("at", "0 seconds")
+        counted = timed.groupBy(f.window("at", "5 minutes")).count()
+        return counted.select(f.concat(f.minute("window.start"), f.lit("-"), f.col("count")).alias("value"))
     return rows.repartition(shuffle, "value") if shuffle else rows
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker_lite import EmbeddedBroker
 from exactly_once.crash_points import release
 from tests.spark.fencing_support import Driver, expected, orphans, query_id, rows
 from tests.spark.source_support import Topics, values
@@ -80,9 +81,9 @@ def test_a_second_driver_with_other_batches_is_told_who_wrote(driver: Driver, ta
     assert driver.run(table, tmp_path / "first", EVERYTHING) is None
     error = driver.run(table, tmp_path / "second", {"end": 30}) or ""
     assert (
-        f"batch 0 of query {query_id(tmp_path / 'second')} (appId app) has an overlap with the offsets in the table: "
-        "source 'default', numbers-0 (topic id AAAAAAAAAAAAAAAAAAAAAQ): stored 10, batch start 0, batch end 30; records "
-        "[0, 10) of it are in the table already; version 1 of the table holds batch 0 of query "
+        f"batch 0 of query {query_id(tmp_path / 'second')} (appId app) has an overlap with the table's offsets: "
+        "source 'default', numbers-0 (topic id AAAAAAAAAAAAAAAAAAAAAQ): stored 10, batch start 0, batch end 30; "
+        "records [0, 10) of it are in the table already; version 1 of the table holds batch 0 of query "
         f"{query_id(tmp_path / 'first')}. Set offsetStore=delta:<path of this table> and this appId on the source"
     ) in error
     assert rows(table) == expected(10)
@@ -132,3 +133,46 @@ def test_a_reading_task_that_dies_reads_again(driver: Driver, kafka: Any, table:
     assert driver.run(table, tmp_path / "checkpoint", source) is None
     driver.await_firing(plan)
     assert rows(table) == Counter(value.decode() for p in "01" for value in values(p, 500))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
+def test_a_batch_without_new_records_is_written_once(
+    driver: Driver, table: Path, tmp_path: Path, guarantee: str
+) -> None:
+    """Batch 1 has the offsets of batch 0: the watermark lets go of two windows. Its acknowledgement is lost."""
+    source = {"end": 12, "partitions": 1, "window": True}
+    plan = driver.arm("sink.after_commit@1=raise")
+    assert "injected failure at sink.after_commit, batch 1" in (
+        driver.run(table, tmp_path / "checkpoint", dict(source), guarantee) or ""
+    )
+    driver.await_firing(plan)
+    assert rows(table) == Counter(["0-5", "5-5"])
+    assert driver.run(table, tmp_path / "checkpoint", dict(source), guarantee) is None
+    assert driver.run(table, tmp_path / "checkpoint", {**source, "end": 16}, guarantee) is None
+    assert rows(table) == Counter(["0-5", "5-5", "10-5"])
+
+
+def test_two_clusters_may_have_a_topic_of_one_name(driver: Driver, table: Path, tmp_path: Path) -> None:
+    """Each source has a name of its own; the table keeps them apart, by name and by topic id, without a checkpoint."""
+    with EmbeddedBroker() as one, EmbeddedBroker() as two:
+        clusters = {"a": Topics(one.bootstrap_servers), "b": Topics(two.bootstrap_servers)}
+        for name, topics in clusters.items():
+            topics.create(1, "orders")
+            topics.produce("orders", values(name, 5 if name == "a" else 8))
+        assert driver.run(table, tmp_path / "first", {"union": orders(clusters, table)}) is None
+        for name, topics in clusters.items():
+            topics.produce("orders", values(f"{name}-later", 3))
+        assert driver.run(table, tmp_path / "second", {"union": orders(clusters, table)}) is None
+        unnamed = [{**source, "source": "kafka"} for source in orders(clusters, table)]
+        error = driver.run(table, tmp_path / "third", {"union": unnamed})
+    wanted = values("a", 5) + values("b", 8) + values("a-later", 3) + values("b-later", 3)
+    assert rows(table) == Counter(value.decode() for value in wanted)
+    assert "two sources of this query are both named 'kafka' and read a topic orders, of different ids" in (error or "")
+
+
+def orders(clusters: dict[str, Topics], table: Path) -> list[dict[str, str]]:
+    shared = {"subscribe": "orders", "startingOffsets": "earliest", "offsetStore": f"delta:{table}", "appId": "app"}
+    return [
+        {**shared, "kafka.bootstrap.servers": topics.bootstrap_servers, "source": name}
+        for name, topics in clusters.items()
+    ]

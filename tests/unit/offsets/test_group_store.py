@@ -200,7 +200,7 @@ def test_messages_name_the_store(guarantee: Guarantee) -> None:
     else:
         delivery.finish(theirs, delivery.begin(theirs), ["theirs"])
     overlap = Batch(record(0, 5, 15, query="late"), stateful=False)
-    with pytest.raises(OffsetMismatchError, match=r"an overlap with the offsets in the offset store group:g") as error:
+    with pytest.raises(OffsetMismatchError, match=r"an overlap with the offset store group:g's offsets") as error:
         delivery.begin(overlap)
     assert "Set offsetStore=group:g and this appId on the source" in str(error.value)
     assert "table" not in str(error.value)

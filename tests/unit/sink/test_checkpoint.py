@@ -83,6 +83,15 @@ def test_two_sources_of_one_name_that_disagree_are_refused(folder: Folder) -> No
         folder.ranges(0)
 
 
+def test_two_clusters_with_a_topic_of_one_name_need_two_names(folder: Folder) -> None:
+    elsewhere = TopicPartition("topic", "another id", 1)
+    folder.log(0, [offset(10), offset(10, tp=elsewhere)])
+    with pytest.raises(CheckpointError, match=r"both named 'default' and read a topic topic, of .*: id and another id"):
+        folder.ranges(0)
+    folder.log(0, [offset(10), offset(10, tp=elsewhere, source="b")])
+    assert folder.ranges(0) == {("default", TP): OffsetRange(0, 10), ("b", elsewhere): OffsetRange(0, 10)}
+
+
 def test_two_names_keep_two_ranges(folder: Folder) -> None:
     folder.log(0, [offset(10, source="a"), offset(8, source="b")])
     assert folder.ranges(0) == {("a", TP): OffsetRange(0, 10), ("b", TP): OffsetRange(0, 8)}
