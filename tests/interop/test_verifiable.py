@@ -1,0 +1,294 @@
+"""The verifiable producer and consumer through kills of the broker and of themselves, judged by the history checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from jobs.history import AnomalyName, judge, read_history
+from jobs.history.__main__ import CLEAN, main
+from jobs.peers import RealKafka, missing_kafka_reason, run_tool
+from tests.interop.verifiable_clients import Client
+
+CONF = Path(__file__).parents[2] / "conf"
+PARTITIONS = 3
+RECORDS = 3000
+
+Start = Callable[..., Client]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "data", process=True, config={"num.partitions": PARTITIONS}) as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="module")
+def real_kafka() -> Iterator[RealKafka]:
+    reason = missing_kafka_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    with RealKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def clients() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Clients:
+    """Starts clients against one broker, and ends them with the test."""
+
+    def __init__(self, servers: str, folder: Path, stack: ExitStack, topic: str = "t") -> None:
+        self._common = ["--bootstrap-servers", servers, "--topic", topic]
+        self._folder = folder
+        self._stack = stack
+
+    def start(self, module: str, name: str, *arguments: str) -> Client:
+        client = Client(module, self._folder / f"{name}.jsonl", *self._common, *arguments)
+        return self._stack.enter_context(client)
+
+    def producer(self, name: str, *arguments: str) -> Client:
+        return self.start("verifiable_producer", name, "--value-prefix", name, *arguments)
+
+    def consumer(self, name: str, *arguments: str) -> Client:
+        return self.start("verifiable_consumer", name, "--verbose", *arguments)
+
+    def final_read(self, name: str, isolation: str = "read_committed") -> Client:
+        client = self.consumer(name, "--assign", "--final", "--isolation-level", isolation, "--timeout", "100")
+        assert client.wait() == 0, client.errors.decode()
+        return client
+
+
+@pytest.fixture
+def ours(broker: EmbeddedBroker, tmp_path: Path, clients: ExitStack) -> Clients:
+    return Clients(broker.bootstrap_servers, tmp_path, clients)
+
+
+def assert_clean(*clients: Client) -> Any:
+    """Have the checker judge them all; gives its verdict."""
+    verdict = judge(read_history(client.file for client in clients))
+    assert verdict.anomalies == ()
+    assert verdict.events > 0
+    return verdict
+
+
+def test_nothing_is_lost_while_the_broker_is_killed_and_the_group_changes(
+    broker: EmbeddedBroker, ours: Clients
+) -> None:
+    member = ours.consumer("member", "--group-id", "g")
+    producer = ours.producer("p", "--max-messages", str(RECORDS), "--throughput", "1000", "--repeating-keys", "17")
+    for acknowledged in (RECORDS // 5, RECORDS // 2):
+        producer.wait_for("producer_send_success", acknowledged)
+        broker.kill()
+        broker.restart()
+    other = ours.consumer("other", "--group-id", "g")
+    assert producer.wait() == 0, producer.errors.decode()
+    other.wait_for("partitions_assigned")
+    final = ours.final_read("final")
+    assert member.stop() == 0, member.errors.decode()
+    assert other.stop() == 0, other.errors.decode()
+
+    sent = [f"p.{number}" for number in range(RECORDS)]
+    assert sorted(producer.values("producer_send_success")) == sorted(sent)
+    assert sorted(final.values("record_data")) == sorted(sent)
+    assert set(member.values("record_data")) <= set(sent)
+    assert [producer.counts[name] for name in ("startup_complete", "shutdown_complete", "tool_data")] == [1, 1, 1]
+    assert member.counts["partitions_revoked"] > 0
+    assert member.counts["offsets_committed"] > 0
+    verdict = assert_clean(producer, member, other, final)
+    assert (verdict.sent, verdict.acknowledged, verdict.unknown) == (RECORDS, RECORDS, 0)
+
+
+def test_a_producer_that_is_killed_leaves_outcomes_open_that_the_checker_allows_for(ours: Clients) -> None:
+    producer = ours.producer("p", "--throughput", "2000")
+    producer.wait_for("producer_send_success", 200)
+    producer.kill()
+    final = ours.final_read("final")
+    verdict = assert_clean(producer, final)
+    assert verdict.sent == len(producer.values("producer_send_started"))
+    assert verdict.acknowledged == len(producer.values("producer_send_success"))
+    assert verdict.unknown == verdict.sent - verdict.acknowledged
+
+
+def test_sigterm_ends_both_in_order(ours: Clients) -> None:
+    producer = ours.producer("p", "--throughput", "500")
+    producer.wait_for("producer_send_success", 20)
+    consumer = ours.consumer("c", "--group-id", "g")
+    consumer.wait_for("offsets_committed")
+    assert producer.stop() == 0
+    assert consumer.stop() == 0
+    assert [event["name"] for event in producer.events[-2:]] == ["shutdown_complete", "tool_data"]
+    assert producer.events[-1]["sent"] == producer.events[-1]["acked"] == producer.counts["producer_send_started"]
+    assert [event["name"] for event in consumer.events[-2:]] == ["partitions_revoked", "shutdown_complete"]
+    assert_clean(producer, consumer)
+
+
+def test_a_broker_that_forgets_is_caught(tmp_path: Path, clients: ExitStack) -> None:
+    """The test of the tests: cut the log by hand, as no broker may, and the checker must say what is gone."""
+    with EmbeddedBroker(tmp_path / "data", process=True) as broker:
+        ours = Clients(broker.bootstrap_servers, tmp_path, clients)
+        config = tmp_path / "client.properties"
+        config.write_text("batch.num.messages=10\n")  # recovery cuts whole batches: there must be some to keep
+        before = ours.producer("before", "--max-messages", "300", "--command-config", str(config))
+        assert before.wait() == 0
+        early = ours.final_read("early")
+        broker.kill()
+        log = tmp_path / "data" / "t-0" / f"{0:020}.log"
+        with open(log, "r+b") as file:
+            file.truncate(log.stat().st_size // 2)
+        broker.restart()
+        late = ours.final_read("late")
+        kept = len(late.values("record_data"))
+        assert 0 < kept < 300
+        found = judge(read_history([before.file, late.file])).anomalies
+        assert {anomaly.name for anomaly in found} == {AnomalyName.LOST_WRITE}
+        assert len(found) == 300 - kept
+
+        after = ours.producer("after", "--max-messages", "5")
+        assert after.wait() == 0
+        last = ours.final_read("last")
+        found = judge(read_history([before.file, early.file, after.file, last.file])).anomalies
+        assert AnomalyName.INCONSISTENT_OFFSETS in {anomaly.name for anomaly in found}
+
+
+def test_an_unreachable_broker_is_a_failure_without_secrets(
+    broker: EmbeddedBroker, ours: Clients, tmp_path: Path
+) -> None:
+    broker.kill()
+    secret = "correct horse battery"
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "delivery.timeout.ms=500\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\n"
+        f"sasl.password={secret}\n"
+    )
+    producer = ours.producer("p", "--max-messages", "3", "--command-config", str(config))
+    assert producer.wait() == 1
+    errors = [event for event in producer.events if event["name"] == "producer_send_error"]
+    assert len(errors) == 3
+    assert secret not in producer.file.read_text() + producer.errors.decode()
+    consumer = ours.consumer("c", "--group-id", "g", "--timeout", "0.5", "--command-config", str(config))
+    assert consumer.wait() == 1
+    assert consumer.counts["client_error"] == 1
+    assert secret not in consumer.file.read_text() + consumer.errors.decode()
+
+
+def test_the_configurations_are_read(ours: Clients) -> None:
+    producer = ours.producer(
+        "p", "--max-messages", "50", "--command-config", str(CONF / "verifiable_producer.properties")
+    )
+    assert producer.wait() == 0, producer.errors.decode()
+    config = str(CONF / "verifiable_consumer.properties")
+    consumer = ours.consumer("c", "--group-id", "g", "--until-end", "--timeout", "60", "--command-config", config)
+    assert consumer.wait() == 0, consumer.errors.decode()
+    assert consumer.events[0]["isolation_level"] == "read_committed"
+    assert sorted(consumer.values("record_data")) == sorted(f"p.{number}" for number in range(50))
+    assert_clean(producer, consumer)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("bootstrap.servers=localhost:1\nsasl.jaas.config=s3cret\n", "sasl.username and sasl.password"),
+        ("sasl.password s3cret\n", "expected name=value"),
+        ("", "no broker is named"),
+        (None, "cannot read"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(tmp_path: Path, content: str | None, said: str) -> None:
+    config = tmp_path / "client.properties"
+    if content is not None:
+        config.write_text(content)
+    arguments = ["--topic", "t", "--command-config", str(config)]
+    for module, more in (("verifiable_producer", []), ("verifiable_consumer", ["--assign"])):
+        with Client(module, tmp_path / "out.jsonl", *arguments, *more) as client:
+            assert client.wait() == 2
+            assert said in client.errors.decode()
+            assert "s3cret" not in client.errors.decode()
+
+
+def test_refused_records_are_failures_and_may_not_be_read(ours: Clients, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("message.max.bytes=1000\n")
+    long = ours.start(
+        "verifiable_producer",
+        "long",
+        "--value-prefix",
+        "x" * 1000,
+        "--max-messages",
+        "2",
+        "--command-config",
+        str(config),
+    )
+    assert long.wait() == 1
+    assert [e["outcome"] for e in long.events if e["name"] == "producer_send_error"] == ["failed", "failed"]
+    short = ours.producer("p", "--max-messages", "5")
+    assert short.wait() == 0
+    assert assert_clean(long, short, ours.final_read("final")).unknown == 0
+
+
+@pytest.mark.java
+def test_transactions_on_apache_kafka(real_kafka: RealKafka, tmp_path: Path, clients: ExitStack) -> None:
+    """Commits, aborts on purpose, a producer killed within a transaction, and the one that takes its place."""
+    kafka = Clients(real_kafka.bootstrap_servers, tmp_path, clients, topic="transactions")
+    transactional = ("--transactional-id", "x", "--transaction-size", "7", "--repeating-keys", "11")
+    first = kafka.producer("first", *transactional, "--abort-every", "3", "--throughput", "500")
+    member = kafka.consumer("member", "--group-id", "g", "--isolation-level", "read_committed")
+    first.wait_for("transaction_commit", 8)
+    first.kill()
+    second = kafka.producer("second", *transactional, "--max-messages", "100", "--abort-every", "4")
+    assert second.wait() == 0, second.errors.decode()
+    committed, everything = kafka.final_read("committed"), kafka.final_read("everything", "read_uncommitted")
+    assert member.stop() == 0, member.errors.decode()
+
+    aborted = {
+        (producer, event["transaction"])
+        for producer in (first, second)
+        for event in producer.events
+        if event["name"] == "transaction_abort"
+    }
+    assert len(aborted) >= 2 + 3
+    written_off = {
+        value
+        for producer in (first, second)
+        for value in producer.values("producer_send_success", lambda e, p=producer: (p, e["transaction"]) in aborted)
+    }
+    assert written_off
+    assert not written_off & set(committed.values("record_data"))
+    assert written_off <= set(everything.values("record_data"))
+    verdict = assert_clean(first, second, member, committed, everything)
+    assert verdict.acknowledged > 0
+
+    # Were an abort a commit, the same history would not be clean, and the other way round.
+    lie = tmp_path / "lie.jsonl"
+    lie.write_text(second.file.read_text().replace('"transaction_abort"', '"transaction_commit"'))
+    found = judge(read_history([lie, first.file, committed.file])).anomalies
+    assert {anomaly.name for anomaly in found} == {AnomalyName.LOST_WRITE}
+    lie.write_text(second.file.read_text().replace('"transaction_commit"', '"transaction_abort"'))
+    found = judge(read_history([lie, first.file, committed.file])).anomalies
+    assert AnomalyName.ABORTED_READ in {anomaly.name for anomaly in found}
+
+
+@pytest.mark.java
+def test_what_kafkas_own_verifiable_clients_say_is_judged_too(
+    real_kafka: RealKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--bootstrap-server", real_kafka.bootstrap_servers, "--topic", "java", "--max-messages", "200"]
+    files = []
+    for name, arguments in (
+        ("VerifiableProducer", ["--value-prefix", "7", "--repeating-keys", "5"]),
+        ("VerifiableConsumer", ["--group-id", "java", "--verbose"]),
+    ):
+        done = run_tool(f"org.apache.kafka.tools.{name}", *common, *arguments)
+        assert done.returncode == 0, done.stderr
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text(done.stdout)
+    assert main([str(file) for file in files]) == CLEAN
+    assert "sent 200, must be read 200, values read 200" in capsys.readouterr().out
