@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -89,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
         for cell in cells:
             print(f"{cell.name}  {must_show(cell).value}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     try:
         with open_kafka(options.kafka) as kafka:
             return verify(cells, kafka, options)
@@ -106,7 +108,7 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     _tell_left_out(reasons)
     outcomes: list[Outcome] = []
     with _folder(options.keep) as folder, open_show(len(possible)) as show:
-        engine = Engine(kafka, folder, conf, keep=options.keep is not None)
+        engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say)
         try:
             for outcome in engine.run(possible):
                 outcomes.append(outcome)

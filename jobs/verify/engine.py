@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,7 @@ from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
 from jobs.verify.judge import judge, read_rows
 from jobs.verify.matrix import BROKER_POINTS, PRODUCING, ends_the_run, must_show
-from jobs.verify.spark import SparkProcess
+from jobs.verify.spark import SessionError, SparkProcess
 from jobs.verify.timeline import commits
 from jobs.verify.wave import Running, Wave
 
@@ -60,6 +60,8 @@ class Engine:
     conf: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
     """Whether the tables and checkpoints of cells stay when they have been judged."""
+    tell: Callable[[str], None] = print
+    """Takes lines that are not outcomes."""
     _session: SparkProcess | None = None
     _numbers: Iterator[int] = field(default_factory=count)
     _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -92,6 +94,7 @@ class Engine:
             for wave in waves(left):
                 for outcome in self._wave(wave):
                     if tries < MOST_TRIES and _says_nothing(outcome):
+                        self.tell(f"{outcome.cell.name} is run again: {outcome.errors[0]}")
                         again.append(outcome.cell)
                     else:
                         yield outcome
@@ -99,7 +102,14 @@ class Engine:
 
     def _wave(self, cells: Sequence[Cell]) -> list[Outcome]:
         running = [self._begin(cell) for cell in cells]
-        Wave(running, self).run()
+        try:
+            Wave(running, self).run()
+        except SessionError:
+            raise  # nothing can be run at all
+        except Exception as error:
+            self.close()  # what the cells have left running there would be in the way
+            for one in running:
+                one.trouble.append(f"{type(error).__name__}: {error}")
         outcomes = [_outcome(one) for one in running]
         for one in running:
             if not self.keep:

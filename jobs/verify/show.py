@@ -16,6 +16,9 @@ class Show(Protocol):
     def outcome(self, outcome: Outcome) -> None:
         """Show one."""
 
+    def say(self, text: str) -> None:
+        """Show another line."""
+
 
 class Lines:
     """A line for each cell."""
@@ -27,7 +30,11 @@ class Lines:
     def outcome(self, outcome: Outcome) -> None:
         """Print one."""
         self._number += 1
-        print(f"[{self._number}/{self._cells}] {line(outcome)}", flush=True)
+        self.say(f"[{self._number}/{self._cells}] {line(outcome)}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, flush=True)
 
 
 def line(outcome: Outcome) -> str:
@@ -68,6 +75,10 @@ class _Bar:
         """Advance."""
         if outcome.wrong is not None:
             self._wrong += 1
-            self._progress.console.print(line(outcome), markup=False, highlight=False)
+            self.say(line(outcome))
         about = f"{outcome.cell.kind.value} at {outcome.cell.point.value}"
         self._progress.update(self._task, advance=1, description=f"{about}, {self._wrong} wrong")
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(text, markup=False, highlight=False)

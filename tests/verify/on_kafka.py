@@ -1,0 +1,34 @@
+"""``sparkonce verify`` on the Kafka that `KAFKA` names; ``container`` starts Apache Kafka in one and kills it there.
+
+    KAFKA=container python -m tests.verify.on_kafka --quick
+
+``embedded``, ``real`` and ``host:port`` mean what they mean to ``--kafka``. The options are those of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from jobs.verify.brokers import Kafka
+from jobs.verify.cli import add_arguments, choose, run, verify
+
+
+def main() -> int:
+    """Run; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.verify.on_kafka", description=__doc__)
+    add_arguments(parser)
+    options = parser.parse_args()
+    where = os.environ.get("KAFKA", "container")
+    if where != "container":
+        options.kafka = where
+        return run(options)
+    from tests.containers.kafka import start_container
+
+    with start_container() as broker:
+        return verify(choose(options), Kafka("Apache Kafka in a container", broker, may_be_killed=True), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The crash matrix itself: the quick choice in every test run, all cells in ``make soak``.
+
+`KAFKA` chooses the broker, as for the connectors' tests: embedded (the default), real, container or host:port.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.peers import PeerMissingError, delta_jars
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def verify(page: Path, *words: str) -> str:
+    """Run the command and give its last line; a failure shows the wrong cells and how to run them again."""
+    module = ["jobs.cli", "verify"] if os.environ.get("KAFKA", "embedded") == "embedded" else ["tests.verify.on_kafka"]
+    try:
+        delta_jars()
+        merges = []
+    except PeerMissingError:
+        merges = ["--without-merge"]
+    command = [sys.executable, "-m", *module, "--report", str(page), *words, *merges]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    wrong = [line for line in ended.stdout.splitlines() if "WRONG" in line]
+    told = "\n".join(
+        [*wrong, *ended.stdout.splitlines()[-3:], ended.stderr[-3000:], "again: --cell NAME --keep FOLDER"]
+    )
+    assert ended.returncode == 0, told
+    return ended.stdout.splitlines()[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_the_quick_choice_shows_what_it_must(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html", "--quick")
+    found = re.fullmatch(r"RESULT cells=(\d+) lost=0 duplicated=0 wrong=0", result)
+    assert found, result
+    assert int(found[1]) > 30
+    assert "<svg" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(4 * 3600)
+def test_every_cell_shows_what_it_must(tmp_path: Path) -> None:
+    result = verify(tmp_path / "page.html")
+    assert re.fullmatch(r"RESULT cells=\d+ lost=0 duplicated=0 wrong=0", result), result
