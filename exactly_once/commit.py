@@ -252,8 +252,8 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         return OffsetMismatchError(
             f"{batch} is older than the last batch of this query in {place.name}, {decision.stored_batch_id}, but it "
             f"reaches past {place.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
-            f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is older "
-            f"than {place.name}: brought back from a copy, or part of it deleted. {_begin_at_stored(place)}"
+            f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
+            f"older than {place.name}: brought back from a copy, or part of it deleted. {_begin_at_stored(place)}"
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
