@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +120,15 @@ exactly_once.crash_points.InjectedCrashError: injected failure at sink.before_co
     assert essence(text).startswith("exactly_once.crash_points.InjectedCrashError: injected failure")
     assert essence("nothing\nknown") == "nothing"
     assert essence("") == "no message"
+
+
+def test_the_page_names_every_option_and_real_cells() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "verify.md").read_text()
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    for action in parser._actions:
+        assert f"`{action.option_strings[0]}" in page, action.option_strings[0]
+    names = {cell.name for cell in full()}
+    mentioned = re.findall(r"--cell ([a-z_.-]+)", page)
+    assert mentioned
+    assert set(mentioned) <= names
