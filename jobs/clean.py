@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 def _clean(options: argparse.Namespace) -> int:
     folder = TableFolder.open(options.table, dict(options.storage))
     found = folder.find(options.older_than * 1000, int(time.time() * 1000))
-    print(f"table {options.table}, version {found.version}: {found.named} data files are named by its log")
+    print(f"table {options.table}, version {found.version}; data files that its log names: {found.named}")
     print(f"{_count(found.orphans)} that no commit names, older than the age asked for")
     _show(found.orphans)
     if found.young:

@@ -224,7 +224,7 @@ def test_the_command(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> 
     (pipeline.path / "part-running.parquet").write_bytes(b"x")
     assert main(["clean", str(pipeline.path)]) == 0
     shown = capsys.readouterr().out
-    assert "3 data files are named by its log" in shown
+    assert "data files that its log names: 3" in shown
     assert "1 file (2.0 KiB) that no commit names, older than the age asked for" in shown
     assert "1 file (1 B) that no commit names, but younger: left alone" in shown
     assert lost.exists()
