@@ -8,24 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, col, from_json
-
 from connectors.session import spark_session
-from jobs.demo import dataset
-
-
-def enriched(spark: SparkSession, records: DataFrame) -> DataFrame:
-    """Parse the JSON of each record and look up its airline and its plane."""
-    parsed = records.select(
-        from_json(col("value").cast("string"), _ddl(dataset.FLIGHTS)).alias("flight"),
-        col("partition").alias("kafka_partition"),
-        col("offset").alias("kafka_offset"),
-    ).select("flight.*", "kafka_partition", "kafka_offset")
-    return parsed.join(broadcast(spark.createDataFrame(dataset.airlines())), "carrier", "left").join(
-        broadcast(spark.createDataFrame(dataset.planes())), "tailnum", "left"
-    )
+from jobs.enrich_flights import enriched
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -55,11 +39,6 @@ def run(arguments: argparse.Namespace) -> None:
     )
     query.awaitTermination()
     spark.stop()
-
-
-def _ddl(schema: pa.Schema) -> str:
-    names = {pa.int32(): "INT", pa.string(): "STRING"}
-    return ", ".join(f"{field.name} {names[field.type]}" for field in schema)
 
 
 def _arguments() -> argparse.Namespace:
