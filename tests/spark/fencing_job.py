@@ -2,9 +2,9 @@
 
 Each line of standard input is a JSON object, and each is answered by one line that begins with `ANSWER`:
 `{"start": name, "source": …, "table": …, "checkpoint": …, "sink": …}` starts a query and `{"wait": name}` waits for its
-end and tells its error. `source` has the options of the stream `numbers`, or of `kafka_once` if it has a broker;
-`shuffle` in it sends the rows through a shuffle, `window` counts them in windows of five minutes, one record a minute,
-and `union` is a list of sources instead.
+end and tells its error, and how often a stage of it was tried. `source` has the options of the stream `numbers`, or of
+`kafka_once` if it has a broker; `shuffle` in it sends the rows through a shuffle, `window` counts them in windows of
+five minutes, one record a minute, and `union` is a list of sources instead.
 """
 
 from __future__ import annotations
@@ -42,6 +42,14 @@ def frame(spark: SparkSession, source: dict[str, Any]) -> DataFrame:
     return rows.repartition(shuffle, "value") if shuffle else rows
 
 
+def stage_attempts(spark: SparkSession, run_id: str) -> int:
+    """Give the most attempts that a stage of a query took."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForGroup(run_id)]
+    stages = [tracker.getStageInfo(stage_id) for job in jobs if job for stage_id in job.stageIds]
+    return max((stage.currentAttemptId + 1 for stage in stages if stage), default=0)
+
+
 def main() -> None:
     spark = spark_session("fencing-job", **json.loads(sys.argv[1]))
     spark.sparkContext.setLogLevel("OFF")
@@ -49,16 +57,18 @@ def main() -> None:
     queries: dict[str, StreamingQuery] = {}
     print(ANSWER + "{}", flush=True)
     for line in sys.stdin:
-        told, error = json.loads(line), None
+        told, answer = json.loads(line), {}
         if "start" in told:
             rows = frame(spark, told["source"])
             queries[told["start"]] = start(rows, told["table"], told["checkpoint"], **told["sink"])
         else:
+            query = queries[told["wait"]]
             try:
-                queries[told["wait"]].awaitTermination()
+                query.awaitTermination()
             except StreamingQueryException as failure:
-                error = str(failure)
-        print(ANSWER + json.dumps({"error": error}), flush=True)
+                answer["error"] = str(failure)
+            answer["stage_attempts"] = stage_attempts(spark, str(query.runId))
+        print(ANSWER + json.dumps(answer), flush=True)
     spark.stop()
 
 

@@ -29,9 +29,13 @@ class Driver:
     def __init__(self, folder: Path, **conf: str) -> None:
         self.plans = folder / "plans"
         self.plans.mkdir(parents=True)
+        self._scratch = folder / "scratch"
+        self.stage_attempts = 0
+        """How often the query waited for last had to try one of its stages."""
         self._log = folder / "driver.log"
         environment = {**os.environ, FOLDER_VARIABLE: str(self.plans), "PYTHONPATH": str(PROJECT)}
-        settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", **conf}
+        settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+        settings |= {"spark.local.dir": str(self._scratch), **conf}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.fencing_job", json.dumps(settings)],
@@ -58,7 +62,9 @@ class Driver:
 
     def wait(self, name: str) -> str | None:
         """Wait for the end of a query, and give its error, if it ended by one."""
-        return self._tell({"wait": name})["error"]
+        answer = self._tell({"wait": name})
+        self.stage_attempts = answer["stage_attempts"]
+        return answer.get("error")
 
     def run(self, table: Path, checkpoint: Path, source: dict[str, Any], guarantee: str = "exactly-once") -> str | None:
         self.start("one", table, checkpoint, source, guarantee)
@@ -76,6 +82,13 @@ class Driver:
                 self._process.wait(timeout=0.02)
             assert self._process.poll() is None, self._log.read_text()[-3000:]
         return mark
+
+    def lose_shuffle_output(self) -> int:
+        """Delete what map tasks have written, as when their machine is gone; gives how many files there were."""
+        files = list(self._scratch.rglob("shuffle_*_*"))
+        for path in files:
+            path.unlink()
+        return len(files)
 
     def disarm_all(self) -> None:
         for path in self.plans.glob("*.plan"):

@@ -18,6 +18,7 @@ from tests.spark.source_support import Topics, values
 pytestmark = pytest.mark.spark
 
 EVERYTHING = {"end": 10}
+PAUSES = 24
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,24 @@ def test_the_loser_goes_on_where_the_winner_stopped(driver: Driver, table: Path,
     assert rows(table) == expected(20)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_two_drivers_take_turns_at_being_paused(driver: Driver, table: Path, tmp_path: Path) -> None:
+    """Each pause is one life of two drivers that begin at the stored offsets: one stands still, the other overtakes."""
+    points = ("sink.begun", "sink.writing", "sink.file_written", "sink.before_commit")
+    for number in range(PAUSES):
+        source = {"end": (number + 1) * 5, "offsetStore": f"delta:{table}", "appId": "app"}
+        plan = driver.arm(f"{points[number % len(points)]}=hold")
+        driver.start("paused", table, tmp_path / f"paused-{number}", dict(source))
+        driver.await_firing(plan)
+        assert driver.run(table, tmp_path / f"winner-{number}", dict(source)) is None
+        release(plan)
+        error = driver.wait("paused") or ""
+        winner = query_id(tmp_path / f"winner-{number}")
+        assert re.search(rf"FencedError: .* version \d+ of the table holds batch 0 of query {winner}\.", error), error
+    assert rows(table) == expected(PAUSES * 5)
+
+
 @pytest.mark.parametrize("action", ["kill", "raise"])
 @pytest.mark.parametrize("point", ["sink.writing", "sink.file_written"])
 def test_a_task_that_is_tried_again_writes_once(
@@ -121,6 +140,21 @@ def test_at_most_once_a_task_that_is_tried_again_writes_nothing(driver: Driver, 
     lost = expected(10) - rows(table)
     assert rows(table) == expected(10) - lost
     assert len(lost) == 10, "one of the two tasks wrote"
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])
+def test_a_stage_that_is_tried_again_writes_once(driver: Driver, table: Path, tmp_path: Path, guarantee: str) -> None:
+    """Two of four tasks stand at their ends while the shuffle's output is lost: the other two fail to fetch it."""
+    plans = [driver.arm("sink.writing=hold") for _ in range(2)]
+    driver.start("one", table, tmp_path / "checkpoint", {"end": 50, "shuffle": 4}, guarantee)
+    for plan in plans:
+        driver.await_firing(plan)
+    assert driver.lose_shuffle_output() > 0
+    for plan in plans:
+        release(plan)
+    assert driver.wait("one") is None
+    assert driver.stage_attempts > 1
+    assert rows(table) == expected(50)
 
 
 def test_a_reading_task_that_dies_reads_again(driver: Driver, kafka: Any, table: Path, tmp_path: Path) -> None:
