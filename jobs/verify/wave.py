@@ -32,7 +32,7 @@ BEFORE_THE_CRASH = 16
 AFTER_THE_CRASH = 4
 """Produced before the pipeline is started again: it has to go on, not only to mend."""
 CRASHED_BATCH = 1
-RUN_LIMIT_S = 150.0
+RUN_LIMIT_S = 300.0
 """How long queries may take to end or to hold, before they are given up."""
 POLL_S = 0.02
 

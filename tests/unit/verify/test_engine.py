@@ -1,0 +1,196 @@
+"""The engine without Spark: pipelines that are right, wrong or stuck, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from broker_lite import EmbeddedBroker
+from exactly_once.crash_points import MARK_SUFFIX
+from jobs.verify import wave
+from jobs.verify.brokers import Kafka
+from jobs.verify.cells import Cell, Outcome
+from jobs.verify.engine import Engine
+from jobs.verify.matrix import full
+from jobs.verify.pipelines import Pipeline
+from jobs.verify.records import Record, read_topic
+from jobs.verify.spark import SESSION_ENDED
+
+NAMES = {cell.name: cell for cell in full()}
+EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]
+DRIVER = NAMES["exactly-once_append_sink.before_commit_driver-killed"]
+LOSS = NAMES["at-most-once_append_sink.between_writes_exception"]
+
+Run = Callable[[Pipeline, Path], str | None]
+"""Does what a run of the pipeline does, with the cell's mark as the second argument; gives its error."""
+
+
+class FakeSpark:
+    """Runs a function in place of a query."""
+
+    is_alive = True
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+        self.started: list[str] = []
+        self.killed = 0
+        self.folder = Path()
+        self._ended: dict[str, str | None] = {}
+
+    def start(self, name: str, pipeline: Pipeline) -> None:
+        run = self.runs[len(self.started)]
+        self.started.append(name)
+        pipeline.checkpoint.mkdir(exist_ok=True)
+        error = run(pipeline, self.folder / f"{Path(pipeline.folder).name}{MARK_SUFFIX}")
+        if error != "never ends":
+            self._ended[name] = error
+
+    def ended(self, name: str) -> tuple[bool, str | None]:
+        return name in self._ended, self._ended.get(name)
+
+    def kill(self) -> int:
+        self.killed += 1
+        return 1
+
+    def close(self) -> None: ...
+
+
+class FakeEngine(Engine):
+    fake: FakeSpark
+
+    def session(self) -> Any:
+        return self.fake
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    with EmbeddedBroker() as broker:
+        yield Kafka("the embedded broker", broker, may_be_killed=False)
+
+
+def outcome_of(cell: Cell, kafka: Kafka, folder: Path, *runs: Run) -> tuple[Outcome, FakeSpark]:
+    engine = FakeEngine(kafka, folder)
+    engine.fake = FakeSpark(list(runs))
+    engine.fake.folder = engine.crash_folder
+    (outcome,) = list(engine.run([cell]))
+    return outcome, engine.fake
+
+
+def write(pipeline: Pipeline, records: list[Record]) -> None:
+    columns: dict[str, list[object]] = {name: [] for name in ("key", "value", "partition", "offset")}
+    for record in records:
+        for name, values in columns.items():
+            values.append(getattr(record, name))
+    write_deltalake(pipeline.table, pa.table(columns), mode="append")
+
+
+def records_of(pipeline: Pipeline) -> list[Record]:
+    return read_topic(pipeline.bootstrap_servers, pipeline.topic)
+
+
+def reach(mark: Path) -> None:
+    mark.write_text(json.dumps({"point": "x", "batch_id": 1, "pid": 1}) + "\n")
+
+
+def fails_at_the_point(pipeline: Pipeline, mark: Path) -> str:
+    write(pipeline, records_of(pipeline)[:8])
+    reach(mark)
+    return "InjectedCrashError: as planned"
+
+
+def recovers(pipeline: Pipeline, _mark: Path) -> None:
+    write(pipeline, records_of(pipeline)[8:])
+
+
+def test_a_pipeline_that_fails_and_recovers_is_right(kafka: Kafka, tmp_path: Path) -> None:
+    outcome, spark = outcome_of(EXCEPTION, kafka, tmp_path, fails_at_the_point, recovers)
+    assert (outcome.wrong, outcome.lost, outcome.duplicated, outcome.records) == (None, 0, 0, 20)
+    assert outcome.fired
+    assert outcome.errors == ("InjectedCrashError: as planned",)
+    assert [moment.what for moment in outcome.moments if moment.lane != "commit"] == [
+        "starts",
+        "exception at sink.before_commit",
+        "ends with an error",
+        "is deleted",
+        "is started again",
+        "ends",
+    ]
+    assert (len(spark.started), spark.killed) == (2, 0)
+
+
+def test_a_driver_that_holds_is_killed_once(kafka: Kafka, tmp_path: Path) -> None:
+    def holds(_pipeline: Pipeline, mark: Path) -> str:
+        reach(mark)
+        return "never ends"
+
+    outcome, spark = outcome_of(
+        DRIVER, kafka, tmp_path, holds, lambda pipeline, _: write(pipeline, records_of(pipeline))
+    )
+    assert (outcome.wrong, spark.killed) == (None, 1)
+
+
+def test_losses_and_duplicates_are_wrong(kafka: Kafka, tmp_path: Path) -> None:
+    def loses(pipeline: Pipeline, _mark: Path) -> None:
+        write(pipeline, records_of(pipeline)[10:])
+
+    def doubles(pipeline: Pipeline, _mark: Path) -> None:
+        write(pipeline, records_of(pipeline))
+
+    lost, _ = outcome_of(EXCEPTION, kafka, tmp_path / "1", fails_at_the_point, loses)
+    assert (lost.lost, lost.duplicated) == (2, 0)
+    assert lost.wrong == "must show neither loss nor duplicates; found 2 lost and 0 duplicated of 20 records"
+    doubled, _ = outcome_of(EXCEPTION, kafka, tmp_path / "2", fails_at_the_point, doubles)
+    assert (doubled.lost, doubled.duplicated) == (0, 8)
+    assert doubled.wrong is not None
+    shown, _ = outcome_of(LOSS, kafka, tmp_path / "3", fails_at_the_point, loses)
+    assert shown.wrong is None
+    hidden, _ = outcome_of(LOSS, kafka, tmp_path / "4", fails_at_the_point, recovers)
+    assert "must show a loss" in (hidden.wrong or "")
+
+
+def test_a_fault_that_did_not_happen_proves_nothing(kafka: Kafka, tmp_path: Path) -> None:
+    def never_comes_there(pipeline: Pipeline, _mark: Path) -> None:
+        write(pipeline, records_of(pipeline)[:8])
+
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path, never_comes_there, recovers)
+    assert not outcome.fired
+    assert outcome.wrong == "the fault did not fire"
+
+
+def test_a_pipeline_that_does_not_recover_is_wrong(kafka: Kafka, tmp_path: Path) -> None:
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path / "1", fails_at_the_point, lambda *_: "FencedError: no")
+    assert outcome.wrong == "the pipeline did not recover: FencedError: no"
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path / "2", fails_at_the_point, lambda *_: SESSION_ENDED)
+    assert SESSION_ENDED in (outcome.wrong or "")
+
+
+def test_a_pipeline_that_goes_on_where_it_must_end_is_wrong(kafka: Kafka, tmp_path: Path) -> None:
+    def goes_on(pipeline: Pipeline, mark: Path) -> None:
+        fails_at_the_point(pipeline, mark)
+
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path, goes_on, recovers)
+    assert outcome.wrong == "the pipeline should have ended at the fault, and went on"
+
+
+def test_a_pipeline_that_hangs_is_given_up(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wave, "RUN_LIMIT_S", 0.2)
+    outcome, spark = outcome_of(EXCEPTION, kafka, tmp_path, lambda *_: "never ends")
+    assert outcome.wrong == "run 1 neither ended nor reached its point within 0.2 s"
+    assert spark.killed == 1
+
+
+def test_what_spark_could_not_start_is_run_again(kafka: Kafka, tmp_path: Path) -> None:
+    said: list[str] = []
+    engine = FakeEngine(kafka, tmp_path, tell=said.append)
+    busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
+    engine.fake = FakeSpark([busy, recovers, fails_at_the_point, recovers])
+    engine.fake.folder = engine.crash_folder
+    outcomes = list(engine.run([EXCEPTION]))
+    assert [outcome.wrong for outcome in outcomes] == [None]
+    assert "is run again" in said[0]
