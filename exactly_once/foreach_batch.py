@@ -10,6 +10,7 @@ offsets in a store apart, and gets one of the other two.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.commit import Delivery, Place, SnapshotSource
 from exactly_once.errors import CheckpointError
 from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from offset_store.store import Commit, FileT
 
 THE_RESULT = Place("the result", "<a store that has these offsets>")
 
@@ -43,6 +46,10 @@ class ForeachBatch:
     place: Place = THE_RESULT
 
     def __post_init__(self) -> None:
+        if isinstance(self.result, RowsOnly) and self.offsets is None:
+            raise ValueError(
+                "RowsOnly holds no offsets: give a store for them, and a guarantee other than exactly-once"
+            )
         if not self.app_id.strip():
             raise ValueError("app_id is empty; give this pipeline a name that stays the same")
         self._delivery()
@@ -66,3 +73,41 @@ class ForeachBatch:
 
     def _delivery(self) -> Delivery:
         return Delivery(self.result, ORDERS[self.guarantee], self.offsets, self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOnly:
+    """A result that takes no part in the bookkeeping: files, a web service. Its offsets live in a store apart.
+
+    ``write`` gets a batch's DataFrame, and the `BatchRecord` that says which batch it is: a file named after query and
+    batch is written over when the batch comes again.
+    """
+
+    write: Callable[[Any, BatchRecord], None]
+
+    def snapshot(self) -> RowsOnly:
+        """Give itself: there is nothing to see."""
+        return self
+
+    @property
+    def version(self) -> int:
+        """See `Snapshot.version`; it has only one."""
+        return 0
+
+    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
+        """See `Snapshot.last_batch`."""
+        return None
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
+        """See `Snapshot.next_offsets`."""
+        return {}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """Write a batch's rows."""
+        assert commit.writes == Writes.ROWS, "`ForeachBatch` has a store for the offsets"
+        for rows in commit.files:
+            self.write(rows, commit.record)
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:  # noqa: ARG002
+        """See `Snapshot.history`."""
+        return []

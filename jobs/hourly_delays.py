@@ -68,7 +68,8 @@ def hourly(records: DataFrame, window_length: str, watermark: str) -> DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit status."""
-    return run_job(str(__doc__).partition("\n")[0], "hourly_delays", start, ("window", "watermark"), arguments)
+    description = str(__doc__).partition("\n")[0]
+    return run_job(description, "hourly_delays", start, ("window", "watermark"), arguments, needs_delta_spark=True)
 
 
 if __name__ == "__main__":

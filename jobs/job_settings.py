@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.session import spark_session
+from jobs.peers import PeerMissingError, delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +86,7 @@ def run_job(
     start: Callable[[SparkSession, JobSettings, Mapping[str, Any]], StreamingQuery],
     own: Sequence[str],
     arguments: Sequence[str] | None = None,
+    needs_delta_spark: bool = False,
 ) -> int:
     """Run a job's command line; gives the exit status.
 
@@ -108,10 +110,12 @@ def run_job(
         settings = JobSettings.read(options.config, own)
         if options.bootstrap_servers:
             settings = replace(settings, kafka={**settings.kafka, BOOTSTRAP_SERVERS: options.bootstrap_servers})
+        if needs_delta_spark:
+            settings = with_delta_spark(settings)
         trigger = {"processingTime": settings.trigger_interval} if options.continuous else {"availableNow": True}
         with sample(settings, options.sample) if options.sample else nullcontext(settings) as ready:
             _run(name, ready, lambda spark: start(spark, ready, trigger))
-    except JobSettingsError as error:
+    except (JobSettingsError, PeerMissingError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return 0
@@ -130,6 +134,17 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
         print(f"{name}: read {rows} records in {len(batches)} batches; the result is {settings.table}")
     finally:
         spark.stop()
+
+
+def with_delta_spark(settings: JobSettings) -> JobSettings:
+    """Add delta-spark's jar, fetched by Maven, unless the configuration names where it comes from.
+
+    Raises:
+        PeerMissingError: if Maven cannot fetch it.
+    """
+    if {"spark.jars", "spark.jars.packages"} & settings.spark.keys():
+        return settings
+    return replace(settings, spark={**settings.spark, "spark.jars": ",".join(delta_jars())})
 
 
 @contextmanager

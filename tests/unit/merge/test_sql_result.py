@@ -13,7 +13,7 @@ from connectors.foreach import SqlResult
 from exactly_once.batch import Batch
 from exactly_once.commit import Delivery
 from exactly_once.errors import FencedError, OffsetMismatchError
-from exactly_once.foreach_batch import ForeachBatch
+from exactly_once.foreach_batch import ForeachBatch, RowsOnly
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.errors import CommitConflictError
 from offset_store.memory import MemoryOffsetStore
@@ -199,6 +199,25 @@ def test_foreach_batch_refuses_what_cannot_work(result: SqlResult) -> None:
         ForeachBatch(result, "c", " ")
     with pytest.raises(ValueError, match="cannot live in two places"):
         ForeachBatch(result, "c", "app", Guarantee.EXACTLY_ONCE, MemoryOffsetStore("app"))
+
+
+def test_a_result_without_offsets(tmp_path: Path) -> None:
+    folder, written = checkpoint(tmp_path / "c", {0: 2}), []
+
+    def write(rows: list[int], record: BatchRecord) -> None:
+        written.append((record.batch_id, rows))
+        if len(written) == 1:
+            raise OSError("the service did not answer")
+
+    for guarantee, batches in ((Guarantee.AT_LEAST_ONCE, 2), (Guarantee.AT_MOST_ONCE, 1)):
+        written.clear()
+        once = ForeachBatch(RowsOnly(write), folder, "app", guarantee, MemoryOffsetStore("app", now_ms=lambda: 0))
+        with pytest.raises(OSError, match="did not answer"):
+            once([1, 2], 0)
+        once([1, 2], 0)
+        assert written == [(0, [1, 2])] * batches
+    with pytest.raises(ValueError, match="RowsOnly holds no offsets"):
+        ForeachBatch(RowsOnly(write), folder, "app")
 
 
 def test_an_overlap_names_what_is_stored(result: SqlResult) -> None:
