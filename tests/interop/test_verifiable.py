@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +19,8 @@ from jobs.history.__main__ import CLEAN, main
 from jobs.peers import RealKafka, missing_kafka_reason, run_tool
 from tests.interop.verifiable_clients import Client
 
-CONF = Path(__file__).parents[2] / "conf"
+PROJECT = Path(__file__).resolve().parents[2]
+CONF = PROJECT / "conf"
 PARTITIONS = 3
 RECORDS = 3000
 
@@ -191,6 +196,19 @@ def test_the_configurations_are_read(ours: Clients) -> None:
     assert consumer.events[0]["isolation_level"] == "read_committed"
     assert sorted(consumer.values("record_data")) == sorted(f"p.{number}" for number in range(50))
     assert_clean(producer, consumer)
+
+
+def test_the_commands_of_the_docs_run(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    commands = re.search(r"```sh\n(.*?)```", (PROJECT / "docs" / "histories.md").read_text(), re.DOTALL)
+    assert commands is not None
+    script = (
+        commands[1].replace("localhost:9092", broker.bootstrap_servers).replace("python -m", f"{sys.executable} -m")
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "sent 1000, must be read 1000, values read 1000" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(" anomalies=0")
 
 
 @pytest.mark.parametrize(

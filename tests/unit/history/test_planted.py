@@ -52,6 +52,17 @@ def test_the_command_names_file_and_line(path: Path, capsys: pytest.CaptureFixtu
     assert any(f"{path}:" in line for line in lines)
 
 
+def test_the_command_counts_what_it_does_not_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--limit", "0", str(PLANTED / "lost-write.jsonl")]) == ANOMALIES
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["lost-write (1)", "  and 1 more"]
+
+
+def test_the_command_says_what_may_be_lost_beside_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(PLANTED / "lost-write.near-miss.jsonl")]) == CLEAN
+    assert "of unknown outcome 2, of which read 1: at most 1 more are lost" in capsys.readouterr().out
+
+
 def test_the_command_is_content_with_a_good_history(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(GOOD[0])]) == CLEAN
     assert capsys.readouterr().out.splitlines()[-1].endswith(" anomalies=0")
