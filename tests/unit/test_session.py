@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
 from connectors.session import spark_session
 
@@ -10,3 +11,27 @@ from connectors.session import spark_session
 def test_a_setting_without_a_dot_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'master' is not a Spark setting; .*'spark\.master'"):
         spark_session("etl", master="local[1]")
+
+
+class Builder:
+    """A builder of sessions that only notes what it was told."""
+
+    def __init__(self) -> None:
+        self.conf: dict[str, str] = {}
+
+    def appName(self, _name: str) -> Builder:  # noqa: N802
+        return self
+
+    def config(self, name: str, value: str) -> Builder:
+        self.conf[name] = value
+        return self
+
+    def getOrCreate(self) -> dict[str, str]:  # noqa: N802
+        return self.conf
+
+
+def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    name = "spark.python.daemon.module"
+    assert spark_session("etl")[name] == "connectors.worker_daemon"  # type: ignore[index]
+    assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
