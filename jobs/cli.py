@@ -29,6 +29,7 @@ COMMANDS = (
     Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.clean"),
     Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
+    Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
 )
 
 

@@ -23,6 +23,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --held: #56d364; --loss: #e3b341; --duplicates: #6ea8fe;
   --wrong: #ff6b6b; --on-tile: #0d1117; } }
 body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8rem; text-indent: -1.8rem }
+.legend .tile { text-indent: 0 }
 .matrix th, .matrix td { padding: .15rem .25rem; border: 1px solid var(--line); text-align: center;
   vertical-align: middle; font-weight: normal }
 .matrix thead th { font-size: .75rem; line-height: 1.2 } .matrix .guarantee { font-weight: 600; font-size: .9rem }

@@ -1,0 +1,158 @@
+"""``sparkonce duel``: two drivers, one ``appId``, one table; each is paused and resumed in turn.
+
+One line for each pause: where it fell, what the other committed meanwhile, how the one that came back ended. Then the
+last message of a loser is quoted with the commit that won, and the table is judged by the topic's records alone, read
+with librdkafka and delta-rs. The last line is ``RESULT pauses=… fenced=… records=… rows=… lost=… duplicated=…``.
+
+Exit code: 0 if each record came once, both drivers committed, at least one was fenced, and every zombie was; 1 if not;
+2 if the duel could not be fought.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import secrets
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from jobs.duel.driver import Settings
+from jobs.duel.feed import Feed
+from jobs.duel.match import Match
+from jobs.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
+from jobs.peers import PeerMissingError
+from jobs.verify.brokers import open_kafka
+from jobs.verify.cells import Shows
+from jobs.verify.judge import Verdict, judge, read_rows
+from jobs.verify.records import RecordsError, create_topic, read_topic
+
+NAMES = ("A", "B")
+APP_ID = "duel"
+RECORDS_PER_BATCH = 4_000
+"""So many that the end of the topic is reached soon, however long a driver stood still."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--pauses", type=int, default=24, help="how often one of the two is paused (default: 24)")
+    parser.add_argument("--seed", type=int, help="of the moments (default: a new one, which is printed)")
+    parser.add_argument(
+        "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep table, checkpoints and logs there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.pauses < 1:
+        print(f"sparkonce duel: --pauses {options.pauses}: expected at least 1", file=sys.stderr)
+        return 2
+    try:
+        with _folder(options.keep) as folder, open_kafka(options.kafka) as kafka:
+            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed)
+    except (ValueError, PeerMissingError, RecordsError, DuelError) as error:
+        print(f"sparkonce duel: {error}", file=sys.stderr)
+        return 2
+
+
+def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None) -> int:
+    """Let two drivers compete, judge, and give the exit code.
+
+    Raises:
+        DuelError, RecordsError: if the duel could not be fought.
+    """
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    table, topic = folder / "table", f"duel-{uuid.uuid4().hex[:8]}"
+    _say(f"two drivers, one appId, one table; seed {seed}: the same moments come with --seed {seed}")
+    create_topic(bootstrap_servers, topic)
+    with ExitStack() as stack:
+        feed = Feed(bootstrap_servers, topic)
+        feed.start()
+        rivals = []
+        for name in NAMES:
+            checkpoints = str(folder / f"{name}.checkpoints")
+            settings = Settings(bootstrap_servers, topic, str(table), APP_ID, checkpoints, RECORDS_PER_BATCH)
+            rivals.append(Rival(name, settings, folder))
+            stack.callback(rivals[-1].close)
+        match = Match((rivals[0], rivals[1]), table, random.Random(seed), _say)  # noqa: S311
+        match.fight(pauses)
+        acknowledged = feed.end()
+        _await_rows(table, len(acknowledged))
+    rows = read_rows(table, merged=False)
+    verdict = judge(acknowledged, read_topic(bootstrap_servers, topic), rows)
+    return _tell(match, verdict, len(rows))
+
+
+def _await_rows(table: Path, expected: int) -> None:
+    """Wait until the table holds what was sent; whether it is the right thing is for the judge to say."""
+    deadline = time.monotonic() + LIMIT_S
+    while len({(row.record.partition, row.record.offset) for row in read_rows(table, merged=False)}) < expected:
+        if time.monotonic() > deadline:
+            _say(f"the table did not come to hold {expected} records within {LIMIT_S:g} s")
+            return
+        time.sleep(POLL_S * 10)
+
+
+def _tell(match: Match, verdict: Verdict, rows: int) -> int:
+    stops = [stop for rival in match.rivals for stop in rival.stops]
+    fenced = [stop for stop in stops if stop.is_fenced]
+    refused = [stop for stop in stops if stop.is_refused]
+    others = [stop for stop in stops if not stop.is_fenced and not stop.is_refused]
+    committed = match.committed()
+    _say(", ".join(f"{name} committed {number} batches" for name, number in committed.items()))
+    _say(f"{len(fenced)} queries were fenced at their commit, {len(refused)} refused before their tasks")
+    for error in sorted({stop.error for stop in others}):
+        _say(f"{sum(stop.error == error for stop in others)} ended otherwise: {error}")
+    for line in verdict.strange:
+        _say(f"strange: {line}")
+    unfenced = [bout.number for bout in match.bouts if bout.is_wrong]
+    if unfenced:
+        _say(f"came back with an outdated batch and was not fenced: pauses {unfenced}")
+    _quote(match, fenced)
+    _say(
+        f"RESULT pauses={len(match.bouts)} fenced={len(fenced)} records={verdict.records} rows={rows} "
+        f"lost={verdict.lost} duplicated={verdict.duplicated}"
+    )
+    good = verdict.contradicts(Shows.NEITHER) is None and bool(fenced) and not unfenced and all(committed.values())
+    return 0 if good else 1
+
+
+def _quote(match: Match, fenced: list[Stop]) -> None:
+    """Quote the last loser whose error names the winner's commit."""
+    named = [stop for stop in fenced if match.winner(stop)]
+    if named:
+        _say(f"the loser's message:\n  {named[-1].error}\nthe winner: {match.winner(named[-1])}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        if any(kept.iterdir()):
+            raise ValueError(f"--keep {kept} is not empty: name another")
+        yield kept.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="duel-") as folder:
+        yield Path(folder)
+
+
+def main() -> int:
+    """Run the command as a module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.duel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

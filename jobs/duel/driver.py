@@ -1,0 +1,91 @@
+"""One of the two drivers: a Spark session that runs the pipeline for ever.
+
+A query that ends with an error is followed by the next one, with a new checkpoint: the way out that the error names.
+The session stays, since only a cold start of Spark is slow.
+
+Started by `jobs.duel.rival` as ``python -m jobs.duel.driver SETTINGS_JSON``. Events are JSON lines on what was the
+standard output: ``started`` with Spark's id of each query, ``ended`` with that id and the error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+from connectors.session import spark_session
+from jobs.verify.session import essence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SESSION = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What both drivers share, but for the folder of the checkpoints."""
+
+    bootstrap_servers: str
+    topic: str
+    table: str
+    app_id: str
+    checkpoints: str
+    """A folder; each query gets a new one in it."""
+    records_per_batch: int
+
+
+def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuery:
+    """Start a query at the table's offsets; it runs until it fails."""
+    records = (
+        spark.readStream.format("kafka_once")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("subscribe", settings.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(settings.records_per_batch))
+        .option("offsetStore", f"delta:{settings.table}")
+        .option("appId", settings.app_id)
+        .load()
+    )
+    return (
+        records.select("key", "value", "partition", "offset")
+        .writeStream.format("delta_once")
+        .option("checkpointLocation", str(Path(settings.checkpoints) / str(number)))
+        .option("appId", settings.app_id)
+        .option("deliveryGuarantee", "exactly-once")
+        .start(settings.table)
+    )
+
+
+def main() -> None:
+    """Run queries until the process is killed."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as events:
+        os.dup2(2, 1)  # Spark's own chatter goes to the log
+
+        def tell(**event: object) -> None:
+            events.write(json.dumps(event) + "\n")
+            events.flush()
+
+        settings = Settings(**json.loads(sys.argv[1]))
+        spark = spark_session("sparkonce duel", **SESSION)
+        spark.sparkContext.setLogLevel("OFF")
+        for number in count():
+            query = start(spark, settings, number)
+            tell(started=str(query.id))
+            error = "the query ended without an error"
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as failure:
+                error = essence(str(failure))
+            tell(ended=str(query.id), error=error)
+
+
+if __name__ == "__main__":
+    main()

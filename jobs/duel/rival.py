@@ -1,0 +1,141 @@
+"""The hold on one driver: hear what it tells, arm its crash points, pause and resume all its processes.
+
+A driver is several processes: Python, the JVM, Spark's daemons and their workers, some in process groups of their own.
+All are in the process session that the driver leads, so that is what is stopped (SIGSTOP) and continued (SIGCONT).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
+from jobs.demo.supervisor import kill_session
+from jobs.duel.driver import Settings
+
+LIMIT_S = 240.0
+"""How long anything is waited for: Spark's start is the longest."""
+POLL_S = 0.02
+_LOG_CHARACTERS = 2000
+
+
+class DuelError(RuntimeError):
+    """The duel could not be fought: a driver died, or nothing happened for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A query that ended, and the line of its error that says why."""
+
+    query_id: str
+    error: str
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the sink found, when it was about to commit, that another had written the batch."""
+        return "FencedError" in self.error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the sink found before the tasks ran that the table had moved on."""
+        return "OffsetMismatchError" in self.error
+
+
+class Rival:
+    """One driver; ends when it is closed, and not before."""
+
+    def __init__(self, name: str, settings: Settings, folder: Path) -> None:
+        self.name = name
+        self.queries: list[str] = []
+        """Ids of the queries that it has started."""
+        self.stops: list[Stop] = []
+        self._plans = folder / f"{name}.plans"
+        self._plans.mkdir(parents=True)
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jobs.duel.driver", json.dumps(asdict(settings))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=Path(__file__).resolve().parents[2],
+                env={**os.environ, FOLDER_VARIABLE: str(self._plans)},
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, name=f"events of {name}", daemon=True)
+        self._reader.start()
+
+    def wait(self, happened: Callable[[], bool], what: str) -> None:
+        """Wait until something has happened.
+
+        Raises:
+            DuelError: if it takes too long, or the driver dies.
+        """
+        deadline = time.monotonic() + LIMIT_S
+        while not happened():
+            if self._process.poll() is not None:
+                raise DuelError(f"driver {self.name} died; its log ends with:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise DuelError(f"{what} did not happen within {LIMIT_S:g} s; {self.name}'s log ends:\n{self._tail()}")
+            time.sleep(POLL_S)
+
+    def arm(self, name: str, plan: str) -> CrashPlan:
+        """Arm a point of this driver alone."""
+        return arm(self._plans, name, plan)
+
+    def pause(self) -> int:
+        """Stop every process; gives how many stand still now."""
+        stopped = 0
+        while running := [each for each in self._members() if each.status() != psutil.STATUS_STOPPED]:
+            for process in running:  # and once more for what was forked meanwhile
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(POLL_S)
+        for process in self._members():
+            stopped += process.status() == psutil.STATUS_STOPPED
+        return stopped
+
+    def resume(self) -> None:
+        """Let every process go on."""
+        for process in self._members():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """SIGKILL all of it."""
+        kill_session(self._process.pid)
+        self._process.wait()
+        self._reader.join(LIMIT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _members(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # killed in the middle of a line
+            for line in self._process.stdout:
+                event = json.loads(line)
+                if "started" in event:
+                    self.queries.append(event["started"])
+                else:
+                    self.stops.append(Stop(event["ended"], event["error"]))
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-_LOG_CHARACTERS:]

@@ -1,0 +1,57 @@
+"""Two drivers with one appId, paused and resumed in turn: each record comes once, and the loser is told who won."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+PROJECT = Path(__file__).resolve().parents[2]
+RESULT = re.compile(r"RESULT pauses=(\d+) fenced=(\d+) records=(\d+) rows=(\d+) lost=0 duplicated=0")
+QUOTED = re.compile(
+    r"the loser's message:\n  exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then version (\d+) of "
+    r"the table holds batch \d+ of query (\S+)\. Another driver .*\nthe winner: ([AB])'s commit, version (\d+)"
+)
+
+
+def duel(folder: Path, pauses: int, limit_s: float) -> None:
+    command = [sys.executable, "-m", "jobs.cli", "duel", "--pauses", str(pauses), "--seed", "7", "--keep", str(folder)]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=limit_s, check=False)
+    told = ended.stdout + ended.stderr[-3000:]
+    assert ended.returncode == 0, told
+    result = RESULT.fullmatch(ended.stdout.splitlines()[-1])
+    assert result is not None, told
+    paused, fenced, records, rows = map(int, result.groups())
+    assert paused == pauses
+    assert records == rows > 0
+    quoted = QUOTED.search(ended.stdout)
+    assert quoted is not None, told
+    assert quoted[1] != quoted[3], "loser and winner are two queries"
+    assert quoted[2] == quoted[5]
+    pause_lines = [line for line in ended.stdout.splitlines() if line.startswith("pause ")]
+    assert len(pause_lines) == pauses
+    zombies = [line for line in pause_lines if "holding at sink.before_commit" in line]
+    assert len(zombies) >= 2
+    assert all("stopped: FencedError" in line for line in zombies)
+    assert fenced >= len(zombies)
+    table = DeltaTable(folder / "table").to_pyarrow_table(columns=["key"])
+    assert set(Counter(table["key"].to_pylist()).values()) == {1}
+    assert table.num_rows == rows
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_four_pauses(tmp_path: Path) -> None:
+    duel(tmp_path / "duel", 4, 280)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_twenty_four_pauses(tmp_path: Path) -> None:
+    duel(tmp_path / "duel", 24, 1780)
