@@ -36,8 +36,14 @@ class Examined:
     @property
     def proven(self) -> bool:
         """Whether nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
-        warned = any(count for problem, count in self.report.counts.items() if problem is not Problem.MISSING_ALLOWED)
-        return self.report.proven and not (self.strict and warned)
+        return self.report.proven and self.first_bad is None
+
+    @property
+    def first_bad(self) -> Finding | None:
+        """What is wrong in the lowest version; None if nothing is."""
+        if not self.strict or self.report.first_bad is not None:
+            return self.report.first_bad
+        return next((each for each in self.report.findings if each.problem is not Problem.MISSING_ALLOWED), None)
 
     @property
     def summary(self) -> str:
@@ -72,21 +78,19 @@ def as_text(examined: Examined) -> Iterator[str]:
         if found:
             yield f"\n{title}:"
             yield from (f"  {line}" for line in _findings(report, found))
-    if report.first_bad is not None:
-        yield "\nFirst bad commit: " + (
-            _sentence(report.first_bad) if report.first_bad.commit else "none; " + report.first_bad.message
-        )
+    bad = examined.first_bad
+    if bad is not None:
+        yield "\nFirst bad commit: " + (_sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
     yield ""
     yield examined.summary
 
 
 def _reach(examined: Examined) -> str:
     if examined.checkpoint_version is None:
-        return "Every commit since the table was made is kept: the chain is proven from its beginning."
+        return "Every commit since the table was made is kept: the chains are followed from their beginning."
     return (
-        f"Older commits were cleaned up (delta.logRetentionDuration): the chain is proven back to version "
-        f"{examined.oldest_version}, and agrees with the checkpoint of version {examined.checkpoint_version} "
-        "unless said otherwise below."
+        f"Versions before {examined.oldest_version} were cleaned up (delta.logRetentionDuration): the chains are "
+        f"followed from there, and from what the checkpoint of version {examined.checkpoint_version} holds."
     )
 
 
@@ -185,7 +189,7 @@ def as_json(examined: Examined) -> dict[str, Any]:
         "rowsOutside": examined.rows.outside if examined.rows else None,
         "counts": {problem.value: count for problem, count in report.counts.items() if count},
         "findings": [_finding_json(finding) for finding in report.findings],
-        "firstBad": _finding_json(report.first_bad) if report.first_bad else None,
+        "firstBad": _finding_json(examined.first_bad) if examined.first_bad else None,
         "verdict": "proven" if examined.proven else "broken",
     }
 

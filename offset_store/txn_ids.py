@@ -10,6 +10,7 @@ no ids: there it stands by its name, behind a sign that neither ids nor names ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from offset_store.offsets import TopicPartition
@@ -59,6 +60,7 @@ def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _encode(text: str) -> str:
     return quote(text, safe="")
 

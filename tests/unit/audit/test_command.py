@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.settings import read_settings
+from exactly_once.audit_findings import Problem
 from jobs.cli import main
 from offset_store.record import Writes
 from tests.unit.audit.logs import Table, partition, record
@@ -121,20 +122,30 @@ def test_the_report_as_json_is_one_document(table: Table) -> None:
     assert LAST_LINE.fullmatch(ended.stderr.strip())
 
 
+def test_the_guide_names_every_problem_and_option() -> None:
+    guide = (PROJECT / "docs" / "audit.md").read_text()
+    named = set(re.findall(r"`([a-z-]+)`", guide))
+    assert {problem.value for problem in Problem} <= named
+    options = set(re.findall(r"--[a-z-]+", run("--help").stdout)) - {"--help"}
+    assert options == set(re.findall(r"`(--[a-z-]+)", guide))
+
+
 def test_the_log_is_said_to_be_cleaned_up(table: Table) -> None:
     table.clean_up_log()
     table.batches(1)
     ended = run(table.path)
     assert ended.returncode == 0, ended.stderr
-    assert f"the chain is proven back to version {table.version - 1}, and agrees with the checkpoint" in ended.stdout
+    assert f"Versions before {table.version - 1} were cleaned up (delta.logRetentionDuration)" in ended.stdout
+    assert f"from what the checkpoint of version {table.version - 1} holds" in ended.stdout
 
 
 def test_a_warning_is_an_error_under_strict_only(table: Table) -> None:
-    table.batch(writes=Writes.OFFSETS)
+    version = table.batch(writes=Writes.OFFSETS)
     assert run(table.path).returncode == 0
     ended = run(table.path, "--strict")
     assert ended.returncode == 1
     assert "[offsets-without-rows]" in ended.stdout
+    assert f"First bad commit: version {version}, " in ended.stdout
     assert last_line(ended).endswith("verdict=broken")
 
 
