@@ -24,7 +24,7 @@ from connectors.kafka_once.settings import read_settings
 from exactly_once.audit_findings import Problem
 from jobs.cli import main
 from offset_store.record import Writes
-from tests.unit.audit.logs import Table, partition, record
+from tests.unit.audit.logs import Table, key, partition, record
 
 PROJECT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 30
@@ -147,6 +147,23 @@ def test_a_warning_is_an_error_under_strict_only(table: Table) -> None:
     assert "[offsets-without-rows]" in ended.stdout
     assert f"First bad commit: version {version}, " in ended.stdout
     assert last_line(ended).endswith("verdict=broken")
+
+
+def test_rows_and_offsets_taken_back_by_our_command_leave_a_whole_chain(table: Table) -> None:
+    table.rows([(0, 0)])
+    back_to = table.version
+    table.batches(2)
+    with redirect_stdout(io.StringIO()):
+        rewind = ["offsets", "rewind", str(table.path), "--to-version", str(back_to), "--restore", "--apply"]
+        assert main(rewind) == 0
+    table.ends, table.next_batch = {key(0): BATCHES * 10, key(1): BATCHES * 10}, BATCHES
+    table.batches(3)
+    ended = run(table.path, "--json")
+    assert ended.returncode == 0, ended.stdout
+    report = json.loads(ended.stdout)
+    assert [each["ranges"] for each in report["partitions"]] == [[[0, BATCHES * 10 + 30]]] * 2
+    assert report["counts"] == {"moved-on-purpose": 2}
+    assert report["commits"]["manualChanges"] == 1
 
 
 @pytest.mark.parametrize(
