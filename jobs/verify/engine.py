@@ -16,6 +16,7 @@ from pathlib import Path
 from jobs.peers import delta_jars
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
+from jobs.verify.chains import broken_chain
 from jobs.verify.judge import judge, read_rows
 from jobs.verify.matrix import BROKER_POINTS, PRODUCING, ends_the_run, must_show
 from jobs.verify.spark import SessionError, SparkProcess
@@ -51,6 +52,10 @@ def merge_session() -> dict[str, str]:
     }
 
 
+SecondOpinion = Callable[[Path, str, Result], str | None]
+"""Takes a table, the application and the kind of result; gives what else is wrong with it."""
+
+
 @dataclass(slots=True)
 class Engine:
     """Runs cells on one Kafka, in Spark sessions that it starts as it needs them."""
@@ -60,6 +65,7 @@ class Engine:
     conf: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
     """Whether the tables and checkpoints of cells stay when they have been judged."""
+    second_opinion: SecondOpinion = broken_chain
     tell: Callable[[str], None] = print
     """Takes lines that are not outcomes."""
     _session: SparkProcess | None = None
@@ -110,7 +116,7 @@ class Engine:
             self.close()  # what the cells have left running there would be in the way
             for one in running:
                 one.trouble.append(f"{type(error).__name__}: {error}")
-        outcomes = [_outcome(one) for one in running]
+        outcomes = [_outcome(one, self.second_opinion) for one in running]
         for one in running:
             if not self.keep:
                 shutil.rmtree(one.folder, ignore_errors=True)
@@ -147,16 +153,16 @@ def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
     return (tuple(cells[begin : begin + size]) for begin in range(0, len(cells), size))
 
 
-def _outcome(one: Running) -> Outcome:
+def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
     shows = must_show(one.cell)
     lost = duplicated = 0
     wrong = one.trouble[0] if one.trouble else None
     try:
-        verdict = judge(
-            one.acknowledged, one.in_topic, read_rows(one.pipeline().table, one.cell.result is Result.MERGE)
-        )
+        cell, table = one.cell, one.pipeline().table
+        verdict = judge(one.acknowledged, one.in_topic, read_rows(table, cell.result is Result.MERGE))
         lost, duplicated = verdict.lost, verdict.duplicated
         wrong = wrong or _why_wrong(one) or verdict.contradicts(shows)
+        wrong = wrong or second_opinion(table, one.app_id, cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
         wrong = wrong or f"the table cannot be judged: {type(error).__name__}: {error}"
     moments = sorted([*one.moments, *commits(one.pipeline().table, one.began_wall_s)], key=lambda each: each.at_s)

@@ -15,14 +15,14 @@ from jobs.verify.cells import Moment
 
 _FIELD = "sparkonce"
 _INTENT_FIELD = "sparkonceIntent"
-_OFFSETS_OF_MERGES = "_sparkonce"
+OFFSETS_OF_MERGES = "_sparkonce"
 """The table of offsets inside a merged table's folder."""
 
 
 def commits(table: Path, began_wall_s: float) -> list[Moment]:
     """Give a moment for each commit of the pipeline; none where the table cannot be read."""
     moments = []
-    for entry in [*_history(table), *_history(table / _OFFSETS_OF_MERGES)]:
+    for entry in [*_history(table), *_history(table / OFFSETS_OF_MERGES)]:
         what = _what(entry)
         if what is not None:
             moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))

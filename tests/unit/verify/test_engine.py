@@ -16,7 +16,7 @@ from exactly_once.crash_points import MARK_SUFFIX
 from jobs.verify import wave
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Outcome
-from jobs.verify.engine import Engine
+from jobs.verify.engine import Engine, SecondOpinion
 from jobs.verify.matrix import full
 from jobs.verify.pipelines import Pipeline
 from jobs.verify.records import Record, read_topic
@@ -74,8 +74,10 @@ def kafka() -> Iterator[Kafka]:
         yield Kafka("the embedded broker", broker, may_be_killed=False)
 
 
-def outcome_of(cell: Cell, kafka: Kafka, folder: Path, *runs: Run) -> tuple[Outcome, FakeSpark]:
-    engine = FakeEngine(kafka, folder)
+def outcome_of(
+    cell: Cell, kafka: Kafka, folder: Path, *runs: Run, second_opinion: SecondOpinion = lambda *_: None
+) -> tuple[Outcome, FakeSpark]:
+    engine = FakeEngine(kafka, folder, second_opinion=second_opinion)
     engine.fake = FakeSpark(list(runs))
     engine.fake.folder = engine.crash_folder
     (outcome,) = list(engine.run([cell]))
@@ -122,6 +124,12 @@ def test_a_pipeline_that_fails_and_recovers_is_right(kafka: Kafka, tmp_path: Pat
         "ends",
     ]
     assert (len(spark.started), spark.killed) == (2, 0)
+
+
+def test_the_audit_has_a_say_too(kafka: Kafka, tmp_path: Path) -> None:
+    runs = fails_at_the_point, recovers
+    outcome, _ = outcome_of(EXCEPTION, kafka, tmp_path, *runs, second_opinion=lambda *_: "a gap")
+    assert outcome.wrong == "a gap"
 
 
 def test_a_driver_that_holds_is_killed_once(kafka: Kafka, tmp_path: Path) -> None:
@@ -187,7 +195,7 @@ def test_a_pipeline_that_hangs_is_given_up(kafka: Kafka, tmp_path: Path, monkeyp
 
 def test_what_spark_could_not_start_is_run_again(kafka: Kafka, tmp_path: Path) -> None:
     said: list[str] = []
-    engine = FakeEngine(kafka, tmp_path, tell=said.append)
+    engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None, tell=said.append)
     busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
     engine.fake = FakeSpark([busy, recovers, fails_at_the_point, recovers])
     engine.fake.folder = engine.crash_folder
