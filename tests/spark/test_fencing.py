@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import release
+from exactly_once.crash_points import FOLDER_VARIABLE, release
 from tests.spark.fencing_support import Driver, expected, orphans, query_id, rows
+from tests.spark.sink_support import PROJECT
 from tests.spark.source_support import Topics, values
+from tests.spark.standalone import StandaloneCluster
 
 pytestmark = pytest.mark.spark
 
@@ -155,6 +157,33 @@ def test_a_stage_that_is_tried_again_writes_once(driver: Driver, table: Path, tm
     assert driver.wait("one") is None
     assert driver.stage_attempts > 1
     assert rows(table) == expected(50)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_speculative_attempt_overtakes_one_that_stands_still(table: Path, tmp_path: Path) -> None:
+    """The first attempt has written its file when the second, on another machine, ends the batch."""
+    plans = tmp_path / "driver" / "plans"
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": str(PROJECT),
+        f"spark.executorEnv.{FOLDER_VARIABLE}": str(plans),
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "1ms",
+    }
+    (tmp_path / "cluster").mkdir()
+    with (
+        StandaloneCluster(tmp_path / "cluster") as cluster,
+        Driver(tmp_path / "driver", **{"spark.master": cluster.url, **conf}) as speculating,
+    ):
+        plan = speculating.arm("sink.file_written=hold")
+        speculating.start("one", table, tmp_path / "checkpoint", EVERYTHING)
+        speculating.await_firing(plan)
+        assert speculating.wait("one") is None
+        assert rows(table) == expected(10)
+        assert orphans(table) == 1
+        release(plan)
 
 
 def test_a_reading_task_that_dies_reads_again(driver: Driver, kafka: Any, table: Path, tmp_path: Path) -> None:
