@@ -1,7 +1,7 @@
 """Runs cells, and says what came of each.
 
 Cells are dealt into waves (`waves`); between waves the session lives on, unless the wave killed it. A cell that met an
-error of Spark's own start-up, before its fault fired, says nothing about the pipeline and is run again.
+error of Spark's own start-up says nothing about the pipeline; it is run again, alone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ DRIVER_WAVE = 6
 WAVE = 3
 """Cells that run side by side otherwise: enough to fill the pauses of two cores, and few enough for each Python
 process to be there within the ten seconds that Spark gives it."""
-MOST_TRIES = 3
+MOST_TRIES = 4
 SESSION = {
     "spark.master": "local[16]",  # tasks that hold keep a slot each
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.python.daemon.module": "jobs.verify.daemon",
 }
 _START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
@@ -97,7 +96,7 @@ class Engine:
         while left:
             tries += 1
             again: list[Cell] = []
-            for wave in waves(left):
+            for wave in waves(left, most=1 if tries > 1 else DRIVER_WAVE):
                 for outcome in self._wave(wave):
                     if tries < MOST_TRIES and _says_nothing(outcome):
                         self.tell(f"{outcome.cell.name} is run again: {outcome.errors[0]}")
@@ -135,7 +134,7 @@ class Engine:
         return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
 
 
-def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
+def waves(cells: Sequence[Cell], most: int = DRIVER_WAVE) -> list[tuple[Cell, ...]]:
     """Deal cells into waves: those that share a kill together, the others a few at a time; cheap failures first."""
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": []}
     for cell in cells:
@@ -146,7 +145,7 @@ def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
         else:
             groups["alone"].append(cell)
     sizes = {"alone": WAVE, "broker": WAVE, "driver": DRIVER_WAVE}
-    return [wave for name, members in groups.items() for wave in _batched(members, sizes[name])]
+    return [wave for name, members in groups.items() for wave in _batched(members, min(sizes[name], most))]
 
 
 def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
