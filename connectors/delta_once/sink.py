@@ -14,6 +14,7 @@ log shows that they did not land.
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,8 @@ from exactly_once.guarantee import ORDERS, Guarantee
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
+
+_log = logging.getLogger(__name__)
 
 _unknown_outcomes: set[str] = set()
 """Attempts of this process whose commit may yet be found to have landed: their files stay."""
@@ -203,9 +206,14 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         plan = message.plan
         if plan.attempt_id in _unknown_outcomes:
             return True
-        batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
-        _, delivery = self._delivery(message.settings)
-        return delivery.has_landed(batch.record, plan.rows_version)
+        try:
+            batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
+            _, delivery = self._delivery(message.settings)
+            return delivery.has_landed(batch.record, plan.rows_version)
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning("delta_once: batch %d: its files stay, since the log cannot be read: %s", batch_id, error)
+            return True
 
     def _delete(self, files: Sequence[DataFile]) -> None:
         filesystem, root = self._filesystem()
