@@ -133,6 +133,8 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
         rows = sum(progress["numInputRows"] for progress in batches)
         print(f"{name}: read {rows} records in {len(batches)} batches; the result is {settings.table}")
     finally:
+        # The state store's maintenance complains, in many lines, when it finds Spark stopped.
+        spark.sparkContext.setLogLevel("ERROR")
         spark.stop()
 
 

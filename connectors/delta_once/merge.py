@@ -43,7 +43,7 @@ class MergeWriter:
         guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
         offsets: where the table of offsets is, if not in the result's folder.
         partition_by: the partition columns of a table that is made.
-        schema: the columns of a table that is made, if not those of the rows.
+        schema: the columns of a table that is made, if not those of the rows: a `StructType`, or ``a INT, b STRING``.
         storage_options: for stores that are not local, as delta-rs takes them; Spark has its own settings for these.
 
     Raises:
@@ -59,7 +59,7 @@ class MergeWriter:
     guarantee: str | Guarantee = Guarantee.EXACTLY_ONCE
     offsets: str | None = None
     partition_by: Sequence[str] = ()
-    schema: StructType | None = None
+    schema: StructType | str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     _result: DeltaResult = field(init=False, repr=False)
     _intents: DeltaIntents = field(init=False, repr=False)
@@ -100,8 +100,15 @@ class MergeWriter:
         Raises:
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
         """
-        self._result.create_missing(rows.sparkSession, self.schema or rows.schema, self.partition_by)
+        self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)
         self._foreach_batch(rows, batch_id)
+
+    def _columns(self, rows: DataFrame) -> StructType:
+        if not isinstance(self.schema, str):
+            return self.schema or rows.schema
+        read = StructType.fromDDL(self.schema)  # asks the JVM, so not before there is a session
+        assert isinstance(read, StructType)
+        return read
 
     @property
     def offset_store(self) -> str:

@@ -117,6 +117,8 @@ class DeltaResult:
         if newer == 0:
             return None
         for entry in table.history(newer):
+            if entry.get("operation") == "OPTIMIZE":  # Delta's automatic compaction takes the MERGE's metadata over
+                continue
             intent = intent_from_info(_from_text(entry.get("userMetadata")), self.store.app_id)
             if intent is not None and intent.sequence == sequence:
                 return Landed(intent, int(entry["version"]))

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import select
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from connectors.delta_once.merge import MergeWriter
+from connectors.delta_once import merge_sequence
+from connectors.delta_once.merge import OFFSETS_FOLDER, MergeWriter
 from exactly_once import crash_points
-from exactly_once.crash_points import CrashPlans, arm, fired
+from exactly_once.crash_points import CrashPlans, CrashPoint, InjectedCrashError, arm, fired
 from exactly_once.guarantee import Guarantee
 from tests.spark.sink_support import NumbersSource, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
-EXACTLY = Guarantee.EXACTLY_ONCE
+DEADLINE_S = 240
+SCHEMA = "partition int, n bigint, total bigint"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +37,7 @@ def session(delta_spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of plans: `foreachBatch` runs in this very process."""
     folder = tmp_path / "faults"
     folder.mkdir()
@@ -37,34 +45,30 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return folder
 
 
-def totals(target: Any, rows: DataFrame) -> Any:
+def add_up(target: Any, rows: DataFrame) -> Any:
     """Add each batch's count and sum to those that are there."""
     sums = rows.groupBy("partition").agg(f.count("*").alias("n"), f.sum("offset").alias("total"))
     builder = target.alias("t").merge(sums.alias("s"), "t.partition = s.partition")
     return builder.whenMatchedUpdate(set={"n": "t.n + s.n", "total": "t.total + s.total"}).whenNotMatchedInsertAll()
 
 
-TOTALS_SCHEMA = "partition int, n bigint, total bigint"
-
-
 class Pipeline:
-    """One result; drivers come and go."""
+    """One result; drivers and checkpoints come and go."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self.session, self.folder = session, folder
         self.table = folder / "table"
 
     def writer(self, checkpoint: str = "c", **options: Any) -> MergeWriter:
-        from pyspark.sql.types import StructType
+        return MergeWriter(
+            str(self.table), "app", str(self.folder / checkpoint), **{"merge": add_up, "schema": SCHEMA, **options}
+        )
 
-        settings = {"merge": totals, "schema": StructType.fromDDL(TOTALS_SCHEMA), **options}
-        return MergeWriter(str(self.table), "app", str(self.folder / checkpoint), **settings)
-
-    def start(
-        self, end: int, checkpoint: str = "c", source: dict[str, Any] | None = None, **options: Any
-    ) -> StreamingQuery:
-        frame = numbers(self.session, end=end, **{"perBatch": 10, **(source or {})})
+    def start(self, end: int, checkpoint: str = "c", stored: bool = False, **options: Any) -> StreamingQuery:
+        """Start a query in batches of ten; ``stored``: a new checkpoint begins at the stored offsets."""
         writer = self.writer(checkpoint, **options)
+        store = {"offsetStore": writer.offset_store, "appId": "app"} if stored else {}
+        frame = numbers(self.session, end=end, perBatch=10, **store)
         query = frame.writeStream.foreachBatch(writer).trigger(availableNow=True)
         return query.option("checkpointLocation", str(self.folder / checkpoint)).start()
 
@@ -72,6 +76,7 @@ class Pipeline:
         self.start(end, checkpoint, **options).awaitTermination()
 
     def totals(self) -> list[dict[str, int]]:
+        """Read the result with delta-rs."""
         rows: list[dict[str, int]] = DeltaTable(self.table).to_pyarrow_table().to_pylist()
         return sorted(rows, key=lambda row: row["partition"])
 
@@ -87,20 +92,225 @@ def expected(end: int) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("guarantee", [each.value for each in Guarantee])
 def test_batches_add_up(pipeline: Pipeline, guarantee: str) -> None:
+    pipeline.run(15, guarantee=guarantee)
     pipeline.run(25, guarantee=guarantee)
     assert pipeline.totals() == expected(25)
-    pipeline.run(40, guarantee=guarantee)
-    assert pipeline.totals() == expected(40)
     by_spark = pipeline.session.read.format("delta").load(str(pipeline.table)).orderBy("partition").collect()
-    assert [row.asDict() for row in by_spark] == expected(40)
+    assert [row.asDict() for row in by_spark] == expected(25)
+    newest = DeltaTable(pipeline.table).history(1)[0]
+    assert '"batchId":2' in newest["userMetadata"]
 
 
-@pytest.mark.parametrize("point", ["sink.begun", "sink.before_commit", "merge.recorded"])
-def test_a_crash_before_the_merge(pipeline: Pipeline, faults: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    ("guarantee", "point", "counts"),
+    [
+        ("exactly-once", "merge.recorded", 20),
+        ("exactly-once", "sink.after_commit", 20),
+        ("at-least-once", "sink.between_writes", 30),
+        ("at-most-once", "sink.between_writes", 10),
+    ],
+)
+def test_a_crash_shows_what_the_guarantee_allows(
+    pipeline: Pipeline, faults: Path, guarantee: str, point: str, counts: int
+) -> None:
     plan = arm(faults, "crash", f"{point}@1=raise")
-    with pytest.raises(Exception, match="injected failure"):
-        pipeline.run(30)
+    with pytest.raises(StreamingQueryException, match="injected failure"):
+        pipeline.run(20, guarantee=guarantee)
     assert fired(plan)
-    assert pipeline.totals() == expected(10)
+    pipeline.run(20, guarantee=guarantee)
+    assert [row["n"] for row in pipeline.totals()] == [counts, counts]
+
+
+@pytest.fixture
+def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let the next driver die after a MERGE has landed: from then on it gets to see nothing."""
+
+    def arm_it() -> None:
+        real_snapshot = merge_sequence.MergeTable.snapshot
+        dead = False
+
+        def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
+            nonlocal dead
+            if point is CrashPoint.MERGE_UNCONFIRMED and batch_id == 1:
+                dead = True
+                raise InjectedCrashError("the driver died")
+
+        def snapshot(table: merge_sequence.MergeTable) -> merge_sequence.MergeSnapshot:
+            if dead:
+                raise InjectedCrashError("the driver is dead")
+            return real_snapshot(table)
+
+        monkeypatch.setattr(merge_sequence, "reach", reach)
+        monkeypatch.setattr(merge_sequence.MergeTable, "snapshot", snapshot)
+
+    return arm_it
+
+
+@pytest.mark.parametrize("keeps_checkpoint", [True, False])
+def test_a_driver_dies_between_the_merge_and_its_confirmation(
+    pipeline: Pipeline, dies_unconfirmed: Callable[[], None], monkeypatch: pytest.MonkeyPatch, keeps_checkpoint: bool
+) -> None:
+    dies_unconfirmed()
+    with pytest.raises(StreamingQueryException, match="the driver died"):
+        pipeline.run(20)
+    monkeypatch.undo()
+    assert pipeline.totals() == expected(20)
+    if not keeps_checkpoint:
+        shutil.rmtree(pipeline.folder / "c")
+    pipeline.run(40, stored=not keeps_checkpoint)
+    assert pipeline.totals() == expected(40)
+
+
+def test_a_lost_checkpoint(pipeline: Pipeline) -> None:
+    pipeline.run(20)
+    shutil.rmtree(pipeline.folder / "c")
+    with pytest.raises(StreamingQueryException, match="has an overlap with the offsets in the offset store delta:"):
+        numbers_in_one_batch(pipeline, end=30)
+    shutil.rmtree(pipeline.folder / "c")
+    pipeline.run(30, stored=True)
+    assert pipeline.totals() == expected(30)
+
+
+def numbers_in_one_batch(pipeline: Pipeline, end: int) -> None:
+    query = numbers(pipeline.session, end=end).writeStream.foreachBatch(pipeline.writer()).trigger(availableNow=True)
+    query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+
+
+def test_a_driver_that_is_overtaken_before_its_merge_stops(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
+        if point is CrashPoint.MERGE_RECORDED and not recorded.is_set():
+            recorded.set()
+            assert go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr(merge_sequence, "reach", reach)
+    slow = pipeline.start(20, "slow")
+    assert recorded.wait(DEADLINE_S)
+    pipeline.run(20, "quick")
+    go_on.set()
+    with pytest.raises(StreamingQueryException, match=r"holds that number, made by batch 0 of query .* Another driver"):
+        slow.awaitTermination()
+    assert pipeline.totals() == expected(20)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    made = Gate(tmp_path / "gate")
+    yield made
+    made.close()
+
+
+class Gate:
+    """Two named pipes at which a Spark task says that it has begun, and waits to be let through."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.begun, self.opened = folder / "begun", folder / "opened"
+        for pipe in (self.begun, self.opened):
+            os.mkfifo(pipe)
+        # Read and write, so that opening does not wait, and what a task writes is kept for us.
+        self._begun, self._opened = (os.open(pipe, os.O_RDWR) for pipe in (self.begun, self.opened))
+
+    def wait_for_task(self) -> None:
+        ready, _, _ = select.select([self._begun], [], [], DEADLINE_S)
+        assert ready
+
+    def open(self) -> None:
+        os.write(self._opened, b"." * 1000)  # one for each task that passes, however often Spark runs them
+
+    def close(self) -> None:
+        os.close(self._begun)
+        os.close(self._opened)
+
+
+def test_a_driver_that_is_overtaken_within_its_merge_stops(pipeline: Pipeline, gate: Gate) -> None:
+    pipeline.run(10, "first")
+    begun, opened = str(gate.begun), str(gate.opened)
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open(begun, "wb", buffering=0) as pipe:
+            pipe.write(b".")
+        with open(opened, "rb", buffering=0) as pipe:
+            assert pipe.read(1)
+        yield from batches
+
+    def held(target: Any, rows: DataFrame) -> Any:
+        return add_up(target, rows.mapInArrow(wait, rows.schema))
+
+    slow = pipeline.start(20, "slow", stored=True, merge=held)
+    gate.wait_for_task()
+    pipeline.run(20, "quick", stored=True)
+    gate.open()
+    with pytest.raises(StreamingQueryException, match="Another driver runs with the same appId"):
+        slow.awaitTermination()
+    assert pipeline.totals() == expected(20)
+
+
+def groups(pipeline: Pipeline, end: int) -> DataFrame:
+    frame = numbers(pipeline.session, end=end, perBatch=10)
+    return frame.groupBy((f.col("offset") % 3).alias("rest"), "partition").agg(f.count("*").alias("n"))
+
+
+def run_groups(pipeline: Pipeline, end: int, **options: Any) -> None:
+    keyed = {"merge": None, "schema": None, "keys": ["rest", "partition"], "partition_by": ["partition"], **options}
+    query = groups(pipeline, end).writeStream.foreachBatch(pipeline.writer(**keyed)).outputMode("update")
+    query = query.option("checkpointLocation", str(pipeline.folder / "c")).trigger(availableNow=True)
+    query.start().awaitTermination()
+
+
+def test_an_aggregation_in_update_mode(pipeline: Pipeline, faults: Path) -> None:
+    arm(faults, "crash", "merge.recorded@1=raise")
+    with pytest.raises(StreamingQueryException, match="injected failure"):
+        run_groups(pipeline, 20)
+    run_groups(pipeline, 20)
+    table = DeltaTable(pipeline.table)
+    assert table.metadata().partition_columns == ["partition"]
+    found = {(row["rest"], row["partition"]): row["n"] for row in table.to_pyarrow_table().to_pylist()}
+    assert found == {(rest, p): len(range(rest, 20, 3)) for rest in range(3) for p in range(2)}
+    shutil.rmtree(pipeline.folder / "c")
+    with pytest.raises(StreamingQueryException, match="first of a stateful query with a new checkpoint"):
+        run_groups(pipeline, 30)
+
+
+def test_vacuum_keeps_the_offsets(pipeline: Pipeline) -> None:
+    pipeline.run(20)
+    name = "spark.databricks.delta.retentionDurationCheck.enabled"
+    pipeline.session.conf.set(name, "false")
+    try:
+        pipeline.session.sql(f"VACUUM delta.`{pipeline.table}` RETAIN 0 HOURS")
+    finally:
+        pipeline.session.conf.unset(name)
+    DeltaTable(pipeline.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert DeltaTable(pipeline.table / OFFSETS_FOLDER).version() > 0
     pipeline.run(30)
     assert pipeline.totals() == expected(30)
+
+
+def test_a_merge_leaves_no_settings_behind(pipeline: Pipeline) -> None:
+    names = [f"spark.databricks.delta.{name}" for name in ("write.txnAppId", "write.txnVersion")]
+    found = []
+
+    def looking(target: Any, rows: DataFrame) -> Any:
+        found.append([rows.sparkSession.conf.get(name, None) for name in names])
+        return add_up(target, rows)
+
+    pipeline.run(20, merge=looking)
+    assert found == [[None, None], [None, None]]
+
+
+def test_a_deleted_result_is_not_filled_from_the_middle(pipeline: Pipeline) -> None:
+    elsewhere = str(pipeline.folder / "offsets")
+    pipeline.run(10, offsets=elsewhere)
+    shutil.rmtree(pipeline.table)
+    with pytest.raises(StreamingQueryException, match="the result was deleted, replaced"):
+        pipeline.run(20, offsets=elsewhere)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"keys": "a"}, {"keys": ["a"], "merge": add_up}, {}, {"keys": ["a"], "app": " "}]
+)
+def test_arguments_that_cannot_work_are_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    app = arguments.pop("app", "app")
+    with pytest.raises(ValueError, match=r"keys|app_id is empty"):
+        MergeWriter(str(tmp_path), app, "c", **arguments)

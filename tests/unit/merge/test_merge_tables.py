@@ -1,0 +1,186 @@
+"""The two tables of an exactly-once MERGE as delta-rs sees them; in place of delta-spark's MERGE, a commit like it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.schema import PrimitiveType
+
+from connectors.delta_once.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
+from connectors.delta_once.merge_result import (
+    TXN_APP_ID,
+    TXN_VERSION,
+    USER_METADATA,
+    DeltaResult,
+    PlainMerge,
+    upsert_on,
+)
+from connectors.delta_once.merge_sequence import Intent, Landed, MergeTable
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery
+from exactly_once.errors import OffsetMismatchError
+from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.delta import DeltaOffsetStore
+from offset_store.errors import CommitConflictError
+from offset_store.locations import Location
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, Writes
+
+KEY = ("s", TopicPartition("t", "id", 0))
+
+
+class ResultWithoutSpark(DeltaResult):
+    """Commits what delta-spark's MERGE would, as far as its log is concerned."""
+
+    def run(self, rows: Any, settings: Mapping[str, str]) -> None:
+        table = DeltaTable(self.store.location.text)
+        app_id, version = settings.get(TXN_APP_ID), int(settings.get(TXN_VERSION, 0))
+        if app_id and (table.transaction_version(app_id) or 0) >= version:
+            return
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": settings[USER_METADATA]},
+            app_transactions=[Transaction(app_id, version)] if app_id else None,
+        )
+        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
+
+class Tables:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        DeltaTable.create(folder / "result", Schema([Field("n", PrimitiveType("long"))]))
+
+    def open(self, app_id: str = "app") -> MergeTable:
+        """Open both anew, as a driver that starts."""
+        result = DeltaOffsetStore(Location.parse(str(self.folder / "result")), app_id)
+        offsets = DeltaOffsetStore(Location.parse(str(self.folder / "offsets")), app_id, create_missing=True)
+        return MergeTable(ResultWithoutSpark(result, "unused", upsert_on(["n"])), DeltaIntents(offsets))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+def batch(batch_id: int, start: int, end: int, attempt: str = "a", query: str = "q", app_id: str = "app") -> Batch:
+    return Batch(BatchRecord(app_id, query, batch_id, attempt, {KEY: OffsetRange(start, end)}), stateful=False)
+
+
+def deliver(table: MergeTable, incoming: Batch) -> bool:
+    delivery = Delivery(table, ORDERS[Guarantee.EXACTLY_ONCE])
+    return delivery.finish(incoming, delivery.begin(incoming), ["rows"])
+
+
+def test_batches_follow_each_other(tables: Tables) -> None:
+    for number in range(3):
+        assert deliver(tables.open(), batch(number, number, number + 1, f"a{number}"))
+    assert not deliver(tables.open(), batch(2, 2, 3, "again"))
+    snapshot = tables.open().snapshot()
+    assert snapshot.state.sequence == snapshot.offsets.confirmed == 3
+    assert snapshot.next_offsets([KEY]) == {KEY: 3}
+    assert snapshot.last_batch("q") == 2
+    both = Writes.ROWS | Writes.OFFSETS
+    seen = [(each.version, each.writes, each.record.attempt_id) for each in snapshot.history()]
+    assert seen == [(3, both, "a2"), (2, both, "a1"), (1, both, "a0")]
+
+
+def test_applications_do_not_meet(tables: Tables) -> None:
+    deliver(tables.open(), batch(0, 0, 5))
+    deliver(tables.open("b/c"), batch(0, 0, 3, app_id="b/c"))
+    deliver(tables.open(), batch(1, 5, 6))
+    assert tables.open("b/c").snapshot().state.sequence == 1
+    assert tables.open("b/c").snapshot().next_offsets([KEY]) == {KEY: 3}
+    assert tables.open().snapshot().next_offsets([KEY]) == {KEY: 6}
+
+
+@pytest.mark.parametrize("log_tells", [True, False])
+def test_what_landed_is_confirmed_by_whoever_looks_next(
+    tables: Tables, log_tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables.open()
+    deliver(table, batch(0, 0, 5))
+    offsets = table.intents.snapshot()
+    abandoned, landing = Intent(2, batch(1, 5, 7, "lost").record), Intent(2, batch(1, 5, 7, "won").record)
+    offsets.record(abandoned)
+    table.intents.snapshot().record(landing)
+    table.result.merge("rows", landing)
+    if not log_tells:
+        monkeypatch.setattr(DeltaResult, "find", lambda *_: None)
+    snapshot = tables.open().snapshot()
+    assert snapshot.next_offsets([KEY]) == {KEY: 7}
+    assert snapshot.offsets.confirmed == 2
+    assert snapshot.history(1)[0].record.attempt_id == "won"
+    assert snapshot.history(1)[0].version == (2 if log_tells else 5)
+
+
+def test_the_merge_with_a_number_is_found(tables: Tables) -> None:
+    table = tables.open()
+    deliver(table, batch(0, 0, 5))
+    deliver(table, batch(1, 5, 6))
+    found = table.result.find(1)
+    assert found == Landed(Intent(1, batch(0, 0, 5).record), 1)
+    assert table.result.find(2, since_version=1) is not None
+    assert table.result.find(1, since_version=1) is None
+    assert table.result.find(2, since_version=2) is None
+    assert table.result.find(3) is None
+
+
+def test_only_one_of_two_writers_of_one_picture_gets_to_write(tables: Tables) -> None:
+    first, second, third = (tables.open().intents.snapshot() for _ in range(3))
+    intent = Intent(1, batch(0, 0, 5).record)
+    first.record(intent)
+    with pytest.raises(CommitConflictError):
+        second.record(intent)
+    with pytest.raises(CommitConflictError):
+        third.confirm(Landed(intent, 1), move_offsets=True)
+    fourth, fifth = (tables.open().intents.snapshot() for _ in range(2))
+    fourth.confirm(Landed(intent, 1), move_offsets=False)
+    with pytest.raises(CommitConflictError):
+        fifth.record(intent)
+    after = tables.open().intents.snapshot()
+    assert (after.confirmed, after.next_offsets([KEY]), after.history()) == (1, {}, [])
+    assert after.intents(1) == [intent]
+
+
+def test_a_result_made_anew_is_refused(tables: Tables) -> None:
+    deliver(tables.open(), batch(0, 0, 5))
+    DeltaTable.create(tables.folder / "result", Schema([Field("n", PrimitiveType("long"))]), mode="overwrite")
+    assert tables.open().snapshot().state.sequence == 1, "a table that is overwritten keeps its transactions"
+    (tables.folder / "result").rename(tables.folder / "moved")
+    with pytest.raises(OffsetMismatchError, match="the result was deleted, replaced"):
+        tables.open().snapshot()
+
+
+def test_a_plain_merge_finds_its_own_rows(tables: Tables) -> None:
+    table = tables.open()
+    assert isinstance(table.result, DeltaResult)
+    plain = PlainMerge(table.result)
+    before = plain.snapshot()
+    incoming = batch(0, 0, 5)
+    offsets = DeltaOffsetStore(Location.parse(str(tables.folder / "offsets")), "app", create_missing=True)
+    assert before.history() == []
+    assert (before.last_batch("q"), before.next_offsets([KEY])) == (None, {})
+    table.result.run("rows", {USER_METADATA: '{"sparkonce": 1}'})
+    table.result.run("rows", {USER_METADATA: "a note of the user's"})
+    assert plain.snapshot().history() == []
+    assert before.version == 0
+    assert plain.snapshot().version == 2
+    delivery = Delivery(plain, ORDERS[Guarantee.AT_LEAST_ONCE], offsets)
+    assert not delivery.has_landed(incoming.record, 0)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [None, "text", {}, {"sequence": "x"}, {**intent_to_info(Intent(1, batch(0, 0, 1).record), Writes(0)), "ranges": 3}],
+)
+def test_what_is_no_intent_is_passed_over(info: object) -> None:
+    assert intent_from_info(info, "app") is None
+
+
+def test_intents_are_read_back() -> None:
+    intent = Intent(7, batch(3, 10, 20).record)
+    assert intent_from_info(intent_to_info(intent, Writes.ROWS), "app") == intent
+    assert intent_from_info(intent_to_info(intent, Writes.ROWS), "other") is None
