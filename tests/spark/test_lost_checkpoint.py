@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from jobs import lost_checkpoint
 from jobs.peers import PeerMissingError, jvm_session
 
 pytestmark = pytest.mark.spark
@@ -18,14 +20,6 @@ pytestmark = pytest.mark.spark
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDS, LATER = 1_000, 100
 OURS = f"sparkonce_rows={RECORDS} records={RECORDS} sparkonce_lost=0 sparkonce_duplicated=0"
-
-
-def run(folder: Path, *words: str) -> tuple[str, str]:
-    """Run the command; give its output and the last line of it."""
-    command = [sys.executable, "-m", "jobs.lost_checkpoint", "--records", str(RECORDS), "--folder", str(folder), *words]
-    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=280, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
-    return ended.stdout, ended.stdout.splitlines()[-1]
 
 
 def copies(folder: Path, pipeline: str) -> Counter[int]:
@@ -45,21 +39,28 @@ def assert_ours(folder: Path, output: str) -> None:
     assert "has an overlap with the table's offsets" in output
 
 
-@pytest.mark.timeout(300)
-def test_ours_alone_holds_each_record_once(tmp_path: Path) -> None:
-    output, result = run(tmp_path, "--only-ours")
-    assert result == f"RESULT {OURS}"
+def test_ours_alone_holds_each_record_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lost_checkpoint, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)  # other tests want it
+    assert lost_checkpoint.main(["--only-ours", "--records", str(RECORDS), "--folder", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == f"RESULT {OURS}"
     assert_ours(tmp_path, output)
 
 
 @pytest.mark.java
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> None:
+    """In a process of its own: Spark takes the jars of its JVM side only when it starts."""
     try:
         jvm_session()
     except PeerMissingError as error:
         pytest.skip(str(error))
-    output, result = run(tmp_path)
-    assert result == f"RESULT jvm_rows={2 * RECORDS} {OURS} jvm_duplicated={RECORDS}"
+    command = [sys.executable, "-m", "jobs.lost_checkpoint", "--records", str(RECORDS), "--folder", str(tmp_path)]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=560, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    assert ended.stdout.splitlines()[-1] == f"RESULT jvm_rows={2 * RECORDS} {OURS} jvm_duplicated={RECORDS}"
     assert copies(tmp_path, "jvm") == each(RECORDS, 2)
-    assert_ours(tmp_path, output)
+    assert_ours(tmp_path, ended.stdout)
