@@ -317,6 +317,11 @@ def _planned_rewind(options: argparse.Namespace, opened: OffsetsTable) -> Manual
     if options.app_id is None and not options.restore:
         raise RecoveryError("give --app-id (the rows of every appId go back together with --restore only)")
     entries, now = opened.entries(), opened.stored()
+    if not now.offsets and not now.batches:
+        raise RecoveryError(
+            "the table holds no offsets of sparkonce: name the one that does (option offsetStore of the pipeline). "
+            "Rows whose offsets live elsewhere cannot go back together with them"
+        )
     if options.app_id is not None and not (now.of(options.app_id).offsets or now.of(options.app_id).batches):
         raise RecoveryError(f"the table has no offsets of appId {options.app_id}")
     version = options.to_version

@@ -282,6 +282,15 @@ def test_refusals(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], words:
     assert pipeline.version == 3
 
 
+def test_rows_without_offsets_are_not_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Pipeline.create(tmp_path / "table")
+    for batch_id in range(2):
+        rows.commit(batch_id, {0: (batch_id, batch_id + 1)}, Writes.ROWS)
+    assert offsets("rewind", rows.path, "--restore", "--to-version", 1, "--apply") == 1
+    assert "holds no offsets of sparkonce" in capsys.readouterr().err
+    assert rows.rows() == [0, 1]
+
+
 def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert offsets("show", tmp_path / "none") == 1
     assert "there is no Delta table" in capsys.readouterr().err
