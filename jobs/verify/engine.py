@@ -23,11 +23,8 @@ from jobs.verify.spark import SessionError, SparkProcess
 from jobs.verify.timeline import commits
 from jobs.verify.wave import Running, Wave
 
-DRIVER_WAVE = 6
-"""Cells that share one kill of the session: each costs what starting Spark costs, shared out."""
-WAVE = 3
-"""Cells that run side by side otherwise: enough to fill the pauses of two cores, and few enough for each Python
-process to be there within the ten seconds that Spark gives it."""
+WAVE = 9
+"""Cells of one wave; those of a driver's share one kill, and what starting Spark again costs."""
 MOST_TRIES = 4
 SESSION = {
     "spark.master": "local[16]",  # tasks that hold keep a slot each
@@ -96,7 +93,7 @@ class Engine:
         while left:
             tries += 1
             again: list[Cell] = []
-            for wave in waves(left, most=1 if tries > 1 else DRIVER_WAVE):
+            for wave in waves(left, size=1 if tries > 1 else WAVE):
                 for outcome in self._wave(wave):
                     if tries < MOST_TRIES and _says_nothing(outcome):
                         self.tell(f"{outcome.cell.name} is run again: {outcome.errors[0]}")
@@ -134,8 +131,8 @@ class Engine:
         return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
 
 
-def waves(cells: Sequence[Cell], most: int = DRIVER_WAVE) -> list[tuple[Cell, ...]]:
-    """Deal cells into waves: those that share a kill together, the others a few at a time; cheap failures first."""
+def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
+    """Deal cells into waves: those that share a kill together; what needs no kill comes first."""
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": []}
     for cell in cells:
         if cell.kind is Kind.DRIVER_KILLED:
@@ -144,8 +141,7 @@ def waves(cells: Sequence[Cell], most: int = DRIVER_WAVE) -> list[tuple[Cell, ..
             groups["broker"].append(cell)
         else:
             groups["alone"].append(cell)
-    sizes = {"alone": WAVE, "broker": WAVE, "driver": DRIVER_WAVE}
-    return [wave for name, members in groups.items() for wave in _batched(members, min(sizes[name], most))]
+    return [wave for members in groups.values() for wave in _batched(members, size)]
 
 
 def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from jobs.verify.cells import Cell, Kind, Moment
 from jobs.verify.matrix import BROKER_POINTS, PRODUCING
 from jobs.verify.pipelines import Pipeline
 from jobs.verify.records import Record, Sending, create_topic, make, read_topic
-from jobs.verify.spark import SparkProcess
+from jobs.verify.spark import SessionError, SparkProcess
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
@@ -35,6 +36,9 @@ CRASHED_BATCH = 1
 RUN_LIMIT_S = 300.0
 """How long queries may take to end or to hold, before they are given up."""
 POLL_S = 0.02
+AT_ONCE = 3
+"""Pipelines that run side by side, those that hold not counted: enough to fill the pauses of two cores, and few enough
+for each Python process to be there within the ten seconds that Spark gives it."""
 
 ACTIONS = {
     Kind.EXCEPTION: CrashAction.RAISE,
@@ -71,8 +75,8 @@ class Running:
     crash_folder: Path
     """Where the plan of this cell is armed: the session's folder, or that of the cell's own broker."""
     own_broker: CrashableBroker | None = None
-    began_s: float = field(default_factory=time.monotonic)
-    began_wall_s: float = field(default_factory=time.time)
+    began_s: float = 0.0
+    began_wall_s: float = 0.0
     moments: list[Moment] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -83,6 +87,7 @@ class Running:
     plan: CrashPlan | None = None
     seen_firing: bool = False
     runs: int = 0
+    run_began_s: float = 0.0
     over: bool = True
     """Whether no query of it runs."""
 
@@ -124,15 +129,9 @@ class Wave:
 
     def run(self) -> None:
         """Do all of it; what fails in a cell is noted there."""
-        for one in self._cells:
-            self._guarded(one, self._prepare)
-        self._start(self._well())
-        self._wait(lambda one: one.over or one.holds)
+        self._run(self._cells, self._prepare, lambda one: one.over or one.holds)
         self._hurt()
-        for one in self._well():
-            self._guarded(one, self._between)
-        self._start(self._well())
-        self._wait(lambda one: one.over)
+        self._run(self._well(), self._between, lambda one: one.over)
         for one in self._cells:
             self._guarded(one, self._finish)
 
@@ -142,12 +141,15 @@ class Wave:
     def _guarded(self, one: Running, step: Callable[[Running], None]) -> None:
         try:
             step(one)
+        except SessionError:
+            raise  # nothing can be run at all
         except Exception as error:  # one cell's trouble is not the others'
             one.trouble.append(f"{type(error).__name__}: {error}")
 
     # Before the first run.
 
     def _prepare(self, one: Running) -> None:
+        one.began_s, one.began_wall_s = time.monotonic(), time.time()
         create_topic(one.broker.bootstrap_servers, one.topic)
         if one.cell.point in PRODUCING:
             self._arm(one)
@@ -176,23 +178,40 @@ class Wave:
 
     # Runs.
 
-    def _start(self, cells: Iterable[Running]) -> None:
-        self._session = self._around.session()
-        for one in cells:
-            one.runs += 1
-            one.over = False
-            one.note("pipeline", "starts" if one.runs == 1 else "is started again")
-            self._session.start(one.query, one.pipeline())
+    def _run(
+        self, cells: Sequence[Running], before: Callable[[Running], None], settled: Callable[[Running], bool]
+    ) -> None:
+        """Have every cell's pipeline run until it is settled, a few at a time; ``before`` is done right before."""
+        waiting, active = deque(cells), list[Running]()
+        while waiting or active:
+            while waiting and len(active) < AT_ONCE:
+                one = waiting.popleft()
+                self._guarded(one, before)
+                if not one.trouble:
+                    self._guarded(one, self._start)
+                    active.append(one)
+            active = self._follow(active, settled)
 
-    def _wait(self, settled: Callable[[Running], bool]) -> None:
-        deadline = time.monotonic() + RUN_LIMIT_S
-        while not all(settled(one) for one in self._cells if not one.trouble):
-            for one in self._cells:
-                self._look(one)
-            if time.monotonic() > deadline:
-                self._give_up([one for one in self._well() if not settled(one)])
-                return
+    def _start(self, one: Running) -> None:
+        self._session = self._around.session()
+        one.runs += 1
+        one.over = False
+        one.run_began_s = time.monotonic()
+        one.note("pipeline", "starts" if one.runs == 1 else "is started again")
+        self._session.start(one.query, one.pipeline())
+
+    def _follow(self, active: Sequence[Running], settled: Callable[[Running], bool]) -> list[Running]:
+        """Look at pipelines that run, and give those that are not settled yet."""
+        for one in active:
+            self._look(one)
+        left = [one for one in active if not (settled(one) or one.trouble)]
+        hung = [one for one in left if time.monotonic() - one.run_began_s > RUN_LIMIT_S]
+        if hung:
+            self._give_up(hung)
+            return []
+        if left:
             time.sleep(POLL_S)
+        return left
 
     def _look(self, one: Running) -> None:
         if one.over:
@@ -246,7 +265,9 @@ class Wave:
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
-        self._wait(lambda one: one.over)
+        going_on = holding
+        while going_on:
+            going_on = self._follow(going_on, lambda one: one.over)
 
     def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
         broker.kill()
