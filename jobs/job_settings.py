@@ -131,7 +131,8 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
             query.stop()
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
         rows = sum(progress["numInputRows"] for progress in batches)
-        print(f"{name}: read {rows} records in {len(batches)} batches; the result is {settings.table}")
+        word = "batch" if len(batches) == 1 else "batches"
+        print(f"{name}: read {rows} records in {len(batches)} {word}; the result is {settings.table}")
     finally:
         # The state store's maintenance complains, in many lines, when it finds Spark stopped.
         spark.sparkContext.setLogLevel("ERROR")

@@ -37,7 +37,8 @@ class MergeWriter:
         path: the result, a local path or a URI. The table is made from the first batch's columns if it is missing.
         app_id: a name for this pipeline, stable over restarts: its offsets are kept under it.
         checkpoint: the query's ``checkpointLocation``.
-        keys: the columns that identify a row. Rows of one batch must differ in them.
+        keys: the columns that identify a row. Rows of one batch must differ in them, unless ``newest_by`` is given.
+        newest_by: with ``keys``: a column without nulls; of a batch's rows with equal keys the highest there is taken.
         merge: instead of updating and inserting all columns by ``keys``: a function of the target and the batch's rows
             that gives the MERGE to run.
         guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
@@ -61,6 +62,7 @@ class MergeWriter:
     partition_by: Sequence[str] = ()
     schema: StructType | str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    newest_by: str | None = None
     _result: DeltaResult = field(init=False, repr=False)
     _intents: DeltaIntents = field(init=False, repr=False)
     _foreach_batch: ForeachBatch = field(init=False, repr=False)
@@ -70,12 +72,14 @@ class MergeWriter:
             raise ValueError("keys and partition_by are lists of column names")
         if bool(self.keys) == (self.merge is not None):
             raise ValueError("give either keys, for update-or-insert, or merge, a function that builds the MERGE")
+        if self.newest_by is not None and not self.keys:
+            raise ValueError("newest_by goes with keys: a merge of your own picks its rows itself")
         result = Location.parse(self.path)
         offsets = Location.parse(self.offsets or f"{self.path.rstrip('/')}/{OFFSETS_FOLDER}")
         self._result = DeltaResult(
             DeltaOffsetStore(result, self.app_id, self.storage_options),
             f"file:{result.text}" if result.is_local else self.path,
-            self.merge or upsert_on(self.keys),
+            self.merge or upsert_on(self.keys, self.newest_by),
         )
         self._intents = DeltaIntents(
             DeltaOffsetStore(offsets, self.app_id, self.storage_options, create_missing=True),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, max_by, struct
 from pyspark.sql.types import StructType
 
 from connectors.delta_once.merge_offsets import intent_from_info, intent_to_info, merge_txn_id
@@ -36,11 +37,17 @@ TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-def upsert_on(keys: Sequence[str]) -> MergeFunction:
-    """Give the default MERGE: update all columns where the keys are equal (null equals null), else insert."""
+def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
+    """Give the default MERGE: update all columns where the keys are equal (null equals null), else insert.
+
+    With ``newest_by``, of rows with equal keys in one batch only the one with the highest value there is taken.
+    """
     condition = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
 
     def merge(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
+        if newest_by is not None:
+            newest = max_by(struct("*"), col(_quoted(newest_by))).alias("newest")
+            rows = rows.groupBy(*(col(_quoted(key)) for key in keys)).agg(newest).select("newest.*")
         builder = target.alias("t").merge(rows.alias("s"), condition)
         return builder.whenMatchedUpdateAll().whenNotMatchedInsertAll()
 

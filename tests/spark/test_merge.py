@@ -273,6 +273,16 @@ def test_an_aggregation_in_update_mode(pipeline: Pipeline, faults: Path) -> None
         run_groups(pipeline, 30)
 
 
+def test_the_newest_row_of_each_key_is_taken(pipeline: Pipeline) -> None:
+    writer = pipeline.writer(merge=None, schema=None, keys=["rest", "partition"], newest_by="offset")
+    frame = numbers(pipeline.session, end=25, perBatch=20).withColumn("rest", f.col("offset") % 4)
+    query = frame.writeStream.foreachBatch(writer).trigger(availableNow=True)
+    query.option("checkpointLocation", str(pipeline.folder / "c")).start().awaitTermination()
+    rows = DeltaTable(pipeline.table).to_pyarrow_table().to_pylist()
+    found = sorted((row["partition"], row["rest"], row["offset"], row["value"]) for row in rows)
+    assert found == [(p, n % 4, n, f"{p}-{n}") for p in range(2) for n in sorted(range(21, 25), key=lambda n: n % 4)]
+
+
 def test_vacuum_keeps_the_offsets(pipeline: Pipeline) -> None:
     pipeline.run(20)
     name = "spark.databricks.delta.retentionDurationCheck.enabled"
@@ -308,7 +318,14 @@ def test_a_deleted_result_is_not_filled_from_the_middle(pipeline: Pipeline) -> N
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"keys": "a"}, {"keys": ["a"], "merge": add_up}, {}, {"keys": ["a"], "app": " "}]
+    "arguments",
+    [
+        {"keys": "a"},
+        {"keys": ["a"], "merge": add_up},
+        {},
+        {"keys": ["a"], "app": " "},
+        {"merge": add_up, "newest_by": "a"},
+    ],
 )
 def test_arguments_that_cannot_work_are_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
     app = arguments.pop("app", "app")
