@@ -163,11 +163,19 @@ class GroupSnapshot:
         """See `Snapshot.next_offsets`.
 
         Raises:
-            OffsetStoreError: for a partition whose offset is another application's, or another source's.
+            OffsetStoreError: for a partition whose offset is another application's or another source's, or that two
+                sources read.
         """
         stored = {}
+        seen: dict[Slot, PartitionKey] = {}
         for key in keys:
             source, tp = key
+            other = seen.setdefault((tp.topic, tp.partition), key)
+            if other != key:
+                raise OffsetStoreError(
+                    f"{self.group} cannot keep the offsets of {tp} for both sources, {other[0]!r} and {source!r}: a "
+                    "group keeps one offset for each partition. Use offsetStore=delta:<path>"
+                )
             entry = self.committed.get((tp.topic, tp.partition))
             if entry is None:
                 continue
@@ -243,15 +251,7 @@ def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, Partit
     stored = snapshot.next_offsets(record.ranges)
     still = (key for key, extent in record.ranges.items() if stored.get(key) == extent.end)
     keys: list[PartitionKey] = sorted(record.moved) or sorted(still)
-    slots: dict[Slot, PartitionKey] = {}
-    for source, tp in keys:
-        other = slots.setdefault((tp.topic, tp.partition), (source, tp))
-        if other != (source, tp):
-            raise OffsetStoreError(
-                f"{snapshot.group} cannot keep the offsets of {tp} for both sources, {other[0]!r} and {source!r}: a "
-                "group keeps one offset for each partition. Use offsetStore=delta:<path>"
-            )
-    return slots
+    return {(tp.topic, tp.partition): (source, tp) for source, tp in keys}
 
 
 def _note(record: BatchRecord, key: PartitionKey, number: int, at_ms: int) -> Note:

@@ -97,10 +97,17 @@ def test_one_group_keeps_one_position(app: str, source: str) -> None:
     assert group.committed["topic", 0].offset == 10
 
 
-def test_two_sources_of_one_partition_are_refused() -> None:
-    both = BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 1), ("other", KEY[1]): OffsetRange(0, 2)})
+@pytest.mark.parametrize("topic_id", ["id", "of another cluster"])
+def test_two_sources_of_one_partition_are_refused_before_any_row_is_written(topic_id: str) -> None:
+    table, group = MemoryOffsetStore("app"), FakeGroup()
+    other = ("other", TopicPartition("topic", topic_id, 0))
+    both = BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 1), other: OffsetRange(0, 2)})
+    delivery = Delivery(table, ORDERS[Guarantee.AT_LEAST_ONCE], new_store(group))
     with pytest.raises(OffsetStoreError, match=r"for both sources, 'kafka' and 'other'.*offsetStore=delta:"):
-        commit(new_store(FakeGroup()), both)
+        delivery.begin(Batch(both, stateful=False))
+    with pytest.raises(OffsetStoreError, match="for both sources"):
+        commit(new_store(group), both)
+    assert (table.commits, group.committed) == ([], {})
 
 
 def test_a_recreated_topic_is_not_stored_and_may_be_overwritten() -> None:
