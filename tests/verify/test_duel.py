@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 PROJECT = Path(__file__).resolve().parents[2]
 RESULT = re.compile(r"RESULT pauses=(\d+) fenced=(\d+) records=(\d+) rows=(\d+) lost=0 duplicated=0")
 QUOTED = re.compile(
-    r"the loser's message:\n  exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then version (\d+) of "
-    r"the table holds batch \d+ of query (\S+)\. Another driver .*\nthe winner: ([AB])'s commit, version (\d+)"
+    r"the loser's message:\n  exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then version (\d+) "
+    r"of the table holds batch \d+ of query (\S+)\. Another driver .*\nthe winner: ([AB])'s commit, version (\d+)"
 )
 
 
@@ -45,9 +45,9 @@ def duel(folder: Path, pauses: int, limit_s: float) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_four_pauses(tmp_path: Path) -> None:
-    duel(tmp_path / "duel", 4, 280)
+    duel(tmp_path / "duel", 4, 580)
 
 
 @pytest.mark.spark

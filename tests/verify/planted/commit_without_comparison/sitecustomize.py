@@ -1,0 +1,10 @@
+"""The sink commits every batch, whatever the table holds."""
+
+from planting import plant
+
+
+def change(commit):
+    commit.decide = lambda stored, batch: commit.Fresh()
+
+
+plant("exactly_once.commit", change)

@@ -1,0 +1,20 @@
+"""A source that lost its checkpoint begins at the latest offsets, and not at the stored ones."""
+
+from planting import plant
+
+
+def change(planner):
+    initial = planner.Planner.initial
+
+    def at_latest(self, rule):
+        partitions = self.refresh()
+        if not self._stored(partitions):
+            return initial(self, rule)
+        latest = self.ask(dict.fromkeys(partitions, planner.LATEST))
+        positions = {tp: planner.Position(at, at) for tp, at in latest.items()}
+        return planner.SourceOffset(self._options.source, positions)
+
+    planner.Planner.initial = at_latest
+
+
+plant("connectors.kafka_once.planner", change)

@@ -1,0 +1,10 @@
+"""An error of a commit is believed: nobody looks whether it landed."""
+
+from planting import plant
+
+
+def change(commit):
+    commit.Delivery._landed_after = lambda self, error, what, plan: False
+
+
+plant("exactly_once.commit", change)

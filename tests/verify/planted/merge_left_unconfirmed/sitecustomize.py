@@ -1,0 +1,26 @@
+"""A MERGE that landed before a crash is not looked for: only the driver that made it confirms it."""
+
+from planting import plant
+
+
+def change(sequence):
+    confirming, commit = sequence.MergeTable.snapshot, sequence.MergeSnapshot.commit
+    own = []
+
+    def snapshot(self):
+        if own:
+            return confirming(self)
+        return sequence.MergeSnapshot(self, self.intents.snapshot(), self.result.look())
+
+    def commit_and_confirm(self, what):
+        own.append(self)
+        try:
+            commit(self, what)
+        finally:
+            own.pop()
+
+    sequence.MergeTable.snapshot = snapshot
+    sequence.MergeSnapshot.commit = commit_and_confirm
+
+
+plant("connectors.delta_once.merge_sequence", change)

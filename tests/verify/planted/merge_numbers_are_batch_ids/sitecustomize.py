@@ -1,0 +1,11 @@
+"""A MERGE gets the batch id as its transaction version, which begins anew with each checkpoint."""
+
+from planting import plant
+
+
+def change(sequence):
+    intent = sequence.Intent
+    sequence.Intent = lambda number, record: intent(record.batch_id + 1, record)
+
+
+plant("connectors.delta_once.merge_sequence", change)

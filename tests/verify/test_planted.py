@@ -1,0 +1,162 @@
+"""Bugs planted into the product: the matrix, or the duel, finds each; without them the same cells are clean.
+
+Each bug is a `sitecustomize.py` in a folder of `planted/`, which comes into every Python process of the run by
+``PYTHONPATH``. The judge uses none of the code that is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jobs.peers import PeerMissingError, delta_jars
+
+PROJECT = Path(__file__).resolve().parents[2]
+PLANTED = Path(__file__).resolve().parent / "planted"
+LIMIT_S = 290
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A planted bug, the cell that must find it, and what it says: lost, duplicated, or the words of what is wrong."""
+
+    name: str
+    cell: str
+    shows: str
+    quick: bool = False
+
+
+BUGS = (
+    Bug("commit_without_comparison", "exactly-once_append_sink.after_commit_exception", "duplicated", quick=True),
+    Bug("abort_deletes_landed_file", "exactly-once_append_sink.after_commit_exception", "cannot be judged", quick=True),
+    Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed", "duplicated"),
+    Bug("rows_and_offsets_apart", "exactly-once_append_sink.rows_landed_worker-killed", "duplicated"),
+    Bug("offsets_before_rows", "exactly-once_append_source.reading_exception", "lost"),
+    Bug(
+        "latest_after_lost_checkpoint",
+        "exactly-once_append_sink.before_commit_exception_no-checkpoint",
+        "lost",
+        quick=True,
+    ),
+    Bug(
+        "lost_acknowledgement_believed",
+        "exactly-once_append_sink.rows_landed_lost-acknowledgement",
+        "should have carried on",
+    ),
+    Bug(
+        "at_least_once_offsets_first",
+        "at-least-once_append_sink.between_writes_exception",
+        "must show duplicates and no loss",
+    ),
+    Bug("at_most_once_in_one_commit", "at-most-once_append_sink.between_writes_exception", "the fault did not fire"),
+)
+MERGE_BUGS = (
+    Bug("merge_left_unconfirmed", "exactly-once_merge_merge.unconfirmed_driver-killed", "duplicated"),
+    Bug(
+        "merge_numbers_are_batch_ids",
+        "exactly-once_merge_sink.before_commit_exception_no-checkpoint",
+        "did not recover",
+    ),
+)
+
+
+def sparkonce(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with a bug in all its processes."""
+    path = [str(PROJECT), *([str(PLANTED / bug), str(PLANTED)] if bug else []), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    command = [sys.executable, "-m", "jobs.cli", *words]
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict], str]:
+    """Run cells; gives the exit code, the outcomes, and all that was printed."""
+    report = folder / "outcomes.json"
+    words = [word for cell in cells for word in ("--cell", cell)]
+    ended = sparkonce(bug, "verify", "--json", str(report), *words)
+    told = ended.stdout + ended.stderr[-3000:]
+    assert report.exists(), told
+    return ended.returncode, json.loads(report.read_text()), told
+
+
+def assert_found(bug: Bug, folder: Path) -> None:
+    code, (outcome,), told = verify(bug.name, folder, bug.cell)
+    assert code == 1, told
+    assert outcome["wrong"], told
+    if bug.shows in ("lost", "duplicated"):
+        assert outcome[bug.shows] > 0, told
+    else:
+        assert bug.shows in outcome["wrong"], told
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, id=bug.name, marks=[] if bug.quick else [pytest.mark.soak]) for bug in BUGS]
+)
+def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
+    assert_found(bug, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.java
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", [pytest.param(bug, id=bug.name) for bug in MERGE_BUGS])
+def test_the_matrix_finds_in_a_merge(bug: Bug, tmp_path: Path) -> None:
+    try:
+        delta_jars()
+    except PeerMissingError as error:
+        pytest.skip(str(error))
+    assert_found(bug, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
+    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in BUGS}))
+    assert code == 0, told
+    assert not any(outcome["wrong"] for outcome in outcomes)
+
+
+def duel(bug: str | None) -> tuple[int, int, str]:
+    """Let two drivers compete; gives the exit code, how many rows came twice, and all that was printed."""
+    ended = sparkonce(bug, "duel", "--pauses", "2", "--seed", "7")
+    told = ended.stdout + ended.stderr[-3000:]
+    result = re.search(r"^RESULT pauses=2 .* lost=0 duplicated=(\d+)$", told, re.MULTILINE)
+    assert result is not None, told
+    return ended.returncode, int(result[1]), told
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", ["comparison_only_before_tasks", "another_handle"])
+def test_the_duel_finds_what_takes_two_drivers(bug: str) -> None:
+    code, duplicated, told = duel(bug)
+    assert code == 1, told
+    assert duplicated > 0, told
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_slow_commit_alone_doubles_nothing() -> None:
+    code, duplicated, told = duel("slow_commit")
+    assert code == 0, told
+    assert duplicated == 0, told
+
+
+def test_every_planted_bug_is_looked_for() -> None:
+    planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
+    looked_for = {bug.name for bug in (*BUGS, *MERGE_BUGS)}
+    assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "slow_commit"}
