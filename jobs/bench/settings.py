@@ -62,7 +62,7 @@ FULL = {
     "rounds": 3,
     "micro_batches": 50,
     "micro_passes": 2,
-    "guarantee_rows": 2_000_000,
+    "guarantee_rows": 1_000_000,
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
 }
