@@ -8,9 +8,12 @@ command is the one that runs, so that none pays for the others.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from typing import NamedTuple
 
 
@@ -30,6 +33,9 @@ COMMANDS = (
     Command("clean", "remove files of a table that no commit names", "jobs.clean"),
     Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
     Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
+    Command("history", "look for anomalies in what clients saw", "jobs.history.__main__"),
+    Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable_producer"),
+    Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable_consumer"),
 )
 
 
@@ -37,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; gives its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="sparkonce", description="Kafka to Delta Lake with Spark, exactly once.")
+    parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in words if not word.startswith("-")), None)
     for command in COMMANDS:
@@ -46,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     options = parser.parse_args(words)
-    status: int = options.run(options)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has read enough (`| head`). What Python flushes at its end has nowhere to go either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
 MAKEFILE = (PROJECT / "Makefile").read_text()
 RECORDS = 1_000
+TABLE = "/data/orders"
+COMMANDS = [line.strip() for line in re.findall(r"^    (sparkonce [^#\n]*)", README, re.MULTILINE)]
 
 
 def test_every_make_command_in_the_documents_exists() -> None:
@@ -34,9 +37,13 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert [link for link in links if not (PROJECT / link).exists()] == []
 
 
+def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
+    assert {line for line in COMMANDS if TABLE not in line} == {"sparkonce verify --quick", "sparkonce duel"}
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_ten_lines_of_python_run(tmp_path: Path) -> None:
+def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path) -> None:
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
     with EmbeddedBroker() as broker:
@@ -49,6 +56,14 @@ def test_the_ten_lines_of_python_run(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stderr
     orders = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(orders) == sorted(f"order {number}" for number in range(RECORDS))
+    on_the_table = [line for line in COMMANDS if TABLE in line]
+    assert len(on_the_table) == 4
+    for line in on_the_table:
+        words = shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:]
+        done = subprocess.run([sys.executable, "-m", "jobs.cli", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    after = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
+    assert sorted(after) == sorted(orders)
 
 
 @pytest.mark.spark

@@ -1,0 +1,41 @@
+"""The command line itself: its version, and a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from jobs.cli import COMMANDS, main
+
+HISTORY = next((Path(__file__).parent / "history" / "planted").glob("lost-write*.jsonl"))
+
+
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"sparkonce {version('sparkonce')}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help(command: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command[0], "--help"])
+    assert ended.value.code == 0
+    assert f"sparkonce {command[0]}" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nowhere:
+        ended = subprocess.run(
+            [sys.executable, "-m", "jobs.cli", "history", str(HISTORY)], stdout=nowhere, stderr=subprocess.PIPE
+        )
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
