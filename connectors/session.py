@@ -1,13 +1,15 @@
 """A Spark session that can run the connectors of this package.
 
 Spark starts Python workers as ``python3`` from PATH unless it is told otherwise, and a worker with another interpreter
-cannot import what the driver has. The rest are defaults for one machine, all of which the caller may override.
+cannot import what the driver has. The rest are defaults, all of which the caller may override; those for one machine
+are left out where a cluster is the master.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -16,11 +18,13 @@ from connectors import worker_daemon
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     # As a batch of Arrow rows as the source makes: fewer, larger hand-overs between the JVM and Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+_ON_ONE_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     # Loads what the connectors need once, and not in each worker: half the processor time of small batches.
     "spark.python.daemon.module": worker_daemon.MODULE,
 }
@@ -42,6 +46,13 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
-    for name, value in {**_DEFAULTS, **conf}.items():
+    defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if _is_local(conf) else _DEFAULTS
+    for name, value in {**defaults, **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _is_local(conf: Mapping[str, str]) -> bool:
+    """Whether the driver's machine is all there is; what ``spark-submit`` was told is known only to its JVM."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    return conf.get("spark.master", "" if submitted else "local").startswith("local")

@@ -35,3 +35,24 @@ def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: 
     name = "spark.python.daemon.module"
     assert spark_session("etl")[name] == "connectors.worker_daemon"  # type: ignore[index]
     assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("conf", "submitted", "local"),
+    [
+        ({}, False, True),
+        ({}, True, False),
+        ({"spark.master": "local[2]"}, True, True),
+        ({"spark.master": "yarn"}, False, False),
+    ],
+)
+def test_defaults_for_one_machine_stay_off_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], submitted: bool, local: bool
+) -> None:
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    if submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    found = spark_session("etl", **conf)
+    for name in ("spark.driver.host", "spark.python.daemon.module"):
+        assert (name in found) == local  # type: ignore[operator]
