@@ -93,7 +93,7 @@ class MergeWriter:
             self.app_id,
             guarantee,
             None if together else self._intents.store,
-            Place(f"the offset store {self._intents}", str(self._intents)),
+            Place("the result", str(self._intents)),
         )
         if self._result.exists():
             table.snapshot()

@@ -164,7 +164,9 @@ def test_a_driver_dies_between_the_merge_and_its_confirmation(
 def test_a_lost_checkpoint(pipeline: Pipeline) -> None:
     pipeline.run(20)
     shutil.rmtree(pipeline.folder / "c")
-    with pytest.raises(StreamingQueryException, match="has an overlap with the offsets in the offset store delta:"):
+    with pytest.raises(
+        StreamingQueryException, match=r"overlap with the result's offsets.*Set offsetStore=delta:\S*/_sparkonce "
+    ):
         numbers_in_one_batch(pipeline, end=30)
     shutil.rmtree(pipeline.folder / "c")
     pipeline.run(30, stored=True)
@@ -236,7 +238,8 @@ def test_a_driver_that_is_overtaken_within_its_merge_stops(pipeline: Pipeline, g
         yield from batches
 
     def held(target: Any, rows: DataFrame) -> Any:
-        return add_up(target, rows.mapInArrow(wait, rows.schema))
+        one_task = rows.coalesce(1)  # the other core of the session is the quick driver's
+        return add_up(target, one_task.mapInArrow(wait, rows.schema))
 
     slow = pipeline.start(20, "slow", stored=True, merge=held)
     gate.wait_for_task()
