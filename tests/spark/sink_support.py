@@ -6,13 +6,8 @@ topic reaches and how large a batch may be come as options, so that a test moves
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +23,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from offset_store import open_store
 from offset_store.offsets import Position, SourceOffset, TopicPartition
 
-CRASH_POINT_DEADLINE_S = 180
 TOPIC = "numbers"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -130,33 +124,3 @@ def start(frame: DataFrame, table: Path | str, checkpoint: Path | str, **options
 def run(frame: DataFrame, table: Path | str, checkpoint: Path | str, **options: object) -> None:
     """Write what is there, and wait for the end."""
     start(frame, table, checkpoint, **options).awaitTermination()
-
-
-def run_until_crash_point(arguments: Mapping[str, object], crash: str, mark: Path) -> None:
-    """Run `sink_job.py`, a driver of its own, until it stands at the armed crash point; then end it by SIGKILL.
-
-    Its JVM and Python workers are of its process group, and end with it.
-    """
-    environment = {**os.environ, "SPARKONCE_CRASH": crash, "SPARKONCE_CRASH_MARK": str(mark)}
-    environment["PYTHONPATH"] = str(PROJECT)
-    log = mark.with_suffix(".log")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.sink_job", json.dumps(arguments, default=str)],
-            env=environment,
-            cwd=PROJECT,
-            start_new_session=True,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + CRASH_POINT_DEADLINE_S
-        while not mark.exists():
-            assert process.poll() is None, f"the job ended before its crash point: {log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"the crash point was not reached: {log.read_text()[-3000:]}"
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.1)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

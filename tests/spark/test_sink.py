@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from tests.spark.sink_support import NumbersSource, numbers, run, run_until_crash_point, start
+from tests.spark.sink_support import NumbersSource, numbers, run, start
 
 pytestmark = pytest.mark.spark
 
@@ -323,40 +323,6 @@ def test_a_failing_task_leaves_nothing_behind(spark: SparkSession, table: Path, 
 def test_the_guarantees_without_a_crash(spark: SparkSession, table: Path, checkpoint: Path, guarantee: str) -> None:
     run(numbers(spark, end=20, perBatch=10), table, checkpoint, deliveryGuarantee=guarantee)
     assert rows(table) == expected(20)
-
-
-@pytest.mark.parametrize(
-    ("point", "guarantee", "lost", "doubled"),
-    [
-        ("sink.file_written", "exactly-once", 0, 0),
-        ("sink.before_commit", "exactly-once", 0, 0),
-        ("sink.after_commit", "exactly-once", 0, 0),
-        ("sink.between_writes", "at-least-once", 0, 20),
-        ("sink.between_writes", "at-most-once", 20, 0),
-    ],
-)
-def test_a_driver_killed_at_a_point(
-    spark: SparkSession,
-    table: Path,
-    checkpoint: Path,
-    tmp_path: Path,
-    point: str,
-    guarantee: str,
-    lost: int,
-    doubled: int,
-) -> None:
-    """The driver is ended by SIGKILL while its batch 1 stands at the point, and a new one goes on."""
-    arguments = {
-        "source": {"end": 30, "perBatch": 10},
-        "table": table,
-        "checkpoint": checkpoint,
-        "sink": {"deliveryGuarantee": guarantee},
-    }
-    run_until_crash_point(arguments, f"{point}@1=hold", tmp_path / "mark")
-    run(numbers(spark, end=30, perBatch=10), table, checkpoint, deliveryGuarantee=guarantee)
-    found, wanted = rows(table), expected(30)
-    assert sum((wanted - found).values()) == lost
-    assert sum((found - wanted).values()) == doubled
 
 
 def test_two_drivers_of_one_application_write_nothing_twice(spark: SparkSession, table: Path, tmp_path: Path) -> None:
