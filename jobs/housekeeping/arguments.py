@@ -27,6 +27,10 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 def table(text: str) -> Location:
     """Read a table's place."""
+    if text.startswith("group:"):
+        raise argparse.ArgumentTypeError(
+            f"{text} is a consumer group: look at it and move its offsets with Kafka's own kafka-consumer-groups.sh"
+        )
     try:
         return Location.parse(text.removeprefix("delta:"))
     except ValueError as error:

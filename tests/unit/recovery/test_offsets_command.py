@@ -291,6 +291,12 @@ def test_rows_without_offsets_are_not_restored(tmp_path: Path, capsys: pytest.Ca
     assert rows.rows() == [0, 1]
 
 
+def test_consumer_groups_are_moved_by_kafkas_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        offsets("show", "group:orders")
+    assert "kafka-consumer-groups.sh" in capsys.readouterr().err
+
+
 def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert offsets("show", tmp_path / "none") == 1
     assert "there is no Delta table" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""Values on the command line of the housekeeping commands: read as meant, or refused by name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pytest
+
+from jobs.housekeeping.arguments import (
+    duration_s,
+    key_value,
+    positive,
+    show_bytes,
+    show_columns,
+    show_time,
+    table,
+    timestamp_ms,
+    whole_number,
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (duration_s, "90s", 90),
+        (duration_s, "30m", 1800),
+        (duration_s, "12h", 43_200),
+        (duration_s, "7d", 604_800),
+        (timestamp_ms, "1970-01-02", 86_400_000),
+        (timestamp_ms, "1970-01-01T00:00:01.5Z", 1500),
+        (timestamp_ms, "1970-01-01T01:00:00+01:00", 0),
+        (key_value, "a=b=c", ("a", "b=c")),
+        (key_value, "a=", ("a", "")),
+        (whole_number, "0", 0),
+        (positive, "7", 7),
+    ],
+)
+def test_values(read: Callable[[str], object], text: str, value: object) -> None:
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (duration_s, "7"),
+        (duration_s, "-1d"),
+        (duration_s, "1.5h"),
+        (timestamp_ms, "yesterday"),
+        (key_value, "a"),
+        (key_value, "=a"),
+        (whole_number, "-1"),
+        (positive, "0"),
+        (table, " "),
+        (table, "group:g"),
+    ],
+)
+def test_what_cannot_be_read(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        read(text)
+
+
+def test_what_is_shown() -> None:
+    assert [show_bytes(count) for count in (0, 1023, 1024, 1536, 3 << 30, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "3.0 GiB",
+        "5.0 TiB",
+    ]
+    assert show_time(0) == "time unknown"
+    assert show_time(1500) == "1970-01-01 00:00:01 UTC"
+    assert show_columns([("a", "bcd"), (100, 2)]) == "  a    bcd\n  100  2"
