@@ -78,7 +78,8 @@ def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> boo
 def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: bool) -> BatchRecord:
     """Give a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
 
-    A range begins where the batch began, or where the copy stood; at 0 if the copy knew nothing of the partition.
+    A range begins where the copy stood, so that its chain has no gap after a copy that failed; if it knew nothing of the
+    partition, where the batch began, or at 0.
     """
     keys = list(record.ranges if every else record.moved)
     stored, copied = table.next_offsets(keys), copy.next_offsets(keys)
@@ -86,6 +87,6 @@ def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: boo
     for key, end in stored.items():
         if copied.get(key) == end:
             continue
-        begin = record.moved[key].start if key in record.moved else copied.get(key, 0)
+        begin = copied.get(key, record.moved[key].start if key in record.moved else 0)
         ranges[key] = OffsetRange(begin if begin < end else 0, end)
     return replace(record, ranges=ranges)

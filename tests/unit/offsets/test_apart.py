@@ -172,3 +172,11 @@ def test_offsets_that_were_set_back_are_copied_as_they_are() -> None:
     apart._complete.clear()
     assert copy_offsets(table, copy, batch(2, one=(10, 10)))
     assert copy.read("s", [ONE[1]]) == {ONE[1]: 10}
+
+
+def test_the_chain_of_copies_has_no_gap_after_one_that_failed() -> None:
+    table, copy = MemoryOffsetStore("app"), MemoryOffsetStore("app")
+    assert copy_offsets(table, copy, write(table, batch(0, one=(0, 5))))
+    assert not copy_offsets(table, Broken(), write(table, batch(1, one=(5, 9))))  # type: ignore[arg-type]
+    assert copy_offsets(table, copy, write(table, batch(2, one=(9, 12))))
+    assert copy.commits[-1].record.ranges == {ONE: OffsetRange(5, 12)}
