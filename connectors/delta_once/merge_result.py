@@ -107,14 +107,13 @@ class DeltaResult:
         Raises:
             CommitConflictError: if others changed the table meanwhile.
         """
-        from delta.exceptions import DeltaConcurrentModificationException
-
         session = rows.sparkSession
         builder = self.function(_delta_table().forPath(session, self.spark_path), rows)
+        conflicts = _conflicts()
         try:
             with _session_settings(session, settings):
                 builder.execute()
-        except DeltaConcurrentModificationException as error:
+        except conflicts as error:
             raise CommitConflictError(str(error)) from error
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
@@ -220,3 +219,22 @@ def _delta_table() -> type[DeltaTable]:
         ) from error
     table: type[DeltaTable] = Table
     return table
+
+
+def _conflicts() -> tuple[type[Exception], ...]:
+    """Give what delta-spark raises when others were quicker; in Python these exceptions have no base of their own.
+
+    Importing them also makes PySpark turn the JVM's exceptions into them.
+    """
+    from delta import exceptions
+
+    return (
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.MetadataChangedException,
+        exceptions.ProtocolChangedException,
+    )

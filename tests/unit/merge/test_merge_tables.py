@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from delta import exceptions
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
 
@@ -170,6 +172,44 @@ def test_a_plain_merge_finds_its_own_rows(tables: Tables) -> None:
     assert plain.snapshot().version == 2
     delivery = Delivery(plain, ORDERS[Guarantee.AT_LEAST_ONCE], offsets)
     assert not delivery.has_landed(incoming.record, 0)
+
+
+class Conf:
+    """The settings of a session, and what they were while a MERGE ran."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = dict(values)
+        self.seen: list[dict[str, str]] = []
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.values.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+    def unset(self, name: str) -> None:
+        del self.values[name]
+
+
+@pytest.mark.parametrize("conflict", [name for name in dir(exceptions) if name.endswith("Exception")])
+def test_a_conflict_of_delta_spark_is_one_of_ours(monkeypatch: pytest.MonkeyPatch, conflict: str) -> None:
+    conf = Conf(**{USER_METADATA: "the user's"})
+    rows = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
+
+    def execute() -> None:
+        conf.seen.append(dict(conf.values))
+        raise getattr(exceptions, conflict)("somebody was quicker")
+
+    table = SimpleNamespace(forPath=lambda session, path: path)
+    monkeypatch.setattr("connectors.delta_once.merge_result._delta_table", lambda: table)
+    store = DeltaOffsetStore(Location.parse("nowhere"), "app")
+    result = DeltaResult(store, "file:/nowhere", lambda target, rows: SimpleNamespace(execute=execute))  # type: ignore
+    intent = Intent(3, batch(0, 0, 5).record)
+    with pytest.raises(CommitConflictError, match="somebody was quicker"):
+        result.merge(rows, intent)  # type: ignore[arg-type]
+    assert (conf.seen[0][TXN_APP_ID], conf.seen[0][TXN_VERSION]) == ("sparkonce/app/merge", "3")
+    assert '"sequence":3' in conf.seen[0][USER_METADATA]
+    assert conf.values == {USER_METADATA: "the user's"}
 
 
 @pytest.mark.parametrize(
