@@ -5,16 +5,19 @@ appends meanwhile neither conflicts with it nor notices. A commit that removes t
 then the partition is looked at afresh and tried again. One commit for each partition keeps what a conflict costs
 small, and an interrupted run goes on where it stopped.
 
-But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice. So each commit
-here carries a ``txn`` action under one id, which makes two of ours conflict. Another program's OPTIMIZE carries none:
-after each commit the log is searched for one that took out the same files, and if there is, ours is undone.
+But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice; nor does its
+optimize take a ``txn`` action along that would make it conflict. So a run claims the table first: an empty commit whose
+``txn`` action says until when, decided from and made through one handle. That keeps two runs of this apart. Another
+program's OPTIMIZE heeds no claim: after each commit the log is searched for one that took out the same files, and if
+there is, ours is undone.
 """
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -23,6 +26,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from jobs.housekeeping.arguments import show_time
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
@@ -30,7 +34,10 @@ from offset_store.locations import Location
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
 """How often one partition is tried when others change its files."""
-TXN_ID = "sparkonce-compaction"
+CLAIM_MS = 15 * 60 * 1000
+"""How long a claim holds if its run is killed. It is renewed before each partition once half of it has passed."""
+CLAIM_TXN_ID = "sparkonce-compaction"
+"""Its version is the time, in milliseconds since 1970, until which the table is claimed."""
 RUN_KEY = "sparkonceCompaction"
 """Where a commit info says which run made it."""
 _PARTITION = "partition."
@@ -41,6 +48,10 @@ PartitionKey = tuple[PartitionValue, ...]
 
 class CompactionError(RuntimeError):
     """A table that cannot be compacted as asked."""
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Compaction:
     target_bytes: int
     chosen: Mapping[str, str]
     """Only partitions with these values, as text; "" stands for null."""
+    now_ms: Callable[[], int] = _now_ms
 
     def plan(self) -> tuple[int, tuple[str, ...], list[SmallFiles]]:
         """Give the table's version, its partition columns, and each partition with at least two small files.
@@ -102,22 +114,56 @@ class Compaction:
 
         Raises:
             OffsetStoreError: if the table cannot be read.
-            CompactionError: if delta-rs cannot rewrite it.
+            CompactionError: if another run is at work on it, or delta-rs cannot rewrite it.
         """
-        for each in plan:
-            yield self._merge_one(columns, each.partition)
+        run = str(uuid.uuid4())
+        until_ms = self._claim(run, None)
+        try:
+            for each in plan:
+                if until_ms - self.now_ms() < CLAIM_MS // 2:
+                    until_ms = self._claim(run, until_ms)
+                yield self._merge_one(run, columns, each.partition)
+        finally:
+            self._claim(run, until_ms, release=True)
 
-    def _merge_one(self, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
+    def _claim(self, run: str, mine_ms: int | None, *, release: bool = False) -> int:
+        """Claim the table, or renew or end the claim that holds until ``mine_ms``; gives until when it holds.
+
+        Raises:
+            CompactionError: if another run has it.
+        """
+        table, now_ms = self._load(), self.now_ms()
+        held_ms = table.transaction_version(CLAIM_TXN_ID)
+        until_ms = now_ms if release else now_ms + CLAIM_MS
+        if held_ms == mine_ms or held_ms is None or held_ms <= now_ms:
+            properties = CommitProperties(
+                custom_metadata={RUN_KEY: {"run": run, "claimedUntil": until_ms}},
+                app_transactions=[Transaction(CLAIM_TXN_ID, until_ms)],
+            )
+            columns = table.metadata().partition_columns
+            try:
+                table.create_write_transaction(
+                    [], "append", table.schema(), partition_by=columns, commit_properties=properties
+                )
+                return until_ms
+            except CommitFailedError:  # another run was quicker
+                held_ms = self._load().transaction_version(CLAIM_TXN_ID)
+            except (DeltaError, OSError, ValueError) as error:
+                raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
+        raise CompactionError(
+            f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
+            f"until it has finished; if it was killed, its claim ends at {show_time(held_ms or now_ms)}"
+        )
+
+    def _merge_one(self, run: str, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
         filters = [
             (column, "=", _filter_value(value)) for column, value in zip(columns, partition, strict=True)
         ] or None
         conflict = ""
         for _ in range(MAX_ATTEMPTS):
-            table, run = self._load(), str(uuid.uuid4())
+            table, attempt = self._load(), str(uuid.uuid4())
             read_version = table.version()
-            properties = CommitProperties(
-                custom_metadata={RUN_KEY: run}, app_transactions=[Transaction(TXN_ID, read_version)]
-            )
+            properties = CommitProperties(custom_metadata={RUN_KEY: {"run": run, "attempt": attempt}})
             try:
                 metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
             except CommitFailedError as error:
@@ -125,7 +171,7 @@ class Compaction:
                 continue
             except (DeltaError, OSError, ValueError) as error:
                 raise CompactionError(f"delta-rs cannot compact {self.location}: {error}") from error
-            rival = self._rival(run, read_version)
+            rival = self._rival(attempt, read_version)
             if rival is not None:
                 conflict = f"version {rival} replaced the same files, so this compaction was undone"
                 continue
@@ -135,8 +181,8 @@ class Compaction:
             )
         return Merged(partition, conflict=conflict)
 
-    def _rival(self, run: str, read_version: int) -> int | None:
-        """Give the version of a commit that took out files which this run took out after it; this run is undone then.
+    def _rival(self, attempt: str, read_version: int) -> int | None:
+        """Give the version of a commit that took out files which this attempt took out after it; it is undone then.
 
         Raises:
             CompactionError: if it cannot be undone, because others have committed since.
@@ -148,7 +194,7 @@ class Compaction:
                 continue
             actions = log.actions(version, ("commitInfo", "remove"))
             removed = [action["path"] for action in actions["remove"]]
-            if any(info.get(RUN_KEY) == run for info in actions["commitInfo"]):
+            if any((info.get(RUN_KEY) or {}).get("attempt") == attempt for info in actions["commitInfo"]):
                 twice = [path for path in removed if path in removed_by]
                 if twice:
                     self._undo(version, removed_by[twice[0]])

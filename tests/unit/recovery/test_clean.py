@@ -77,7 +77,7 @@ def test_only_what_no_commit_names(pipeline: Pipeline, opened: object) -> None:
     assert found.named == 4
     assert [file.path for file in folder.delete(found).files] == ["part-lost.parquet"]
     assert not lost.exists()
-    for version in range(1, 5):
+    for version in range(1, 7):
         wanted = list(range(min(version, 3) * 10))
         at = DeltaTable(str(pipeline.path), version=version).to_pyarrow_table()["x"].to_pylist()
         assert sorted(at) == wanted
@@ -139,17 +139,21 @@ def test_absolute_paths_in_the_log(pipeline: Pipeline) -> None:
     assert orphans(open_folder(pipeline.path)) == []
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_what_only_checkpoints_still_name(tmp_path: Path, parts: int) -> None:
-    """After log clean-up, active files and tombstones stand in checkpoints alone."""
-    pipeline = Pipeline.create(tmp_path / "table", {"delta.deletedFileRetentionDuration": "interval 1000 weeks"})
+@pytest.mark.parametrize(
+    ("retention", "cleaned", "parts"),
+    [("interval 1000 weeks", 7, 1), ("interval 1000 weeks", 7, 2), ("interval 0 seconds", 5, 1)],
+    ids=["tombstones in the checkpoint", "a checkpoint of two parts", "tombstones in a commit alone"],
+)
+def test_tombstones_after_log_clean_up(tmp_path: Path, retention: str, cleaned: int, parts: int) -> None:
+    """The commits that added the files are gone from the log; what removed them is kept, here or there."""
+    pipeline = Pipeline.create(tmp_path / "table", {"delta.deletedFileRetentionDuration": retention})
     for batch_id in range(3):
         pipeline.commit(batch_id, {0: (batch_id, batch_id + 1)})
     main(["compact", str(pipeline.path)])
     table = DeltaTable(str(pipeline.path))
     table.create_checkpoint()
     log = pipeline.path / "_delta_log"
-    for version in range(4):
+    for version in range(cleaned):
         (log / f"{version:020d}.json").unlink()
     if parts == 2:
         split_checkpoint(log, table.version())

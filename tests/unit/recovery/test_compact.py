@@ -15,7 +15,8 @@ from deltalake.table import TableOptimizer
 
 from jobs.cli import main
 from jobs.housekeeping import compaction
-from jobs.housekeeping.compaction import Compaction, as_text
+from jobs.housekeeping.compaction import Compaction, CompactionError, as_text
+from offset_store.locations import Location
 from tests.unit.recovery.recovery_support import APP, Pipeline
 
 
@@ -89,7 +90,8 @@ def test_each_partition_is_merged_apart(tmp_path: Path, values: list[Any]) -> No
     assert compact(tmp_path) == 0
     assert files(tmp_path) == 3
     assert len(DeltaTable(str(tmp_path)).to_pyarrow_table()) == 9
-    assert DeltaTable(str(tmp_path)).version() == 5, "one commit for each partition"
+    operations = [each["operation"] for each in DeltaTable(str(tmp_path)).history()]
+    assert operations.count("OPTIMIZE") == 3, "one commit for each partition"
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,58 @@ def race(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
     monkeypatch.setattr(TableOptimizer, "compact", compact_late)
 
 
-def test_two_compactions_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_at_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """delta-rs alone would let both through, and double the rows: see the module."""
-    race(monkeypatch, lambda: compact(pipeline.path))
+    statuses: list[int] = []
+    race(monkeypatch, lambda: statuses.append(compact(pipeline.path)))
     assert compact(pipeline.path) == 0
+    assert statuses == [1]
+    assert "another run of `sparkonce compact` is at work" in capsys.readouterr().err
     assert files(pipeline.path) == 1
     assert pipeline.rows() == list(range(50))
+    assert compact(pipeline.path) == 0, "the claim was given back"
+    assert [each["operation"] for each in DeltaTable(str(pipeline.path)).history()].count("OPTIMIZE") == 1
+
+
+def test_two_claims_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen the table unclaimed: the commit decides."""
+    runs = [Compaction(Location.parse(str(pipeline.path)), {}, 1000, {}) for _ in range(2)]
+    table = DeltaTable(str(pipeline.path))
+    assert runs[0]._claim("first", None) > 0
+    whole, stale = Compaction._load, [table]
+    monkeypatch.setattr(Compaction, "_load", lambda self: stale.pop() if stale else whole(self))
+    with pytest.raises(CompactionError, match="another run"):
+        runs[1]._claim("second", None)
+
+
+def test_the_claim_of_a_killed_run_ends(pipeline: Pipeline) -> None:
+    """A run is killed between claim and end; a later one waits until the claim is over, and renews its own."""
+    clock = [1_000_000_000_000]
+    run = Compaction(Location.parse(str(pipeline.path)), {}, 1000, {}, now_ms=lambda: clock[0])
+    until_ms = run._claim("killed", None)
+    clock[0] = until_ms - 1
+    with pytest.raises(CompactionError, match="its claim ends at 2001-09-09 02:01:40 UTC"):
+        run._claim("later", None)
+    clock[0] = until_ms
+    again_ms = run._claim("later", None)
+    assert again_ms == until_ms + compaction.CLAIM_MS
+    clock[0] += 1
+    assert run._claim("later", again_ms) == again_ms + 1
+
+
+def test_a_long_run_renews_its_claim(tmp_path: Path) -> None:
+    partitioned(tmp_path, "p", ["a", "b", "c"])
+    clock = [1_000_000_000_000]
+    run = Compaction(Location.parse(str(tmp_path)), {}, 10**9, {}, now_ms=lambda: clock[0])
+    _, columns, plan = run.plan()
+    claims = set()
+    for _ in run.merge(columns, plan):
+        claims.add(DeltaTable(str(tmp_path)).transaction_version(compaction.CLAIM_TXN_ID))
+        clock[0] += compaction.CLAIM_MS // 3
+    assert len(claims) == 2
+    assert DeltaTable(str(tmp_path)).transaction_version(compaction.CLAIM_TXN_ID) == clock[0]
 
 
 def test_another_programs_compaction_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +222,8 @@ def test_another_programs_compaction_at_once(pipeline: Pipeline, monkeypatch: py
     assert files(pipeline.path) == 1
     assert pipeline.rows() == list(range(50))
     assert pipeline.offsets() == {0: 50}
-    operations = [entry["operation"] for entry in DeltaTable(str(pipeline.path)).history()[:4]]
-    assert operations == ["RESTORE", "OPTIMIZE", "OPTIMIZE", "WRITE"]
+    operations = [entry["operation"] for entry in DeltaTable(str(pipeline.path)).history()]
+    assert operations[1:4] == ["RESTORE", "OPTIMIZE", "OPTIMIZE"]
 
 
 def test_another_programs_compaction_that_cannot_be_undone(

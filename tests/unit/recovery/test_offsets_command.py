@@ -117,7 +117,7 @@ def test_a_dry_run_that_is_out_of_date_is_not_applied(pipeline: Pipeline, capsys
 
 def test_compaction_does_not_make_a_dry_run_out_of_date(pipeline: Pipeline) -> None:
     assert main(["compact", str(pipeline.path)]) == 0
-    assert pipeline.version == 4
+    assert pipeline.version > 3
     assert set_offset(pipeline, 15, "--apply", "--if-version", 3) == 0
     assert pipeline.offsets()[0] == 15
 
