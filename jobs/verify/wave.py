@@ -99,7 +99,13 @@ class Running:
     @property
     def holds(self) -> bool:
         """Whether it stands at its point until somebody releases it."""
-        return self.seen_firing and not self.over and ACTIONS[self.cell.kind] is CrashAction.HOLD
+        holding = ACTIONS[self.cell.kind] is CrashAction.HOLD and not self.kills_its_own_broker
+        return holding and self.seen_firing and not self.over
+
+    @property
+    def kills_its_own_broker(self) -> bool:
+        """Whether its victim is nobody else's, so that it need not wait for others: a client does not wait for ever."""
+        return self.own_broker is not None and self.cell.kind is Kind.BROKER_KILLED
 
     @property
     def query(self) -> str:
@@ -173,7 +179,7 @@ class Wave:
         one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
 
     def _look_at_producing(self, one: Running) -> None:
-        if one.cell.point in PRODUCING and self._notice_firing(one) and one.cell.kind is Kind.BROKER_KILLED:
+        if one.cell.point in PRODUCING and self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
 
     # Runs.
@@ -220,7 +226,8 @@ class Wave:
             self._arm(one)
             release(one.anchor)
             one.anchor = None
-        self._notice_firing(one)
+        if self._notice_firing(one) and one.kills_its_own_broker:
+            self._restart(one.broker, [one])
         over, error = self._session.ended(one.query)
         if over:
             self._ended(one, error)
