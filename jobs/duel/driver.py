@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -64,8 +65,16 @@ def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuer
     )
 
 
+def _end_with_input() -> None:
+    """End this process, and Spark with it, when whoever started it is gone."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
 def main() -> None:
     """Run queries until the process is killed."""
+    threading.Thread(target=_end_with_input, name="watch the input", daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as events:
         os.dup2(2, 1)  # Spark's own chatter goes to the log
 

@@ -66,7 +66,7 @@ class Rival:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jobs.duel.driver", json.dumps(asdict(settings))],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end tells the driver that nobody watches any more
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -90,6 +90,13 @@ class Rival:
             if time.monotonic() > deadline:
                 raise DuelError(f"{what} did not happen within {LIMIT_S:g} s; {self.name}'s log ends:\n{self._tail()}")
             time.sleep(POLL_S)
+
+    def happens(self, happened: Callable[[], bool], within_s: float) -> bool:
+        """Whether something happens soon."""
+        deadline = time.monotonic() + within_s
+        while not happened() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return happened()
 
     def arm(self, name: str, plan: str) -> CrashPlan:
         """Arm a point of this driver alone."""
@@ -118,8 +125,9 @@ class Rival:
         kill_session(self._process.pid)
         self._process.wait()
         self._reader.join(LIMIT_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _members(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():

@@ -1,21 +1,33 @@
-"""What was compared with one handle of the table is committed through another, a newer one."""
+"""What was compared with one handle of the table is committed through another, a newer one.
 
-import time
+The point sink.before_commit lies between the two, as in `point_after_comparison`.
+"""
 
 from planting import plant
 
-PAUSE_S = 0.5
+
+def move_point(commit):
+    reach = commit.reach
+
+    def reach_others(point, *where):
+        if point is not commit.CrashPoint.SINK_BEFORE_COMMIT:
+            reach(point, *where)
+
+    commit.reach = reach_others
 
 
 def change(delta):
     commit = delta.DeltaSnapshot.commit
 
     def through_another(self, what):
-        time.sleep(PAUSE_S)  # as in slow_commit
+        from exactly_once.crash_points import CrashPoint, reach
+
+        reach(CrashPoint.SINK_BEFORE_COMMIT, what.record.batch_id, what.record.app_id)
         newer = delta.DeltaTable(self.table.table_uri)
         commit(delta.DeltaSnapshot(newer, self.app_id), what)
 
     delta.DeltaSnapshot.commit = through_another
 
 
+plant("exactly_once.commit", move_point)
 plant("offset_store.delta", change)
