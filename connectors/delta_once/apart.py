@@ -78,8 +78,8 @@ def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> boo
 def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: bool) -> BatchRecord:
     """Give a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
 
-    A range begins where the copy stood, so that its chain has no gap after a copy that failed; if it knew nothing of the
-    partition, where the batch began, or at 0.
+    A range begins where the copy stood, so that its chain has no gap after a copy that failed; if it knew nothing of
+    the partition, where the batch began, or at 0.
     """
     keys = list(record.ranges if every else record.moved)
     stored, copied = table.next_offsets(keys), copy.next_offsets(keys)
