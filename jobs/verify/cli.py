@@ -121,7 +121,7 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     if options.report is not None:
         from jobs.verify.report import page
 
-        options.report.write_text(page(outcomes, result))
+        options.report.write_text(page(outcomes, result, full()))
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result)
     if not is_good(outcomes):

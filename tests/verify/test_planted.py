@@ -35,16 +35,11 @@ class Bug:
 
 BUGS = (
     Bug("commit_without_comparison", "exactly-once_append_sink.after_commit_exception", "duplicated", quick=True),
-    Bug("abort_deletes_landed_file", "exactly-once_append_sink.after_commit_exception", "cannot be judged", quick=True),
+    Bug("abort_deletes_landed_file", "exactly-once_append_sink.after_commit_exception", "cannot be judged"),
     Bug("replay_written_again", "exactly-once_append_sink.after_commit_worker-killed", "duplicated"),
     Bug("rows_and_offsets_apart", "exactly-once_append_sink.rows_landed_worker-killed", "duplicated"),
     Bug("offsets_before_rows", "exactly-once_append_source.reading_exception", "lost"),
-    Bug(
-        "latest_after_lost_checkpoint",
-        "exactly-once_append_sink.before_commit_exception_no-checkpoint",
-        "lost",
-        quick=True,
-    ),
+    Bug("latest_after_lost_checkpoint", "exactly-once_append_sink.before_commit_exception_no-checkpoint", "lost"),
     Bug(
         "lost_acknowledgement_believed",
         "exactly-once_append_sink.rows_landed_lost-acknowledgement",
