@@ -9,7 +9,7 @@ Spark calls ``streamWriter`` twice for every batch, in two long-lived processes 
 
 Only the messages link 1 and 3. A batch that is in the table already (a replay) is seen in step 1, so its tasks do
 not even read their records. ``abort`` is also called after a ``commit`` that failed, so it deletes files only when the
-log shows that they did not land.
+log shows that they did not land, and on an object store only when no commit was tried.
 """
 
 from __future__ import annotations
@@ -37,16 +37,13 @@ from exactly_once.batch import Batch, read_batch
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.commit import Delivery, Plan
 from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.errors import UnknownOutcomeError
 from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.locations import Location
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
 
 _log = logging.getLogger(__name__)
-
-_unknown_outcomes: set[str] = set()
-"""Attempts of this process whose commit may yet be found to have landed: their files stay."""
 
 
 class DeltaOnceDataSource(DataSource):
@@ -187,25 +184,22 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
                 f"the schema of the table {self._options.table} changed while {batch} was written; "
                 "start the query again"
             )
-        try:
-            delivery.finish(batch, plan, [_add_action(file) for file in files])
-        except UnknownOutcomeError:
-            _unknown_outcomes.add(plan.attempt_id)
-            raise
+        delivery.finish(batch, plan, [_add_action(file) for file in files])
         copy = store_apart(self._options)
         if delivery.offsets is None and copy is not None:
             copy_offsets(table, copy, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove the files of a batch that failed, if the log shows that they did not land."""
+        if may_land_later(self._options.table, messages):
+            _log.warning("delta_once: batch %d: its files stay, since its commit may be on its way still", batchId)
+            return
         for message in _of_one_attempt(messages):
             if message.files and not self._may_have_landed(message, batchId):
                 self._delete(message.files)
 
     def _may_have_landed(self, message: FilesWritten, batch_id: int) -> bool:
         plan = message.plan
-        if plan.attempt_id in _unknown_outcomes:
-            return True
         try:
             batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
             _, delivery = self._delivery(message.settings)
@@ -235,6 +229,16 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
             return fs.LocalFileSystem(), place.text
         handler = DeltaStorageHandler(place.text, dict(self._options.storage_options) or None)
         return fs.PyFileSystem(handler), ""
+
+
+def may_land_later(table: Location, messages: Sequence[WriterCommitMessage | None]) -> bool:
+    """Whether a commit that has failed by now could be in the log later on.
+
+    On a local disk it is there or not. An object store can do a write whose sender has given up. Spark aborts in
+    another process than it committed in, so what is known here is only whether all tasks answered, as they have
+    when a commit was tried.
+    """
+    return not table.is_local and None not in messages
 
 
 def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[FilesWritten]:

@@ -22,6 +22,7 @@ from connectors.delta_once.table import TableError
 from connectors.options import OptionError
 from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
 from offset_store.offsets import Position, SourceOffset, TopicPartition
 
 SCHEMA = t.StructType([t.StructField("v", t.LongType())])
@@ -138,7 +139,7 @@ def test_a_commit_that_did_not_land_raises_and_its_files_go(query: Query, monkey
     assert (query.rows(), query.files()) == (0, 0)
 
 
-def test_files_stay_when_nobody_knows_whether_they_landed(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_of_unknown_outcome_is_done_again(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = query.tasks()
     original = sink.ResultTable.snapshot
     calls = []
@@ -151,13 +152,23 @@ def test_files_stay_when_nobody_knows_whether_they_landed(query: Query, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(sink.ResultTable, "snapshot", breaking)
-        fail_commits(patch, before=OSError("no answer: it may be on its way still"), after=None)
+        fail_commits(patch, before=OSError("no answer"), after=None)
         with pytest.raises(UnknownOutcomeError):
             query.commit(0, messages)
-    query.abort(0, messages)
+        query.abort(0, messages)
     assert (query.rows(), query.files()) == (0, 2)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (0, 0)
     query.commit(0, query.tasks())
     assert query.rows() == 2
+
+
+def test_files_stay_where_a_failed_commit_may_land_later(query: Query) -> None:
+    one, two = query.tasks()
+    store, disk = Location.parse("s3://bucket/table"), Location.parse("/data/table")
+    assert sink.may_land_later(store, [one, two])
+    assert not sink.may_land_later(store, [one, None])
+    assert not sink.may_land_later(disk, [one, two])
 
 
 def test_a_replayed_batch_runs_no_task(query: Query) -> None:
