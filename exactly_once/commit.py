@@ -84,6 +84,7 @@ class Place:
     spec: str
 
 
+_PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
 THE_TABLE = Place("the table", "delta:<path of this table>")
 
 
@@ -228,7 +229,9 @@ def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_
     if newer <= 0:
         return None
     for entry in snapshot.history(newer):
-        if entry.record.attempt_id == record.attempt_id and writes in entry.writes:
+        # Kafka may take a part of a commit to a consumer group: that is no commit that landed.
+        whole = entry.record.moved == record.moved
+        if entry.record.attempt_id == record.attempt_id and writes in entry.writes and whole:
             return entry
     return None
 
@@ -253,7 +256,8 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
             f"{batch} is older than the last batch of this query in {place.name}, {decision.stored_batch_id}, but it "
             f"reaches past {place.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
-            f"older than {place.name}: brought back from a copy, or part of it deleted. {_begin_at_stored(place)}"
+            f"older than {place.name}: brought back from a copy, or part of it deleted"
+            f"{_PARTLY_REFUSED if place.spec.startswith('group:') else ''}. {_begin_at_stored(place)}"
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(

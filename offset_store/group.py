@@ -224,19 +224,23 @@ class GroupSnapshot:
         return {slot: note for slot, note in read if note is not None and note.app_id == self.app_id}
 
     def _changes(self, committed: Committed, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Give what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed."""
+        """Give what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed.
+
+        Kafka judges each partition of a commit by itself. So a part of it may be there already, and the rest is sent.
+        """
         current = GroupSnapshot(self.group, self.app_id, committed, self.now_ms)
         notes = current._notes()
         slots = _slots_of(self, record)
-        if all(slot in notes and notes[slot].attempt_id == record.attempt_id for slot in slots):
+        ours = {slot for slot in slots if slot in notes and notes[slot].attempt_id == record.attempt_id}
+        if len(ours) == len(slots):
             return {}
-        if current.last_batch(record.query_id) != self.last_batch(record.query_id):
+        if not ours and current.last_batch(record.query_id) != self.last_batch(record.query_id):
             raise CommitConflictError(f"{self.group}: somebody else wrote batches of query {record.query_id}")
-        changed = sorted(slot for slot in slots if committed.get(slot) != self.committed.get(slot))
+        changed = sorted(slot for slot in slots.keys() - ours if committed.get(slot) != self.committed.get(slot))
         if changed:
             topic, partition = changed[0]
             raise CommitConflictError(f"{self.group}: somebody else moved the offset of {topic}-{partition}")
-        at_ms, number = self.now_ms(), current.version + 1
+        at_ms, number = self.now_ms(), max((notes[slot].number for slot in ours), default=current.version + 1)
         return {
             slot: CommittedOffset(record.ranges[key].end, _note(record, key, number, at_ms).to_text())
             for slot, key in slots.items()

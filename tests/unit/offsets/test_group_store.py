@@ -31,6 +31,8 @@ class FakeGroup:
     members: bool = False
     between: list[Callable[[], None]] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
+    refused: set[Slot] = field(default_factory=set)
+    """Partitions that Kafka does not take an offset for, while it takes others of the same commit."""
 
     def fetch(self) -> Committed:
         return dict(self.committed)
@@ -38,7 +40,8 @@ class FakeGroup:
     def update(self, build: Callable[[Committed], Committed]) -> None:
         if self.between:
             self.between.pop()()
-        self.committed |= build(self.fetch())
+        wanted = build(self.fetch())
+        self.committed |= {slot: offset for slot, offset in wanted.items() if slot not in self.refused}
         if self.failures:
             raise self.failures.pop()
 
@@ -212,3 +215,29 @@ def test_messages_name_the_store(guarantee: Guarantee) -> None:
     assert "Set offsetStore=group:g and this appId on the source" in str(error.value)
     assert "table" not in str(error.value)
     assert [commit.files for commit in table.commits] == [["theirs"]]
+
+
+BOTH = BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 5), OTHER: OffsetRange(0, 6)})
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_a_commit_that_kafka_took_a_part_of_has_not_landed(guarantee: Guarantee) -> None:
+    group = FakeGroup(refused={("topic", 1)}, failures=[OffsetStoreError("refused: topic-1")])
+    delivery = Delivery(MemoryOffsetStore("app"), ORDERS[guarantee], new_store(group))
+    incoming = Batch(BOTH, stateful=False)
+    with pytest.raises(OffsetStoreError, match="refused: topic-1"):
+        delivery.finish(incoming, delivery.begin(incoming), ["rows"])
+    assert group.committed.keys() == {("topic", 0)}
+    group.refused.clear()
+    with pytest.raises(OffsetMismatchError, match="Kafka refused some partitions of that batch"):
+        delivery.begin(incoming)
+
+
+def test_the_rest_of_a_commit_is_sent_again() -> None:
+    group = FakeGroup(refused={("topic", 1)})
+    snapshot = new_store(group).snapshot()
+    snapshot.commit(Commit(BOTH, Writes.OFFSETS))
+    group.refused.clear()
+    snapshot.commit(Commit(BOTH, Writes.OFFSETS))
+    (entry,) = new_store(group).snapshot().history()
+    assert entry.record == BOTH
