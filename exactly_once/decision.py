@@ -10,7 +10,8 @@ So the batch id is looked at first, then the offsets, in this order:
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
-Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either.
+Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
+query is the exception: a watermark may write rows of records that were read before.
 """
 
 from __future__ import annotations
@@ -99,11 +100,13 @@ def decide(stored: Stored, batch: Batch) -> Decision:
         for key in sorted(record.ranges):
             if key in stored.next_offsets:
                 return StatefulRestart(key, stored.next_offsets[key])
-    at_start = {key: stored.next_offsets.get(key, extent.start) == extent.start for key, extent in moved.items()}
+    # A stateful query writes rows without new records too: they belong where its other partitions stand.
+    compared = record.ranges if batch.stateful else moved
+    at_start = {key: stored.next_offsets.get(key, extent.start) == extent.start for key, extent in compared.items()}
     if all(at_start.values()):
         return Fresh()
-    past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in moved.items())
+    past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items())
     if not query_is_known and all(past_end):
         return AlreadyThere()
     first = min(key for key, matches in at_start.items() if not matches)
-    return Mismatch(first, stored.next_offsets[first], moved[first], query_is_known)
+    return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)

@@ -62,6 +62,13 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
     ("one there, one never stored", stored({A: 9}), batch({A: (5, 9), B: (0, 1)}, 0), mismatch(9, False)),
     ("stateful, first batch, empty store", stored({}), batch({A: (0, 5)}, 0, True), Fresh()),
     ("stateful, going on", stored({A: 5}, 2), batch({A: (5, 9)}, stateful=True), Fresh()),
+    ("stateful, no new records", stored({A: 9}, 2), batch({A: (9, 9)}, stateful=True), Fresh()),
+    (
+        "stateful, no new records, offsets set back",
+        stored({A: 5}, 2),
+        batch({A: (9, 9)}, stateful=True),
+        Mismatch(A, 5, OffsetRange(9, 9), True),
+    ),
     ("stateful, checkpoint lost", stored({A: 9}), batch({A: (0, 9)}, 0, True), StatefulRestart(A, 9)),
     ("stateful, begun at the stored offsets", stored({A: 9}), batch({A: (9, 12)}, 0, True), StatefulRestart(A, 9)),
     ("stateful, lost, nothing new", stored({A: 9}), batch({A: (9, 9)}, 0, True), StatefulRestart(A, 9)),
