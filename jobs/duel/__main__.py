@@ -118,7 +118,7 @@ def _tell(match: Match, verdict: Verdict, rows: int) -> int:
         f"RESULT pauses={len(match.bouts)} fenced={len(fenced)} records={verdict.records} rows={rows} "
         f"lost={verdict.lost} duplicated={verdict.duplicated}"
     )
-    good = verdict.contradicts(Shows.NEITHER) is None and bool(fenced) and not unfenced and all(committed.values())
+    good = verdict.contradicts(Shows.NEITHER, 0) is None and bool(fenced) and not unfenced and all(committed.values())
     return 0 if good else 1
 
 

@@ -21,7 +21,7 @@ from jobs.verify.judge import judge, read_rows
 from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_show
 from jobs.verify.spark import SessionError, SparkProcess
 from jobs.verify.timeline import commits
-from jobs.verify.wave import Running, Wave
+from jobs.verify.wave import RECORDS_PER_BATCH, Running, Wave
 
 WAVE = 9
 """Cells of one wave; those of a driver's share one kill, and what starting Spark again costs."""
@@ -158,7 +158,7 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
         cell, table = one.cell, one.pipeline().table
         verdict = judge(one.acknowledged, one.in_topic, read_rows(table, cell.result is Result.MERGE))
         lost, duplicated = verdict.lost, verdict.duplicated
-        wrong = wrong or _why_wrong(one) or verdict.contradicts(shows)
+        wrong = wrong or _why_wrong(one) or verdict.contradicts(shows, RECORDS_PER_BATCH)
         wrong = wrong or second_opinion(table, one.app_id, cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
         wrong = wrong or f"the table cannot be judged: {type(error).__name__}: {error}"

@@ -39,18 +39,29 @@ class Verdict:
     """Acknowledged, and in no row."""
     duplicated: int
     """Rows, or counts, beyond the first of each record."""
+    most_times: int
+    """How often the record came that came most often."""
     strange: tuple[str, ...]
     """What is in topic or table and should not be: examples, in words."""
 
-    def contradicts(self, shows: Shows) -> str | None:
-        """Give why this is not what a cell must show, or None if it is."""
+    def contradicts(self, shows: Shows, batch: int) -> str | None:
+        """Give why this is not what a cell must show, or None if it is.
+
+        One crash hurts one batch, of ``batch`` records; if that comes again it comes twice.
+        """
         if self.strange:
             return "; ".join(self.strange)
         found = f"{self.lost} lost and {self.duplicated} duplicated of {self.records} records"
         expected = {
             Shows.NEITHER: (self.lost == 0 and self.duplicated == 0, "neither loss nor duplicates"),
-            Shows.LOSS: (self.lost > 0 and self.duplicated == 0, "a loss and no duplicates"),
-            Shows.DUPLICATES: (self.lost == 0 and self.duplicated > 0, "duplicates and no loss"),
+            Shows.LOSS: (
+                0 < self.lost <= batch and self.duplicated == 0,
+                f"a loss and no duplicates, {batch} records at most",
+            ),
+            Shows.DUPLICATES: (
+                self.lost == 0 and 0 < self.duplicated <= batch and self.most_times == 2,
+                f"duplicates and no loss, {batch} records at most and none more than twice",
+            ),
         }
         right, what = expected[shows]
         return None if right else f"must show {what}; found {found}"
@@ -65,7 +76,7 @@ def judge(acknowledged: Sequence[tuple[bytes, bytes]], topic: Iterable[Record], 
         times[row.record.key, row.record.value] += row.times
     lost = sum(1 for record in sent if times[record] == 0)
     duplicated = sum(times[record] - 1 for record in sent if times[record] > 1)
-    return Verdict(len(sent), lost, duplicated, tuple(strange))
+    return Verdict(len(sent), lost, duplicated, max(times.values(), default=0), tuple(strange))
 
 
 def _strange(sent: set[tuple[bytes, bytes]], topic: Sequence[Record], rows: Sequence[Row]) -> list[str]:

@@ -12,6 +12,7 @@ from jobs.verify.judge import Row, judge, read_rows
 from jobs.verify.records import Record
 
 TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
+BATCH = 3
 SENT = [(record.key, record.value) for record in TOPIC]
 
 
@@ -22,25 +23,25 @@ def rows(*records: Record) -> list[Row]:
 def test_each_record_once_is_neither() -> None:
     verdict = judge(SENT, TOPIC, rows(*TOPIC))
     assert (verdict.records, verdict.lost, verdict.duplicated, verdict.strange) == (6, 0, 0, ())
-    assert verdict.contradicts(Shows.NEITHER) is None
-    assert verdict.contradicts(Shows.LOSS) is not None
-    assert verdict.contradicts(Shows.DUPLICATES) is not None
+    assert verdict.contradicts(Shows.NEITHER, BATCH) is None
+    assert verdict.contradicts(Shows.LOSS, BATCH) is not None
+    assert verdict.contradicts(Shows.DUPLICATES, BATCH) is not None
 
 
 def test_a_loss_is_a_loss_only_without_duplicates() -> None:
     assert judge(SENT, TOPIC, rows(*TOPIC[2:])).lost == 2
-    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.LOSS) is None
-    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.NEITHER) is not None
-    assert judge(SENT, TOPIC, rows(*TOPIC[2:], TOPIC[2])).contradicts(Shows.LOSS) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.LOSS, BATCH) is None
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:])).contradicts(Shows.NEITHER, BATCH) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC[2:], TOPIC[2])).contradicts(Shows.LOSS, BATCH) is not None
 
 
 def test_duplicates_are_counted_in_rows_and_in_counts() -> None:
-    for found in (rows(*TOPIC, TOPIC[0], TOPIC[0]), [Row(TOPIC[0], 3), *rows(*TOPIC[1:])]):
+    for found in (rows(*TOPIC, TOPIC[0], TOPIC[1]), [Row(TOPIC[0], 2), Row(TOPIC[1], 2), *rows(*TOPIC[2:])]):
         verdict = judge(SENT, TOPIC, found)
         assert (verdict.lost, verdict.duplicated) == (0, 2)
-        assert verdict.contradicts(Shows.DUPLICATES) is None
-        assert verdict.contradicts(Shows.NEITHER) is not None
-    assert judge(SENT, TOPIC, rows(*TOPIC[1:], TOPIC[1])).contradicts(Shows.DUPLICATES) is not None
+        assert verdict.contradicts(Shows.DUPLICATES, BATCH) is None
+        assert verdict.contradicts(Shows.NEITHER, BATCH) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC[1:], TOPIC[1])).contradicts(Shows.DUPLICATES, BATCH) is not None
 
 
 def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
@@ -48,16 +49,16 @@ def test_a_row_that_is_no_record_is_wrong_whatever_must_be_shown() -> None:
     changed = Record(TOPIC[0].partition, TOPIC[0].offset, b"k0", b"something else")
     for strange in (elsewhere, changed):
         verdict = judge(SENT, TOPIC, rows(*TOPIC[1:], strange))
-        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.NEITHER) or "")
-        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.LOSS) or "")
+        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.NEITHER, BATCH) or "")
+        assert "rows that are not records of the topic" in (verdict.contradicts(Shows.LOSS, BATCH) or "")
 
 
 def test_the_broker_is_judged_too() -> None:
     twice = [*TOPIC, Record(0, 3, *SENT[0])]
-    assert "in the topic twice" in (judge(SENT, twice, rows(*TOPIC)).contradicts(Shows.NEITHER) or "")
+    assert "in the topic twice" in (judge(SENT, twice, rows(*TOPIC)).contradicts(Shows.NEITHER, BATCH) or "")
     assert judge(SENT, twice, rows(*twice)).duplicated == 1
-    assert "not in the topic" in (judge(SENT, TOPIC[1:], rows(*TOPIC[1:])).contradicts(Shows.LOSS) or "")
-    assert "nobody sent" in (judge(SENT[1:], TOPIC, rows(*TOPIC)).contradicts(Shows.NEITHER) or "")
+    assert "not in the topic" in (judge(SENT, TOPIC[1:], rows(*TOPIC[1:])).contradicts(Shows.LOSS, BATCH) or "")
+    assert "nobody sent" in (judge(SENT[1:], TOPIC, rows(*TOPIC)).contradicts(Shows.NEITHER, BATCH) or "")
 
 
 def test_tables_are_read_with_their_counts(tmp_path: Path) -> None:
@@ -80,3 +81,11 @@ def test_the_judge_knows_nothing_of_what_it_judges() -> None:
 
 
 FORBIDDEN = {"connectors", "exactly_once", "offset_store", "broker_lite"}
+
+
+def test_one_crash_hurts_one_batch_at_most() -> None:
+    assert judge(SENT, TOPIC, rows(*TOPIC[BATCH:])).contradicts(Shows.LOSS, BATCH) is None
+    assert judge(SENT, TOPIC, rows(*TOPIC[BATCH + 1 :])).contradicts(Shows.LOSS, BATCH) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC, *TOPIC[:BATCH])).contradicts(Shows.DUPLICATES, BATCH) is None
+    assert judge(SENT, TOPIC, rows(*TOPIC, *TOPIC[: BATCH + 1])).contradicts(Shows.DUPLICATES, BATCH) is not None
+    assert judge(SENT, TOPIC, rows(*TOPIC, TOPIC[0], TOPIC[0])).contradicts(Shows.DUPLICATES, BATCH) is not None
