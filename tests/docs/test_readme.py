@@ -17,6 +17,7 @@ from broker_lite import EmbeddedBroker
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
 MAKEFILE = (PROJECT / "Makefile").read_text()
+DEMO_CONFIG = PROJECT / "conf" / "demo.toml"
 RECORDS = 1_000
 TABLE = "/data/orders"
 COMMANDS = [line.strip() for line in re.findall(r"^    (sparkonce [^#\n]*)", README, re.MULTILINE)]
@@ -66,15 +67,36 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path)
     assert sorted(after) == sorted(orders)
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_the_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    command = [sys.executable, "-m", "jobs.demo", "--folder", str(folder)]
+def demo(folder: Path, config: Path) -> str:
+    command = [sys.executable, "-m", "jobs.demo", "--folder", str(folder), "--config", str(config)]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-1] == "RESULT expected=336776 rows=336776 lost=0 duplicated=0"
-    points = {"source.planned", "source.reading", "sink.file_written", "sink.before_commit", "sink.after_commit"}
-    assert set(re.findall(r"SIGKILL at ([a-z_.]+)", ended.stdout)) == points
     assert ended.stdout.count("ended by SIGKILL under the") == 2
+    return ended.stdout
+
+
+def check(output: str, folder: Path, points: set[str]) -> None:
+    assert set(re.findall(r"SIGKILL at ([a-z_.]+)", output)) == points
     assert (folder / "report.html").read_text().count('class="kill"') == len(points) + 2
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    """All of it but four of its five kills of the job: the matrix has those, and each costs a start of Spark."""
+    head, *kills = DEMO_CONFIG.read_text().split("[[kill]]")
+    last = kills[-1].replace("batch = 5", "batch = 2")
+    assert "delete_checkpoint = true" in last
+    config = tmp_path / "demo.toml"
+    config.write_text(f"{head}[[kill]]{last}")
+    output = demo(tmp_path / "demo", config)
+    check(output, tmp_path / "demo", {"sink.after_commit"})
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_the_whole_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    points = {"source.planned", "source.reading", "sink.file_written", "sink.before_commit", "sink.after_commit"}
+    check(demo(tmp_path / "demo", DEMO_CONFIG), tmp_path / "demo", points)

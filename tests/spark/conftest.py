@@ -6,7 +6,6 @@ process of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,13 +47,13 @@ def crash_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(delta_jar_paths: list[str] | None, crash_folder: Path) -> Iterator[SparkSession]:
     """The session."""
-    os.environ[FOLDER_VARIABLE] = str(crash_folder)  # the JVM and the Python workers inherit it
     conf = CONF if delta_jar_paths is None else {**CONF, **DELTA_CONF, "spark.jars": ",".join(delta_jar_paths)}
-    session = spark_session("tests", **conf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(crash_folder))  # for the JVM and its Python workers, not for other tests
+        session = spark_session("tests", **conf)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-    del os.environ[FOLDER_VARIABLE]
 
 
 @pytest.fixture(scope="session")
