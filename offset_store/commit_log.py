@@ -12,9 +12,7 @@ a round trip, a few are fetched ahead.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
@@ -27,8 +25,6 @@ from offset_store.locations import Location
 from offset_store.record import COMMIT_INFO_KEY
 from offset_store.txn_ids import PREFIX
 
-FETCHED_AHEAD = 32
-"""Files asked for at the same time, on stores that are not local."""
 _KINDS = ("commitInfo", "txn")
 
 
@@ -99,7 +95,7 @@ class CommitLog:
             OffsetStoreError: if a file is gone or damaged.
         """
         versions = range(self.oldest_version, self.newest_version + 1)
-        for version, actions in zip(versions, self._actions(versions), strict=True):
+        for version, actions in zip(versions, self.log.actions_of(versions, _KINDS), strict=True):
             try:
                 yield _commit(version, actions)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -131,20 +127,6 @@ class CommitLog:
         """Give the versions of transaction identifiers as delta-rs, and so the sink, sees them."""
         looked_up = {txn_id: self.table.transaction_version(txn_id) for txn_id in txn_ids}
         return {txn_id: version for txn_id, version in looked_up.items() if version is not None}
-
-    def _actions(self, versions: Iterable[int]) -> Iterator[Mapping[str, list[Action]]]:
-        if self.location.is_local:
-            for version in versions:
-                yield self.log.actions(version, _KINDS)
-            return
-        waiting: deque[Future[dict[str, list[Action]]]] = deque()
-        with ThreadPoolExecutor(FETCHED_AHEAD, "delta-log") as pool:
-            for version in versions:
-                waiting.append(pool.submit(self.log.actions, version, _KINDS))
-                if len(waiting) == FETCHED_AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
 
 
 def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:

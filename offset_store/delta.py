@@ -13,15 +13,17 @@ at the same path, so the log file of its version is looked at first: if that is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
+from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
@@ -50,6 +52,7 @@ class DeltaOffsetStore:
     """Whether to make the table, with no more than a column that stays empty, when there is none."""
     _table: DeltaTable | None = None
     _log_file: LogFile | None = None
+    _log: DeltaLog | None = None
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`."""
@@ -63,7 +66,13 @@ class DeltaOffsetStore:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
         table = self._kept() or self._load_or_create()
         self._table, self._log_file = table, self._log_file_of(table.version())
-        return DeltaSnapshot(table, self.app_id)
+        return DeltaSnapshot(table, self.app_id, self.log)
+
+    def log(self) -> DeltaLog:
+        """Give the table's log; only histories need it, so it is opened when the first is asked for."""
+        if self._log is None:
+            self._log = DeltaLog.open(self.location, self.storage_options)
+        return self._log
 
     def _kept(self) -> DeltaTable | None:
         table = self._table
@@ -126,6 +135,7 @@ class DeltaSnapshot:
 
     table: DeltaTable
     app_id: str
+    open_log: Callable[[], DeltaLog] = field(repr=False)
 
     @property
     def version(self) -> int:
@@ -166,4 +176,15 @@ class DeltaSnapshot:
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
-        return read_history(self.table.history(limit))
+        return read_history(self.commit_infos(limit))
+
+    def commit_infos(self, limit: int | None = None, version: int | None = None) -> Iterator[dict[str, Any]]:
+        """Give what the newest kept commits up to a version, or this one, say of themselves: `DeltaLog.commit_infos`.
+
+        They are read one after the other, as far as they are asked for. Never use delta-rs's own ``history`` here: its
+        version numbers are wrong once somebody has committed after the handle was loaded.
+
+        Raises:
+            OffsetStoreError: if the log cannot be read.
+        """
+        return self.open_log().commit_infos(self.version if version is None else version, limit)

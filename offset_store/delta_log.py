@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +22,12 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from offset_store.errors import OffsetStoreError
+from offset_store.errors import LogFileMissingError, OffsetStoreError
 from offset_store.locations import Location
 
 LOG_FOLDER = "_delta_log"
+FETCHED_AHEAD = 32
+"""Files asked for at the same time, on stores that are not local."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(parquet|json)")
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
@@ -86,9 +90,59 @@ class DeltaLog:
         """Give the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
 
         Raises:
+            LogFileMissingError: if there is no such commit, or it was cleaned up.
             OffsetStoreError: if it cannot be read.
         """
         return _parse_actions(self._read(f"{version:020d}.json"), set(kinds), f"{self.folder}/{version:020d}.json")
+
+    def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
+        """Give the actions of these kinds in each of some commits, one commit after the other.
+
+        On object stores, where each file is a round trip, more and more are fetched ahead, up to `FETCHED_AHEAD`: who
+        stops after the first has asked for no other.
+
+        Raises:
+            LogFileMissingError, OffsetStoreError: as `actions`, when it is that commit's turn.
+        """
+        kinds = frozenset(kinds)
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            for version in versions:
+                yield self.actions(version, kinds)
+            return
+        waiting: deque[Future[dict[str, list[Action]]]] = deque()
+        ahead = 1
+        with ThreadPoolExecutor(FETCHED_AHEAD, "delta-log") as pool:
+            for version in versions:
+                waiting.append(pool.submit(self.actions, version, kinds))
+                if len(waiting) == ahead:
+                    yield waiting.popleft().result()
+                    ahead = min(2 * ahead, FETCHED_AHEAD)
+            while waiting:
+                yield waiting.popleft().result()
+
+    def commit_infos(self, version: int, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """Give what the newest commits up to ``version`` say of themselves, newest first, with each its ``version``.
+
+        As delta-rs's ``history``, but read as far as it is asked for, and by the names of the files: delta-rs (1.6)
+        counts down from the version of its handle, but begins with the newest commit of the log, so every commit that
+        came after the handle was loaded puts its numbers out by one.
+
+        Raises:
+            LogFileMissingError: if there is no commit of that version.
+            OffsetStoreError: if one of them cannot be read.
+        """
+        versions = range(version, -1, -1)
+        if limit is not None:
+            versions = versions[: max(limit, 0)]
+        found = self.actions_of(versions, ("commitInfo",))
+        for each in versions:
+            try:
+                infos = next(found)["commitInfo"]
+            except LogFileMissingError:
+                if each == version:
+                    raise
+                return  # what is kept is an unbroken run
+            yield {**(infos[0] if infos else {}), "version": each}
 
     def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
         """Give the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
@@ -126,6 +180,8 @@ class DeltaLog:
         try:
             with self.filesystem.open_input_stream(f"{self.folder}/{name}") as stream:
                 return bytes(stream.readall())
+        except FileNotFoundError as error:
+            raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
         except OSError as error:
             raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
 

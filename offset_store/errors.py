@@ -11,5 +11,9 @@ class CommitConflictError(OffsetStoreError):
     """Somebody committed after the snapshot that this commit was decided from: look again, and decide again."""
 
 
+class LogFileMissingError(OffsetStoreError):
+    """A file of a Delta table's log is not there: it was cleaned up, or it never was."""
+
+
 class StoreMissingError(OffsetStoreError):
     """There is nothing at the store's address yet."""

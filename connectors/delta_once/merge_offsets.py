@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
-from urllib.parse import quote
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -20,24 +20,12 @@ from offset_store.delta import COMMIT_ATTEMPTS, DeltaOffsetStore, DeltaSnapshot
 from offset_store.errors import CommitConflictError
 from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
-from offset_store.txn_ids import PREFIX, transactions_of
+from offset_store.txn_ids import intent_txn_id, merge_txn_id, transactions_of
 
 INTENT_KEY = "sparkonceIntent"
 """The field of the commit info that holds an intent: not that of a batch, which moves offsets."""
 SEQUENCE_KEY = "sequence"
 RESULT_VERSION_KEY = "resultVersion"
-RECENT_COMMITS = 200
-"""How many commits are searched for an intent before the whole log is."""
-
-
-def merge_txn_id(app_id: str) -> str:
-    """Name the id whose version is a sequence number: the last that landed (result), or is confirmed (offsets)."""
-    return f"{PREFIX}/{quote(app_id, safe='')}/merge"
-
-
-def intent_txn_id(app_id: str) -> str:
-    """Name the id whose version is the last sequence number that was recorded."""
-    return f"{PREFIX}/{quote(app_id, safe='')}/intent"
 
 
 def intent_to_info(intent: Intent, writes: Writes) -> dict[str, Any]:
@@ -94,14 +82,11 @@ class DeltaIntentSnapshot:
 
     def intents(self, sequence: int) -> list[Intent]:
         """See `IntentSnapshot.intents`."""
-        for limit in (RECENT_COMMITS, None):
-            entries = self.inner.table.history(limit)
-            read = (intent_from_info(entry.get(INTENT_KEY), self.inner.app_id) for entry in entries)
-            found = [intent for intent in read if intent is not None]
-            reached_past = bool(found) and found[-1].sequence < sequence
-            if reached_past:
-                break
-        return [intent for intent in found if intent.sequence == sequence]
+        read = (intent_from_info(entry.get(INTENT_KEY), self.inner.app_id) for entry in self.inner.commit_infos())
+        intents = (intent for intent in read if intent is not None)
+        # Numbers never go down: the first lower one tells that all of this one have been seen.
+        reached = takewhile(lambda intent: intent.sequence >= sequence, intents)
+        return [intent for intent in reached if intent.sequence == sequence]
 
     def record(self, intent: Intent) -> None:
         """See `IntentSnapshot.record`."""
@@ -122,7 +107,7 @@ class DeltaIntentSnapshot:
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `IntentSnapshot.history`."""
-        entries = self.inner.table.history(limit)
+        entries = self.inner.commit_infos(limit)
         return [_as_one(batch, entry[COMMIT_INFO_KEY]) for entry in entries for batch in read_history([entry])]
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, max_by, struct
 from pyspark.sql.types import StructType
 
-from connectors.delta_once.merge_offsets import intent_from_info, intent_to_info, merge_txn_id
+from connectors.delta_once.merge_offsets import intent_from_info, intent_to_info
 from connectors.delta_once.merge_sequence import Intent, Landed, ResultState
 from connectors.delta_once.schema import check_partition_columns, table_schema
 from connectors.delta_once.table import TableError
@@ -26,6 +26,7 @@ from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import CommitConflictError, StoreMissingError
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT
+from offset_store.txn_ids import merge_txn_id
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -118,11 +119,9 @@ class DeltaResult:
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
         """See `ResultLog.find`."""
-        table = self.store.snapshot().table
-        newer = None if since_version is None else table.version() - since_version
-        if newer == 0:
-            return None
-        for entry in table.history(newer):
+        snapshot = self.store.snapshot()
+        newer = None if since_version is None else snapshot.version - since_version
+        for entry in snapshot.commit_infos(newer):
             if entry.get("operation") == "OPTIMIZE":  # Delta's automatic compaction takes the MERGE's metadata over
                 continue
             intent = intent_from_info(_from_text(entry.get("userMetadata")), self.store.app_id)
@@ -172,7 +171,7 @@ class PlainMergeSnapshot:
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
-        entries = self.result.store.snapshot().table.history(limit)
+        entries = self.result.store.snapshot().commit_infos(limit, self.version)
         return read_history({**entry, COMMIT_INFO_KEY: _from_text(entry.get("userMetadata"))} for entry in entries)
 
 

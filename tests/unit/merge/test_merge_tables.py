@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +129,7 @@ def test_the_merge_with_a_number_is_found(tables: Tables) -> None:
     assert table.result.find(1, since_version=1) is None
     assert table.result.find(2, since_version=2) is None
     assert table.result.find(3) is None
+    assert table.result.find(2, since_version=7) is None, "a result made anew since has lower versions"
 
 
 def test_only_one_of_two_writers_of_one_picture_gets_to_write(tables: Tables) -> None:
@@ -172,6 +174,34 @@ def test_a_plain_merge_finds_its_own_rows(tables: Tables) -> None:
     assert plain.snapshot().version == 2
     delivery = Delivery(plain, ORDERS[Guarantee.AT_LEAST_ONCE], offsets)
     assert not delivery.has_landed(incoming.record, 0)
+
+
+def test_a_plain_merge_numbers_its_history_from_its_own_picture(tables: Tables) -> None:
+    """A MERGE of another driver that lands after the picture neither shifts the numbers nor hides a commit."""
+    result = tables.open().result
+    assert isinstance(result, DeltaResult)
+
+    def merge(attempt: str) -> None:
+        info = batch(0, 0, 5, attempt).record.to_commit_info(Writes.ROWS)
+        result.run("rows", {USER_METADATA: json.dumps({"sparkonce": info})})  # type: ignore[arg-type]
+
+    merge("mine")
+    snapshot = PlainMerge(result).snapshot()
+    merge("theirs")
+    assert [(each.version, each.record.attempt_id) for each in snapshot.history(1)] == [(1, "mine")]
+
+
+def test_intents_of_one_number_are_found_behind_any_number_of_commits(tables: Tables) -> None:
+    table = tables.open()
+    deliver(table, batch(0, 0, 5))
+    intent = Intent(2, batch(1, 5, 7, "lost").record)
+    table.intents.snapshot().record(intent)
+    for number in range(3):
+        deliver(tables.open("other"), batch(number, number, number + 1, app_id="other"))
+    snapshot = table.intents.snapshot()
+    assert snapshot.intents(2) == [intent]
+    assert [each.record.attempt_id for each in snapshot.intents(1)] == ["a"]
+    assert snapshot.intents(3) == []
 
 
 class Conf:

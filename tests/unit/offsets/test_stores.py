@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,14 @@ from offset_store import (
     DeltaOffsetStore,
     MemoryOffsetStore,
     OffsetStore,
+    OffsetStoreError,
     StoreMissingError,
     open_store,
 )
+from offset_store.delta_log import Action, DeltaLog
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes, read_history
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
 from offset_store.txn_ids import offset_txn_id, query_txn_id
 
@@ -91,6 +93,69 @@ def test_history_gives_the_newest_first(new_store: Callable[[str], OffsetStore])
     history = store.snapshot().history(2)
     assert [(entry.record, entry.writes) for entry in history] == [(record(2, 2, 3), BOTH), (record(1, 1, 2), BOTH)]
     assert history[0].version == history[1].version + 1
+
+
+def test_a_picture_numbers_its_history_right_when_others_have_committed_since(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "t", SCHEMA)
+    store, rival = (open_store(f"delta:{tmp_path / 't'}", "app") for _ in range(2))
+    for batch_id in range(3):
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    snapshot = store.snapshot()
+    for batch_id in range(3, 5):
+        rival.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    assert numbers_of(snapshot.history()) == {3: 2, 2: 1, 1: 0}
+    assert numbers_of(snapshot.history(1)) == {3: 2}
+    assert numbers_of(snapshot.history(4)) == {3: 2, 2: 1, 1: 0}
+    assert numbers_of(snapshot.history(0)) == numbers_of(snapshot.history(-1)) == {}
+    assert numbers_of(store.snapshot().history(2)) == {5: 4, 4: 3}
+
+
+def numbers_of(history: list[CommittedBatch]) -> dict[int, int]:
+    """The batch id of each version, in the order of the history."""
+    return {entry.version: entry.record.batch_id for entry in history}
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_history_ends_where_the_log_was_cleaned_up(tmp_path: Path, local: bool) -> None:
+    """Through delta-rs's file system, as object stores are read, files are fetched ahead: past the oldest, too."""
+    location = Location.parse(str(tmp_path / "t")) if local else Location((tmp_path / "t").as_uri(), is_local=False)
+    DeltaTable.create(tmp_path / "t", SCHEMA)
+    store = DeltaOffsetStore(location, "app")
+    for batch_id in range(8):
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    snapshot = store.snapshot()
+    log = tmp_path / "t" / "_delta_log"
+    for version in range(3):
+        (log / f"{version:020d}.json").unlink()
+    assert numbers_of(snapshot.history()) == {version: version - 1 for version in range(8, 2, -1)}
+    shutil.rmtree(log)
+    with pytest.raises(OffsetStoreError, match=r"0{19}8.json is missing"):
+        snapshot.history()
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_history_is_read_as_far_as_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    location = Location.parse(str(tmp_path / "t")) if local else Location((tmp_path / "t").as_uri(), is_local=False)
+    DeltaTable.create(tmp_path / "t", SCHEMA)
+    store = DeltaOffsetStore(location, "app")
+    for batch_id in range(6):
+        store.snapshot().commit(Commit(record(batch_id, batch_id, batch_id + 1), BOTH))
+    read: list[int] = []
+    whole = DeltaLog.actions
+
+    def noted(log: DeltaLog, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        read.append(version)
+        return whole(log, version, kinds)
+
+    monkeypatch.setattr(DeltaLog, "actions", noted)
+    infos = store.snapshot().commit_infos()
+    assert next(infos)["version"] == 6
+    assert read == [6]
+    read.clear()
+    assert len(store.snapshot().history(3)) == 3
+    assert sorted(read) == [4, 5, 6]
 
 
 def test_no_table_means_no_offsets(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 The point sink.before_commit lies between the two, as in `point_after_comparison`.
 """
 
+from dataclasses import replace
+
 from planting import plant
 
 
@@ -24,7 +26,7 @@ def change(delta):
 
         reach(CrashPoint.SINK_BEFORE_COMMIT, what.record.batch_id, what.record.app_id)
         newer = delta.DeltaTable(self.table.table_uri)
-        commit(delta.DeltaSnapshot(newer, self.app_id), what)
+        commit(replace(self, table=newer), what)
 
     delta.DeltaSnapshot.commit = through_another
 
