@@ -74,6 +74,29 @@ def plan_rewind(
     return ManualChange(ChangeKind.RESTORE, tuple(moves), moved, then.version)
 
 
+def check_settled(now: Stored, change: ManualChange) -> None:
+    """Refuse a change of offsets that a MERGE, begun and not confirmed, is about to move as well.
+
+    Raises:
+        RecoveryError: if an application concerned has one.
+    """
+    for app_id, sequence in sorted(now.unconfirmed.items()):
+        if app_id in change.app_ids:
+            raise RecoveryError(
+                f"{describe_unconfirmed(app_id, sequence)} Should that not be possible, because this MERGE fails each "
+                "time, repeat with --despite-unconfirmed: if it is in the result all the same, the offsets that you "
+                "set stay, and those of its other partitions move to its end"
+            )
+
+
+def describe_unconfirmed(app_id: str, sequence: int) -> str:
+    """Say what it means that a MERGE was recorded and not confirmed, and the way out."""
+    return (
+        f"appId {app_id}: MERGE {sequence} is recorded and not confirmed: it may be in the result. Stop the driver, "
+        "start the pipeline once, which settles it, then repeat."
+    )
+
+
 def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[OffsetTxn, int]:
     """Give where each partition began in its oldest kept batch after a version; ``entries`` come newest first."""
     starts: dict[OffsetTxn, int] = {}

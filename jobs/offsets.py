@@ -18,8 +18,10 @@ from connectors.options import OptionError
 from exactly_once.recovery import (
     Missed,
     RecoveryError,
+    check_settled,
     consequence,
     describe,
+    describe_unconfirmed,
     missed_by_restore,
     plain_restores,
     plan_rewind,
@@ -95,6 +97,11 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--apply", action="store_true", help="do it; without this, only say what would change")
     parser.add_argument(
         "--if-version", type=whole_number, metavar="V", help="only if no offset has moved since version V of the table"
+    )
+    parser.add_argument(
+        "--despite-unconfirmed",
+        action="store_true",
+        help="for upserts: even if a MERGE was begun and is not confirmed, which may be in the result",
     )
 
 
@@ -180,7 +187,8 @@ def _document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> 
         application(query.app_id)["queries"].append(
             {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id))}
         )
-    warnings = [_warning(opened, missed) for missed in _missed(opened, applications)]
+    warnings = [describe_unconfirmed(*each) for each in sorted(stored.unconfirmed.items())]
+    warnings += [_warning(opened, missed) for missed in _missed(opened, applications)]
     return {
         "table": str(opened.location),
         "version": opened.version,
@@ -347,6 +355,8 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
     restored = change.kind is ChangeKind.RESTORE
     if options.if_version is not None:
         _check_unmoved(opened, options.if_version)
+    if not options.despite_unconfirmed:
+        check_settled(opened.stored(), change)
     print(f"table {opened.location}, version {opened.version}")
     if restored:
         _print_undone(opened, change)

@@ -3,8 +3,9 @@
 A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
 ``commitInfo`` says under the key of our batches what moved from where to where, so that history and audit can tell a
 hand from a loss. It is decided from one handle and committed through it, as every batch is, and it also writes the
-batch numbers of the application's queries anew, unchanged: so any commit that a driver made in between conflicts, even
-one of other partitions.
+batch numbers of the application's queries anew, unchanged, and the numbers of its MERGEs: so any commit that a driver
+made in between conflicts, even one of other partitions, or one that only records a MERGE. (Before its first batch or
+first MERGE an application has no such numbers: there the partitions that both move decide.)
 
 A restore takes files back to an older version *and* sets offsets and batch numbers to what they were there, in one
 commit. Delta's own RESTORE leaves ``txn`` actions where they are: rows go back, offsets stay, and the records between
@@ -27,7 +28,17 @@ from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMiss
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
-from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id
+from offset_store.txn_ids import (
+    IntentTxn,
+    MergeTxn,
+    OffsetTxn,
+    QueryTxn,
+    intent_txn_id,
+    merge_txn_id,
+    offset_txn_id,
+    parse_txn_id,
+    query_txn_id,
+)
 
 NOTHING_KEPT = -1
 """The batch number of a query none of whose batches is in the table any more: ids can be set, not removed."""
@@ -166,11 +177,20 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All offsets and batch numbers of ours that a table has at one version."""
+    """All offsets, batch numbers and numbers of MERGEs of ours that a table has at one version."""
 
     version: int
     offsets: Mapping[OffsetTxn, int]
     batches: Mapping[QueryTxn, int]
+    recorded: Mapping[str, int] = field(default_factory=dict)
+    """For each application with upserts, the number of the last MERGE that was begun."""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """The number of the last whose offsets are among these."""
+
+    @property
+    def unconfirmed(self) -> dict[str, int]:
+        """For each application with a MERGE that may be in the result, and is not in these offsets: its number."""
+        return {app_id: at for app_id, at in self.recorded.items() if at > self.confirmed.get(app_id, 0)}
 
     def of(self, app_id: str) -> Stored:
         """Give those of one application."""
@@ -178,6 +198,17 @@ class Stored:
             self.version,
             {key: at for key, at in self.offsets.items() if key.app_id == app_id},
             {key: at for key, at in self.batches.items() if key.app_id == app_id},
+            {key: at for key, at in self.recorded.items() if key == app_id},
+            {key: at for key, at in self.confirmed.items() if key == app_id},
+        )
+
+    def numbers(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """Give the transaction ids of these applications' batch numbers and MERGEs, with their versions."""
+        wanted = set(app_ids)
+        return (
+            {query_txn_id(key.app_id, key.query_id): at for key, at in self.batches.items() if key.app_id in wanted}
+            | {intent_txn_id(app_id): at for app_id, at in self.recorded.items() if app_id in wanted}
+            | {merge_txn_id(app_id): at for app_id, at in self.confirmed.items() if app_id in wanted}
         )
 
 
@@ -236,17 +267,23 @@ class OffsetsTable:
         names = self._topic_names()
         offsets: dict[OffsetTxn, int] = {}
         batches: dict[QueryTxn, int] = {}
+        recorded: dict[str, int] = {}
+        confirmed: dict[str, int] = {}
         for txn_id in self._txn_ids():
             key, at = parse_txn_id(txn_id), at_version.transaction_version(txn_id)
             if at is None:
                 continue
             if isinstance(key, QueryTxn):
                 batches[key] = at
+            elif isinstance(key, IntentTxn):
+                recorded[key.app_id] = at
+            elif isinstance(key, MergeTxn):
+                confirmed[key.app_id] = at
             elif isinstance(key, OffsetTxn):
                 tp = key.partition
                 named = TopicPartition(tp.topic or names.get(tp.topic_id, ""), tp.topic_id, tp.partition)
                 offsets[OffsetTxn(key.app_id, key.source, named)] = at
-        return Stored(at_version.version(), offsets, batches)
+        return Stored(at_version.version(), offsets, batches, recorded, confirmed)
 
     def last_moved(self) -> dict[str, CommitEntry]:
         """Give the newest kept commit that wrote each transaction id."""
@@ -264,15 +301,10 @@ class OffsetsTable:
             OffsetStoreError: if the commit failed.
         """
         since = self.version  # a restore takes its handle along
-        moved = change.transactions()
-        pinned = {
-            query_txn_id(key.app_id, key.query_id): at
-            for key, at in self.stored().batches.items()
-            if key.app_id in change.app_ids
-        }
+        transactions = self.stored().numbers(change.app_ids) | change.transactions()
         properties = CommitProperties(
             custom_metadata={COMMIT_INFO_KEY: change.to_commit_info()},
-            app_transactions=[Transaction(txn_id, version) for txn_id, version in (pinned | moved).items()],
+            app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
         )
         try:
             self._commit(change, properties)

@@ -2,6 +2,7 @@
 
 A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
 Two kinds of ids are ours: where a partition of a source is read next, and which batch of a query was written last.
+MERGEs have two more: the last sequence number that was recorded, and the last that landed or is confirmed.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
 topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
 no ids: there it stands by its name, behind a sign that neither ids nor names have.
@@ -31,6 +32,16 @@ def query_txn_id(app_id: str, query_id: str) -> str:
     return f"{PREFIX}/{_encode(app_id)}/query/{query_id}"
 
 
+def merge_txn_id(app_id: str) -> str:
+    """Name the id whose version is a sequence number: the last that landed (result), or is confirmed (offsets)."""
+    return f"{PREFIX}/{_encode(app_id)}/merge"
+
+
+def intent_txn_id(app_id: str) -> str:
+    """Name the id whose version is the last sequence number that was recorded."""
+    return f"{PREFIX}/{_encode(app_id)}/intent"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetTxn:
     """What an id of an offset says; the topic's name is empty where the topic stands by its id."""
@@ -48,8 +59,22 @@ class QueryTxn:
     query_id: str
 
 
-def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | None:
-    """Read what `offset_txn_id` and `query_txn_id` gave; None for ids that are not ours."""
+@dataclass(frozen=True, slots=True, order=True)
+class MergeTxn:
+    """What an id of `merge_txn_id` says."""
+
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IntentTxn:
+    """What an id of `intent_txn_id` says."""
+
+    app_id: str
+
+
+def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | MergeTxn | IntentTxn | None:
+    """Read what the functions above gave; None for ids that are not ours."""
     match text.split("/"):
         case [str(prefix), app_id, "offset", source, topic, partition] if prefix == PREFIX and partition.isdecimal():
             name = topic.removeprefix("name=") if topic.startswith("name=") else ""
@@ -57,6 +82,10 @@ def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | None:
             return OffsetTxn(unquote(app_id), unquote(source), tp)
         case [str(prefix), app_id, "query", query_id] if prefix == PREFIX:
             return QueryTxn(unquote(app_id), query_id)
+        case [str(prefix), app_id, "merge"] if prefix == PREFIX:
+            return MergeTxn(unquote(app_id))
+        case [str(prefix), app_id, "intent"] if prefix == PREFIX:
+            return IntentTxn(unquote(app_id))
     return None
 
 

@@ -22,7 +22,7 @@ what is confirmed was deleted or replaced. Nothing of Spark is imported here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from exactly_once.crash_points import CrashPoint, reach
@@ -152,7 +152,7 @@ class MergeTable:
                 )
             landed = self._landed(offsets, offsets.confirmed + 1)
             try:
-                offsets.confirm(landed, _stand_at_start(offsets, landed.intent.record))
+                _confirm(offsets, landed)
             except CommitConflictError as error:
                 conflicts += 1
                 if conflicts == MAX_CONFLICTS:
@@ -242,10 +242,16 @@ class MergeSnapshot:
         return self.offsets.history(limit)
 
 
-def _stand_at_start(offsets: IntentSnapshot, record: BatchRecord) -> bool:
-    """Whether the stored offsets are where the batch began; otherwise somebody has moved them by hand since."""
-    stored = offsets.next_offsets(record.moved)
-    return all(stored.get(key, extent.start) == extent.start for key, extent in record.moved.items())
+def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:
+    """Confirm a MERGE, and move the offsets that stand where the batch began.
+
+    The others were moved by hand since and stay; their partitions are left out of what is recorded.
+    """
+    intent, moved = landed.intent, landed.intent.record.moved
+    stored = offsets.next_offsets(moved)
+    kept = {key: extent for key, extent in moved.items() if stored.get(key, extent.start) == extent.start}
+    confirmed = replace(landed, intent=replace(intent, record=replace(intent.record, ranges=kept)))
+    offsets.confirm(confirmed, move_offsets=bool(kept) or not moved)
 
 
 def _ranges(record: BatchRecord) -> frozenset[tuple[PartitionKey, int, int]]:

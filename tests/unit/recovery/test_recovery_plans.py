@@ -29,7 +29,17 @@ from offset_store.administration import (
 )
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, Writes
-from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id
+from offset_store.txn_ids import (
+    IntentTxn,
+    MergeTxn,
+    OffsetTxn,
+    QueryTxn,
+    intent_txn_id,
+    merge_txn_id,
+    offset_txn_id,
+    parse_txn_id,
+    query_txn_id,
+)
 
 QUERY = QueryTxn("app", "q")
 BOTH = Writes.ROWS | Writes.OFFSETS
@@ -216,7 +226,16 @@ def test_ids_of_queries_can_be_read_back(wanted: QueryTxn) -> None:
     assert parse_txn_id(query_txn_id(wanted.app_id, wanted.query_id)) == wanted
 
 
-@pytest.mark.parametrize("text", ["", "sparkonce", "sparkonce/a/offset/s/t", "other/a/query/q", "sparkonce/a/b/c"])
+@given(texts)
+def test_ids_of_merges_can_be_read_back(app_id: str) -> None:
+    assert parse_txn_id(merge_txn_id(app_id)) == MergeTxn(app_id)
+    assert parse_txn_id(intent_txn_id(app_id)) == IntentTxn(app_id)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "sparkonce", "sparkonce/a/offset/s/t", "other/a/query/q", "sparkonce/a/b/c", "other/a/merge", "sparkonce/a/b"],
+)
 def test_ids_of_others_are_not_ours(text: str) -> None:
     assert parse_txn_id(text) is None
 
