@@ -130,7 +130,7 @@ class Compaction:
         """Claim the table, or renew or end the claim that holds until ``mine_ms``; gives until when it holds.
 
         Raises:
-            CompactionError: if another run has it.
+            CompactionError: if another run has it, or delta-rs cannot commit the claim.
         """
         table, now_ms = self._load(), self.now_ms()
         held_ms = table.transaction_version(CLAIM_TXN_ID)
@@ -146,8 +146,10 @@ class Compaction:
                     [], "append", table.schema(), partition_by=columns, commit_properties=properties
                 )
                 return until_ms
-            except CommitFailedError:  # another run was quicker
-                held_ms = self._load().transaction_version(CLAIM_TXN_ID)
+            except CommitFailedError as error:
+                found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
+                if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
+                    raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
             except (DeltaError, OSError, ValueError) as error:
                 raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
         raise CompactionError(

@@ -188,6 +188,19 @@ def test_two_claims_at_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch)
         runs[1]._claim("second", None)
 
 
+def test_a_claim_that_fails_without_a_rival_says_why(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise CommitFailedError("planted: the table's schema has changed")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    assert compact(pipeline.path) == 1
+    message = capsys.readouterr().err
+    assert f"cannot claim {pipeline.path} for compaction: planted: the table's schema has changed" in message
+    assert "another run" not in message
+
+
 def test_the_claim_of_a_killed_run_ends(pipeline: Pipeline) -> None:
     """A run is killed between claim and end; a later one waits until the claim is over, and renews its own."""
     clock = [1_000_000_000_000]
