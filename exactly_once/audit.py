@@ -101,6 +101,8 @@ class _Attempt:
     writes: Writes
     name: CommitName
     ranges: Mapping[PartitionKey, OffsetRange]
+    again_in: int | None = None
+    """The version in which another attempt wrote rows from the same offset on."""
 
 
 class Auditor:
@@ -112,6 +114,8 @@ class Auditor:
         self._chains: dict[str, Chain] = {}
         self._batch_ids: dict[str, int] = {}
         self._halves: dict[str, _Attempt] = {}
+        self._rows_from: dict[tuple[str | None, PartitionKey, int], str] = {}
+        """The attempt among `_halves` that last wrote rows of a partition from this offset on."""
         self._whole_attempts: set[str] = set()
         self._last_rows: dict[str, int] = {}
         self._with_offsets: set[str] = set()
@@ -162,6 +166,8 @@ class Auditor:
 
     def _check_attempt(self, batch: CommittedBatch, name: CommitName) -> None:
         attempt_id, known = batch.record.attempt_id, self._halves.get(batch.record.attempt_id)
+        if Writes.ROWS in batch.writes:
+            self._note_rows_again(batch)
         again = attempt_id in self._whole_attempts or (known is not None and bool(known.writes & batch.writes))
         if again:
             self._findings.add(
@@ -174,8 +180,13 @@ class Auditor:
             self._tally.guarantees[batch.record.app_id, Guarantee.EXACTLY_ONCE] += 1
         elif known is None:
             self._halves[attempt_id] = _Attempt(batch.writes, name, batch.record.moved)
+            if batch.writes == Writes.ROWS:
+                self._rows_from |= dict.fromkeys(_starts(name.app_id, batch.record.moved), attempt_id)
         else:
             del self._halves[attempt_id]
+            for start in _starts(known.name.app_id, known.ranges):
+                if self._rows_from.get(start) == attempt_id:
+                    del self._rows_from[start]
             self._whole_attempts.add(attempt_id)
             order = Guarantee.AT_LEAST_ONCE if known.writes == Writes.ROWS else Guarantee.AT_MOST_ONCE
             self._tally.guarantees[batch.record.app_id, order] += 1
@@ -186,6 +197,22 @@ class Auditor:
                     f"version {known.name.version}",
                     name,
                 )
+
+    def _note_rows_again(self, batch: CommittedBatch) -> None:
+        """Mark attempts whose offsets were not stored, so that this batch begins where they did."""
+        for start in _starts(batch.record.app_id, batch.record.moved):
+            earlier = self._halves.get(self._rows_from.get(start, ""))
+            if earlier is not None and earlier.name.attempt_id != batch.record.attempt_id:
+                earlier.again_in = batch.version
+
+    def _forget_rows_after(self, target: int | None) -> None:
+        """Take back what is known of rows that a restore to a version took out; None if the version is unknown."""
+        undone = -1 if target is None else target
+        for half in self._halves.values():
+            if half.name.version > undone or (half.again_in is not None and half.again_in > undone):
+                half.again_in = None
+        kept = self._rows_from.items()
+        self._rows_from = {start: each for start, each in kept if self._halves[each].name.version <= undone}
 
     def _check_transactions(self, commit: LogCommit, batch: CommittedBatch, name: CommitName) -> None:
         """Compare the ``txn`` actions with the record that stands beside them."""
@@ -235,6 +262,8 @@ class Auditor:
     def _add_change(self, commit: LogCommit, change: ManualChange, name: CommitName) -> None:
         """Follow a manual change that is on record; it says what it moves, and must have moved just that."""
         self._tally.changes += 1
+        if change.kind is ChangeKind.RESTORE:
+            self._forget_rows_after(change.to_version)
         wanted = change.transactions()
         for move in sorted(change.moves):
             txn_id = offset_txn_id(move.key.app_id, move.key.source, move.key.partition)
@@ -282,6 +311,7 @@ class Auditor:
 
     def _note_restore(self, target: int | None, name: CommitName) -> None:
         """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
+        self._forget_rows_after(target)
         for app_id, last in sorted(self._last_rows.items()):
             if target is None or target < last:
                 to = "an older version" if target is None else f"version {target}"
@@ -348,9 +378,11 @@ class Auditor:
             app_id = half.name.app_id or ""
             rows_first = self._tally.guarantees[app_id, Guarantee.AT_LEAST_ONCE] > 0
             if half.writes == Writes.ROWS and app_id in self._with_offsets:
-                message = (
-                    "its rows were committed and its offsets were not: at-least-once ends so in a crash between the "
-                    "two, and the rows then come twice; an attempt that is at work just now looks the same"
+                message = "its rows were committed and its offsets were not: at-least-once ends so in a crash between "
+                message += (
+                    "the two, and the rows then come again; an attempt that is at work just now looks the same"
+                    if half.again_in is None
+                    else f"the two. Version {half.again_in} wrote rows of the same records: they are there twice"
                 )
                 self._findings.add(Problem.ROWS_WITHOUT_OFFSETS, message, half.name)
             elif half.writes == Writes.OFFSETS and app_id in self._last_rows and not rows_first:
@@ -385,6 +417,13 @@ def describe(txn_id: str, record: BatchRecord | None = None, chain: Chain | None
 def _chain_of(parsed: OffsetTxn) -> Chain:
     tp = parsed.partition
     return Chain(parsed.app_id, parsed.source, tp.topic, tp.topic_id, tp.partition)
+
+
+def _starts(
+    app_id: str | None, ranges: Mapping[PartitionKey, OffsetRange]
+) -> list[tuple[str | None, PartitionKey, int]]:
+    """Give where each partition of a batch begins: an attempt after one whose offsets are lost begins there too."""
+    return [(app_id, key, extent.start) for key, extent in ranges.items()]
 
 
 def _words(writes: Writes) -> str:

@@ -49,10 +49,11 @@ class Examined:
     def summary(self) -> str:
         """The last line."""
         counts = self.report.counts
+        warnings = sum(count for problem, count in counts.items() if not problem.is_error)
         return (
             f"AUDIT commits={self.report.tally.commits} partitions={len(self.report.chains)} "
             f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
-            f"verdict={'proven' if self.proven else 'broken'}"
+            f"warnings={warnings} verdict={'proven' if self.proven else 'broken'}"
         )
 
     def rows_of(self, chain: Chain) -> RowCount | None:

@@ -275,7 +275,51 @@ def test_rows_whose_offsets_did_not_land_are_a_warning_of_at_least_once() -> Non
     assert finding.commit is not None
     assert finding.commit.version == 2
     assert "at-least-once" in finding.message
+    assert "Version 3 wrote rows of the same records: they are there twice" in finding.message
     assert report.tally.guarantees == {(APP, Guarantee.AT_LEAST_ONCE): 2}
+
+
+def rows_then_offsets(version: int, batch: BatchRecord) -> list[LogCommit]:
+    return [committed(version, batch, Writes.ROWS), committed(version + 1, batch, Writes.OFFSETS)]
+
+
+def lost_halves(commits: list[LogCommit]) -> dict[int | None, str]:
+    """The messages of rows whose offsets are lost, by version."""
+    report = audit(commits)
+    assert report.proven
+    found = (each for each in report.findings if each.problem is Problem.ROWS_WITHOUT_OFFSETS)
+    return {each.commit and each.commit.version: each.message for each in found}
+
+
+def test_rows_of_lost_offsets_are_there_as_often_as_attempts_wrote_them() -> None:
+    """The second attempt is lost too; the third begins where they did but reads less, as after a new checkpoint."""
+    commits = rows_then_offsets(0, record(0, {key(0): (0, 5), key(1): (0, 2)}))
+    commits += [committed(at, record(1, {key(0): (5, 9), key(1): (2, 4)}), Writes.ROWS) for at in (2, 3)]
+    commits += rows_then_offsets(4, record(0, {key(0): (5, 7)}, query_id="another"))
+    commits += rows_then_offsets(6, record(1, {key(0): (7, 9)}, query_id="another"))
+    messages = lost_halves(commits)
+    assert "Version 3 wrote rows of the same records" in messages[2]
+    assert "Version 4 wrote rows of the same records" in messages[3]
+    assert len(messages) == 2
+
+
+def test_rows_of_lost_offsets_that_did_not_come_again_are_not_said_to_be_there_twice() -> None:
+    commits = rows_then_offsets(0, record(0, {key(0): (0, 5)}))
+    commits.append(committed(2, record(1, {key(0): (5, 9)}), Writes.ROWS))
+    theirs = record(0, {key(0): (5, 9)}, app_id="other", query_id="theirs")
+    commits += rows_then_offsets(3, theirs)
+    assert "twice" not in lost_halves(commits)[2]
+    restore = LogCommit(CommitEntry(5, 5, "RESTORE", restored_to=1), {})
+    commits += [restore, *rows_then_offsets(6, record(1, {key(0): (5, 9)}))]
+    assert "twice" not in lost_halves(commits)[2], "the restore took them out"
+
+
+def test_rows_that_came_again_and_were_restored_away_are_not_said_to_be_there_twice() -> None:
+    commits = rows_then_offsets(0, record(0, {key(0): (0, 5)}))
+    commits += [committed(at, record(1, {key(0): (5, 9)}), Writes.ROWS) for at in (2, 3)]
+    assert "twice" in lost_halves(commits)[2]
+    commits.append(LogCommit(CommitEntry(4, 4, "RESTORE", restored_to=2), {}))
+    assert "twice" not in lost_halves(commits)[2]
 
 
 def test_offsets_whose_rows_did_not_land_are_a_warning_of_at_most_once() -> None:
@@ -311,6 +355,10 @@ def test_the_two_commits_of_an_attempt_must_cover_the_same_offsets() -> None:
     batch = record(0, {key(0): (0, 5)})
     other = replace(batch, ranges={key(0): OffsetRange(0, 6)})
     report = audit([committed(0, batch, Writes.ROWS), committed(1, other, Writes.OFFSETS)])
+    assert_named(report, 1, Problem.HALVES_DIFFER)
+    elsewhere = replace(batch, ranges={key(1): OffsetRange(7, 9)})
+    restore = LogCommit(CommitEntry(2, 2, "RESTORE", restored_to=0), {})
+    report = audit([committed(0, batch, Writes.ROWS), committed(1, elsewhere, Writes.OFFSETS), restore])
     assert_named(report, 1, Problem.HALVES_DIFFER)
 
 

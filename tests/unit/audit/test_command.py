@@ -29,7 +29,7 @@ from tests.unit.audit.logs import Table, key, partition, record
 PROJECT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 30
 BATCHES = 5
-LAST_LINE = re.compile(r"AUDIT commits=\d+ partitions=\d+ gaps=\d+ overlaps=\d+ verdict=(proven|broken)")
+LAST_LINE = re.compile(r"AUDIT commits=\d+ partitions=\d+ gaps=\d+ overlaps=\d+ warnings=\d+ verdict=(proven|broken)")
 
 
 @dataclass
@@ -93,7 +93,7 @@ def test_the_exit_status_is_for_continuous_integration(table: Table, tmp_path: P
 def test_a_good_table_is_proven(table: Table) -> None:
     ended = run(table.path)
     assert ended.returncode == 0, ended.stderr
-    assert last_line(ended) == f"AUDIT commits={BATCHES + 1} partitions=2 gaps=0 overlaps=0 verdict=proven"
+    assert last_line(ended) == f"AUDIT commits={BATCHES + 1} partitions=2 gaps=0 overlaps=0 warnings=0 verdict=proven"
     assert "Every commit since the table was made is kept" in ended.stdout
     assert re.search(r"app +default +orders-1 +A{21}Q +5 +0 +50 +50", ended.stdout)
     assert not ended.stderr
@@ -103,7 +103,7 @@ def test_a_gap_is_named_with_its_commit(table: Table) -> None:
     version = table.batch(partitions=[1], skip=2)
     ended = run(table.path, "--app-id", "app")
     assert ended.returncode == 1
-    assert last_line(ended).endswith("gaps=1 overlaps=0 verdict=broken")
+    assert last_line(ended).endswith("gaps=1 overlaps=0 warnings=0 verdict=broken")
     named = next(line for line in ended.stdout.splitlines() if line.startswith("First bad commit"))
     assert re.match(rf"First bad commit: version {version}, \d{{4}}-.*, batch {BATCHES} of query [0-9a-f-]+: ", named)
     assert "[gap] orders-1 (appId app, source default): gap [50, 52)" in named
@@ -141,7 +141,9 @@ def test_the_log_is_said_to_be_cleaned_up(table: Table) -> None:
 
 def test_a_warning_is_an_error_under_strict_only(table: Table) -> None:
     version = table.batch(writes=Writes.OFFSETS)
-    assert run(table.path).returncode == 0
+    ended = run(table.path)
+    assert ended.returncode == 0
+    assert last_line(ended).endswith("warnings=1 verdict=proven")
     ended = run(table.path, "--strict")
     assert ended.returncode == 1
     assert "[offsets-without-rows]" in ended.stdout
@@ -200,7 +202,7 @@ def test_rows_that_came_twice_are_an_error_and_missing_ones_only_if_all_are_expe
     ended = run(table.path, "--coordinates", "partition,offset")
     assert ended.returncode == 1
     assert "[duplicated] partition 0: 2 rows too many, at offsets [3, 5)" in ended.stdout
-    assert last_line(ended).endswith("gaps=0 overlaps=0 verdict=broken")
+    assert last_line(ended).endswith("gaps=0 overlaps=0 warnings=1 verdict=broken")
 
 
 def test_a_table_with_two_topics_needs_the_column_of_the_topic(table: Table) -> None:
