@@ -217,7 +217,7 @@ class OffsetsTable:
     """A table that holds offsets, at the version at which it was opened: the result itself, or one of offsets only."""
 
     location: Location
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     table: DeltaTable
     log: DeltaLog
     _listing: LogListing

@@ -18,7 +18,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
@@ -80,7 +80,7 @@ class Compaction:
     """Merges the files of one table that are smaller than ``target_bytes``."""
 
     location: Location
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     target_bytes: int
     chosen: Mapping[str, str]
     """Only partitions with these values, as text; "" stands for null."""

@@ -13,7 +13,7 @@ anything is deleted, the commits since then are looked at too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -64,7 +64,7 @@ class TableFolder:
     """The folder of one Delta table."""
 
     location: Location
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     filesystem: fs.FileSystem
     root: str
     log: DeltaLog
