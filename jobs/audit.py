@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from broker_lite.config import ConfigError, read_properties
+from broker_lite.config import ConfigError
 from broker_lite.protocol.errors import KafkaError
 from connectors.kafka_once.client import MissingTopicError
-from connectors.kafka_once.settings import PREFIX, read_settings
 from connectors.options import OptionError
 from exactly_once.audit import Auditor, Report, Scope
 from exactly_once.audit_broker import BrokerSide, compare_with_broker
@@ -24,7 +22,8 @@ from exactly_once.audit_findings import Chain, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
 from jobs.audit_report import Examined, as_json, as_text
-from jobs.housekeeping.arguments import add_table, key_value
+from jobs.housekeeping.arguments import add_kafka, add_table
+from jobs.housekeeping.brokers import settings_from
 from offset_store.commit_log import CommitLog
 from offset_store.errors import OffsetStoreError
 
@@ -42,20 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table(parser)
     parser.add_argument("--app-id", help="only this application; all, if left out")
     parser.add_argument("--source", help="only this source of it; all, if left out")
-    parser.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT", help="compare with the logs of these brokers, and show the lag"
-    )
-    parser.add_argument(
-        "--command-config", metavar="FILE", help="a properties file of kafka.* settings, as the source takes them"
-    )
-    parser.add_argument(
-        "--kafka",
-        metavar="NAME=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        help="one such setting; repeatable",
-    )
+    add_kafka(parser, "compare with the logs of these brokers, and show the lag")
     parser.add_argument(
         "--coordinates",
         metavar="PARTITION,OFFSET[,TOPIC]",
@@ -94,7 +80,7 @@ def examine(options: argparse.Namespace) -> Examined:
     """
     if options.expect_all_rows and options.coordinates is None:
         raise AuditError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
-    kafka = _kafka_options(options)
+    kafka = settings_from(options)
     log = CommitLog.open(options.table, dict(options.storage))
     kept = log.oldest_state()
     auditor = Auditor(Scope(options.app_id, options.source), kept)
@@ -129,22 +115,6 @@ def _coordinates(text: str) -> Coordinates:
         return Coordinates.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
-
-
-def _kafka_options(options: argparse.Namespace) -> dict[str, str]:
-    """Give the options of a client, checked; none if nothing was said of a broker."""
-    given: dict[str, str] = {}
-    if options.command_config is not None:
-        if not os.path.isfile(options.command_config):
-            raise AuditError(f"--command-config {options.command_config}: there is no such file")
-        given |= read_properties(options.command_config)
-    given |= dict(options.kafka)
-    given = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in given.items()}
-    if options.bootstrap_servers is not None:
-        given[PREFIX + "bootstrap.servers"] = options.bootstrap_servers
-    if given:
-        read_settings(given)
-    return given
 
 
 def _require_chains(options: argparse.Namespace, report: Report) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka_once.client import KafkaUnreachableError
+from broker_lite.config import ConfigError
+from broker_lite.protocol.errors import KafkaError
 from connectors.options import OptionError
 from exactly_once.recovery import (
     Missed,
@@ -32,8 +33,8 @@ from exactly_once.recovery import (
 )
 from jobs.housekeeping import brokers
 from jobs.housekeeping.arguments import (
+    add_kafka,
     add_table,
-    key_value,
     positive,
     show_columns,
     show_time,
@@ -82,15 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_table(parser)
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="ask these brokers for topics and lag")
-    parser.add_argument(
-        "--kafka",
-        metavar="NAME=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        help="a setting of the Kafka client, such as security.protocol=SSL",
-    )
+    add_kafka(parser, "ask these brokers for topics and lag")
 
 
 def _add_apply(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
             return _show(options, opened)
         change = _planned_set(options, opened) if options.action == "set" else _planned_rewind(options, opened)
         return _carry_out(options, opened, change)
-    except (OffsetStoreError, RecoveryError, KafkaUnreachableError, OptionError, PermissionError) as error:
+    except (OffsetStoreError, RecoveryError, OptionError, ConfigError, OSError, KafkaError) as error:
         print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
         return 1
 
@@ -268,8 +261,9 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
     if None in single or options.app_id is None:
         raise RecoveryError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
     topic_id, source = options.topic_id, options.source
-    if topic_id is None and options.bootstrap_servers:
-        topic_id = _id_on_broker(options)
+    kafka = brokers.settings_from(options)
+    if topic_id is None and kafka:
+        topic_id = _id_on_broker(options, kafka)
         # A broker that knows the topic is as good as a table that does: a pipeline may be new.
         source = source or _only_source(stored, options.app_id)
     key = resolve(stored, options.app_id, source, options.topic, topic_id, options.partition)
@@ -281,10 +275,10 @@ def _only_source(stored: Stored, app_id: str) -> str | None:
     return None if len(sources) > 1 else next(iter(sources), DEFAULT_SOURCE)
 
 
-def _id_on_broker(options: argparse.Namespace) -> str:
-    view = brokers.ask(brokers.settings_from(options.bootstrap_servers, options.kafka), [options.topic])
+def _id_on_broker(options: argparse.Namespace, kafka: Mapping[str, str]) -> str:
+    view = brokers.ask(kafka, [options.topic])
     if options.topic not in view.topics:
-        raise RecoveryError(f"topic {options.topic} does not exist at {options.bootstrap_servers}")
+        raise RecoveryError(f"topic {options.topic} does not exist at {kafka[brokers.SERVERS]}")
     ends = view.ends.get((options.topic, options.partition))
     if ends is None:
         raise RecoveryError(f"topic {options.topic} has no partition {options.partition}")
@@ -407,11 +401,12 @@ def _print_undone(opened: OffsetsTable, change: ManualChange) -> None:
 
 
 def _broker_view(options: argparse.Namespace, stored: Stored) -> BrokerView | None:
-    if not options.bootstrap_servers:
+    kafka = brokers.settings_from(options)
+    if not kafka:
         return None
     partitions = [key.partition for key in stored.offsets]
     return brokers.ask(
-        brokers.settings_from(options.bootstrap_servers, options.kafka),
+        kafka,
         {tp.topic for tp in partitions if tp.topic},
         {tp.topic_id for tp in partitions if not tp.topic},
     )

@@ -25,6 +25,22 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_kafka(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add what a client needs to reach the brokers; ``purpose`` says what they are asked for."""
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help=purpose)
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="a properties file of kafka.* settings, as the source takes them"
+    )
+    parser.add_argument(
+        "--kafka",
+        metavar="NAME=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="one such setting, such as security.protocol=SSL; repeatable",
+    )
+
+
 def table(text: str) -> Location:
     """Read a table's place."""
     if text.startswith("group:"):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from broker_lite.config import ConfigError, read_properties
 from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, TopicMetadata, topic_id_text
 from connectors.kafka_once.settings import PREFIX, read_settings
 from offset_store.offsets import TopicPartition
+
+SERVERS = f"{PREFIX}bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,28 @@ class BrokerView:
         return self.ends.get((name or "", partition.partition))
 
 
-def settings_from(bootstrap_servers: str, others: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the ``kafka.*`` options for a client; names come with or without the prefix."""
-    named = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in others}
-    return {**named, f"{PREFIX}bootstrap.servers": bootstrap_servers}
+def settings_from(options: argparse.Namespace) -> dict[str, str]:
+    """Give the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
+
+    Names come with or without the prefix. The command line goes before the file.
+
+    Raises:
+        ConfigError: if the file cannot be read.
+        OptionError: for options that cannot be read, or that name no broker.
+    """
+    given: dict[str, str] = {}
+    if options.command_config is not None:
+        if not os.path.isfile(options.command_config):
+            raise ConfigError(f"--command-config {options.command_config}: there is no such file")
+        given |= read_properties(options.command_config)
+    # Before they are put together: a name with the prefix and the same without it are one setting.
+    named = [*given.items(), *options.kafka]
+    found = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in named}
+    if options.bootstrap_servers is not None:
+        found[SERVERS] = options.bootstrap_servers
+    if found:
+        read_settings(found)
+    return found
 
 
 def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[str] = ()) -> BrokerView:

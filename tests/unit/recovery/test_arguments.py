@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from jobs.housekeeping.arguments import (
+    add_kafka,
     duration_s,
     key_value,
     positive,
@@ -18,6 +22,12 @@ from jobs.housekeeping.arguments import (
     timestamp_ms,
     whole_number,
 )
+from jobs.housekeeping.brokers import settings_from
+from jobs.housekeeping.compaction import Compaction
+from jobs.housekeeping.orphans import TableFolder
+from offset_store.administration import OffsetsTable
+from offset_store.delta import DeltaOffsetStore
+from offset_store.locations import Location
 
 
 @pytest.mark.parametrize(
@@ -58,6 +68,29 @@ def test_values(read: Callable[[str], object], text: str, value: object) -> None
 def test_what_cannot_be_read(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         read(text)
+
+
+def test_the_command_line_goes_before_the_file_of_settings(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=a:1\nkafka.client.id=file\nsecurity.protocol=PLAINTEXT\n")
+    parser = argparse.ArgumentParser()
+    add_kafka(parser, "for this test")
+    assert settings_from(parser.parse_args([])) == {}
+    words = ["--command-config", str(file), "--kafka", "client.id=word", "--bootstrap-servers", "b:2"]
+    assert settings_from(parser.parse_args(words)) == {
+        "kafka.bootstrap.servers": "b:2",
+        "kafka.client.id": "word",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+def test_storage_options_are_not_shown(tmp_path: Path) -> None:
+    """They may hold keys, and a dataclass in a traceback or a log is shown whole."""
+    DeltaTable.create(tmp_path / "t", Schema([Field("n", PrimitiveType("long"))]))
+    location, options = Location.parse(str(tmp_path / "t")), {"AWS_SECRET_ACCESS_KEY": "hidden"}
+    opened: list[object] = [OffsetsTable.open(location, options), TableFolder.open(location, options)]
+    opened += [Compaction(location, options, 1, {}), DeltaOffsetStore(location, "app", options)]
+    assert not [each for each in opened if "hidden" in repr(each)]
 
 
 def test_what_is_shown() -> None:

@@ -274,6 +274,8 @@ def test_what_show_writes_set_reads(pipeline: Pipeline, tmp_path: Path, capsys: 
         (("rewind", "--to-version", 1, "--app-id", "nobody"), "no offsets of appId nobody"),
         (("rewind", "--to-version", 3, "--app-id", APP), "not older"),
         (("show", "--bootstrap-servers", "nowhere"), "is not host:port"),
+        (("show", "--command-config", "/nowhere/at.all"), "--command-config /nowhere/at.all: there is no such file"),
+        (("show", "--kafka", "security.protocol=SSL"), "kafka.bootstrap.servers is required"),
     ],
 )
 def test_refusals(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], words: tuple[object, ...], said: str) -> None:
@@ -332,5 +334,8 @@ def test_with_a_broker(tmp_path: Path, kafka_broker: EmbeddedBroker, capsys: pyt
     assert (there["logStart"], there["logEnd"], there["lag"], there["state"]) == (0, 25, 15, "there")
     assert old["state"] == "recreated"
     assert "the topic was deleted and created again" in document["warnings"][0]
-    assert offsets("show", pipeline.path, "--bootstrap-servers", servers) == 0
-    assert "topic recreated" in capsys.readouterr().out
+    config = tmp_path / "client.properties"
+    config.write_text(f"# as Kafka's tools take it\nbootstrap.servers=nowhere:1\nkafka.bootstrap.servers={servers}\n")
+    for named in (("--bootstrap-servers", servers), ("--command-config", config)):
+        assert offsets("show", pipeline.path, *named) == 0
+        assert "topic recreated" in capsys.readouterr().out
