@@ -211,4 +211,4 @@ def test_the_audit_follows_the_hand(pipeline: Pipeline, capsys: pytest.CaptureFi
     pipeline.table().snapshot()
     capsys.readouterr()
     assert main(["audit", str(pipeline.path)]) == 0
-    assert "gaps=0 overlaps=0 verdict=proven" in capsys.readouterr().out
+    assert "gaps=0 overlaps=0 warnings=1 verdict=proven" in capsys.readouterr().out
