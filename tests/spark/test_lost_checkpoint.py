@@ -51,6 +51,7 @@ def test_ours_alone_holds_each_record_once(
 
 
 @pytest.mark.java
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> None:
     """In a process of its own: Spark takes the jars of its JVM side only when it starts."""

@@ -286,6 +286,7 @@ def test_the_newest_row_of_each_key_is_taken(pipeline: Pipeline) -> None:
     assert found == [(p, n % 4, n, f"{p}-{n}") for p in range(2) for n in sorted(range(21, 25), key=lambda n: n % 4)]
 
 
+@pytest.mark.soak
 def test_vacuum_keeps_the_offsets(pipeline: Pipeline) -> None:
     pipeline.run(20)
     name = "spark.databricks.delta.retentionDurationCheck.enabled"
