@@ -23,7 +23,7 @@ from pathlib import Path
 
 from jobs.duel.driver import Settings
 from jobs.duel.feed import Feed
-from jobs.duel.match import Match
+from jobs.duel.match import APP_ID, Match
 from jobs.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
 from jobs.peers import PeerMissingError
 from jobs.verify.brokers import open_kafka
@@ -32,7 +32,6 @@ from jobs.verify.judge import Verdict, judge, read_rows
 from jobs.verify.records import RecordsError, create_topic, read_topic
 
 NAMES = ("A", "B")
-APP_ID = "duel"
 RECORDS_PER_BATCH = 4_000
 """So many that the end of the topic is reached soon, however long a driver stood still."""
 

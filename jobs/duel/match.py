@@ -23,8 +23,12 @@ from deltalake.exceptions import TableNotFoundError
 from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, fired, release
 from jobs.duel.rival import Rival, Stop
 from jobs.verify.records import PARTITIONS
-from offset_store.record import CommittedBatch, read_history
+from offset_store.delta import DeltaOffsetStore
+from offset_store.errors import StoreMissingError
+from offset_store.locations import Location
+from offset_store.record import CommittedBatch
 
+APP_ID = "duel"
 FINISHED_BATCH = CrashPoint.SINK_BEFORE_COMMIT
 CERTAIN = frozenset({FINISHED_BATCH, CrashPoint.SINK_BEGUN, CrashPoint.SINK_WRITING, CrashPoint.SINK_FILE_WRITTEN})
 """Points of a batch that was compared with the table and is not in it: the one who holds there must be fenced."""
@@ -153,10 +157,10 @@ class Match:
 
     def _commits_after(self, version: int) -> list[CommittedBatch]:
         try:
-            history = DeltaTable(self.table).history()
-        except TableNotFoundError:
+            snapshot = DeltaOffsetStore(Location.parse(str(self.table)), APP_ID).snapshot()
+        except StoreMissingError:
             return []
-        return [batch for batch in read_history(history) if batch.version > version]
+        return snapshot.history(max(snapshot.version - version, 0))
 
     def _of(self, rival: Rival, batches: Sequence[CommittedBatch]) -> list[CommittedBatch]:
         queries = set(rival.queries)
