@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options, shared with `sparkonce broker`."""
     parser.add_argument("--config", metavar="FILE", help="a properties file with Kafka's setting names")
     parser.add_argument("--data-dir", metavar="DIR", help=f"where the data lives (log.dirs; else ./{DEFAULT_DATA_DIR})")
-    parser.add_argument("--port", type=int, help="the port to listen on (port; 0 for any free one)")
+    parser.add_argument("--port", type=int, help="the port to listen on (port; default 0: any free one)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="one setting, beats the file; repeatable"
     )

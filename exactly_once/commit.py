@@ -242,7 +242,7 @@ def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan, pl
         return _refusal(decision, batch, snapshot, place)
     return FencedError(
         f"{batch} was free to be written at version {plan.version}; since then "
-        f"{_winner(batch.record, snapshot, place)}. "
+        f"{_winner(batch.record, snapshot, place) or _NOBODY}. "
         "Another driver runs with the same appId: stop one of the two, or give each its own appId"
     )
 
@@ -268,15 +268,15 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         )
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
-    missing = (
-        f"records [{extent.start}, {min(decision.stored, extent.end)}) of it are in {place.name} already"
-        if decision.is_overlap
-        else f"records [{decision.stored}, {extent.start}) are in neither {place.name} nor this batch"
-    )
+    winner = _winner(batch.record, snapshot, place)
+    if not decision.is_overlap:
+        missing = f"records [{decision.stored}, {extent.start}) are in neither {place.name} nor this batch"
+    else:
+        overlap = f"records [{extent.start}, {min(decision.stored, extent.end)}) of it"
+        missing = f"{overlap} are in {place.name} already" if winner else f"{overlap} lie before the stored offset"
     return OffsetMismatchError(
         f"{batch} has {what} with {place.name}'s offsets: {where}: stored {decision.stored}, batch start "
-        f"{extent.start}, batch end {extent.end}; {missing}; {_winner(batch.record, snapshot, place)}. "
-        + _way_out(decision, place)
+        f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. " + _way_out(decision, place)
     )
 
 
@@ -291,7 +291,7 @@ def _way_out(decision: Mismatch, place: Place) -> str:
     if decision.query_is_known:
         return (
             f"This query wrote to {place.name} before, so another driver with the same appId wrote since, or the "
-            f"offsets there were set back. Stop the other driver if there is one. {_begin_at_stored(place)}"
+            f"offsets there were moved by hand. Stop the other driver if there is one. {_begin_at_stored(place)}"
         )
     return (
         f"Set offsetStore={place.spec} and this appId on the source, and start with a new checkpointLocation: it then "
@@ -299,8 +299,11 @@ def _way_out(decision: Mismatch, place: Place) -> str:
     )
 
 
-def _winner(record: BatchRecord, snapshot: Snapshot, place: Place) -> str:
-    """Name the newest kept commit that wrote this batch or part of its range."""
+_NOBODY = "none of the newest commits is of a batch with them: it is an old one, or the offsets were moved by hand"
+
+
+def _winner(record: BatchRecord, snapshot: Snapshot, place: Place) -> str | None:
+    """Name the newest kept commit that wrote this batch or part of its range, if there is one among the newest."""
     for entry in snapshot.history(HISTORY_FOR_ERRORS):
         other = entry.record
         if other.app_id != record.app_id or other.attempt_id == record.attempt_id:
@@ -308,7 +311,7 @@ def _winner(record: BatchRecord, snapshot: Snapshot, place: Place) -> str:
         same_batch = (other.query_id, other.batch_id) == (record.query_id, record.batch_id)
         if same_batch or _touches(other, record):
             return f"version {entry.version} of {place.name} holds batch {other.batch_id} of query {other.query_id}"
-    return f"the commit that moved them is no longer among the newest of {place.name}"
+    return None
 
 
 def _touches(other: BatchRecord, record: BatchRecord) -> bool:

@@ -222,7 +222,8 @@ def resolve(
     sources = sorted({key.source for key in known})
     if source is None:
         if len(sources) != 1:
-            names = f"has the sources {', '.join(sources)}" if sources else "has no offsets in this table"
+            apps = ", ".join(sorted({key.app_id for key in stored.offsets})) or "none"
+            names = f"has the sources {', '.join(sources)}" if sources else f"has no offsets here (appIds here: {apps})"
             raise RecoveryError(f"appId {app_id} {names}: say which with --source (the option source of the reader)")
         source = sources[0]
     if topic_id is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.session import spark_session
+from jobs.housekeeping.arguments import positive
 from jobs.peers import PeerMissingError, delta_jars
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run_job(
     )
     parser.add_argument(
         "--sample",
-        type=int,
+        type=positive,
         metavar="N",
         help="try the job without a Kafka: start a broker beside the table, with the first N flights in its topic",
     )
@@ -171,8 +172,10 @@ def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
             create_topic(broker.bootstrap_servers, topic, SAMPLE_PARTITIONS)
             messages = dataset.messages(dataset.flights().slice(0, flights))
             count = publish(broker.bootstrap_servers, topic, messages, lambda _: None)
-            published.touch()
+            published.write_text(str(count))
             print(f"published {count} flights to {topic}; the broker's data stays in {folder}")
+        elif published.read_text() != str(flights):
+            print(f"{topic} has {published.read_text()} flights of an earlier run: remove {folder}* for another number")
         yield replace(settings, kafka={**settings.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers})
 
 

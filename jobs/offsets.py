@@ -33,6 +33,7 @@ from exactly_once.recovery import (
 )
 from jobs.housekeeping import brokers
 from jobs.housekeeping.arguments import (
+    MAX_LONG,
     add_kafka,
     add_table,
     positive,
@@ -312,6 +313,8 @@ def _wanted_from_json(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
 def _offset(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"nextOffset {value!r} is not a whole number, zero or above")
+    if value > MAX_LONG:
+        raise ValueError(f"nextOffset {value} is too large: {MAX_LONG} is the largest number of 64 bits")
     return value
 
 

@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
         if not events:
             raise HistoryError(f"no event in {', '.join(map(str, options.files))}: there is nothing to judge")
         verdict = judge(events)
+        if not verdict.sent and not verdict.read:
+            raise HistoryError(f"{verdict.events} events, and nothing was sent or read: there is nothing to judge")
     except HistoryError as error:
         print(f"error: {error}", file=sys.stderr)
         return NOT_JUDGED

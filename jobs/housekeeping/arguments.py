@@ -61,10 +61,15 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
+MAX_LONG = 2**63 - 1
+
+
 def whole_number(text: str) -> int:
-    """Read a whole number, zero or above."""
+    """Read a whole number, zero or above, that fits into 64 bits, as offsets and versions do."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, zero or above")
+    if int(text) > MAX_LONG:
+        raise argparse.ArgumentTypeError(f"{text} is too large: {MAX_LONG} is the largest number of 64 bits")
     return int(text)
 
 

@@ -39,3 +39,18 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
             [sys.executable, "-m", "jobs.cli", "history", str(HISTORY)], stdout=nowhere, stderr=subprocess.PIPE
         )
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_history_of_nothing_is_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "events.jsonl"
+    empty.write_text('{"name": "startup_complete", "client": "p"}\n')
+    assert main(["history", str(empty)]) == 2
+    assert "nothing was sent or read" in capsys.readouterr().err
+
+
+def test_an_offset_beyond_64_bits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(
+            ["offsets", "set", "/nowhere", "--app-id", "a", "--topic", "t", "--partition", "0", "--offset", str(2**63)]
+        )
+    assert "is too large" in capsys.readouterr().err

@@ -200,7 +200,7 @@ def test_the_offset_that_a_name_means() -> None:
         resolve(stored, "b", None, "t", None, 0)
     with pytest.raises(RecoveryError, match="does not know it"):
         resolve(stored, "app", None, "u", None, 0)
-    with pytest.raises(RecoveryError, match="has no offsets in this table"):
+    with pytest.raises(RecoveryError, match="has no offsets here"):
         resolve(stored, "c", None, "t", None, 0)
 
 

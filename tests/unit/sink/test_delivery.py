@@ -316,3 +316,14 @@ def test_the_promises_hold_whatever_fails(lives: list[Run], guarantee: Guarantee
         assert set(written) == set(expected)
     else:
         assert len(written) == len(set(written))
+
+
+def test_offsets_that_no_batch_moved_are_not_said_to_be_in_the_table() -> None:
+    store = new_store()
+    deliver(store, batch(0, 0, 5), ["f"])
+    elsewhere = BatchRecord("app", "by hand", 0, "by hand", {KEY: OffsetRange(20, 22)})
+    store.snapshot().commit(Commit(elsewhere, Writes.OFFSETS))
+    with pytest.raises(OffsetMismatchError) as error:
+        deliver(store, batch(1, 5, 12), ["g"])
+    assert "records [5, 12) of it lie before the stored offset; none of the newest commits" in str(error.value)
+    assert "in the table already" not in str(error.value)
