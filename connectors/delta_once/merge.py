@@ -102,10 +102,21 @@ class MergeWriter:
         """Merge one batch, unless it is there already.
 
         Raises:
+            ValueError: if the rows have no column that ``keys`` or ``newest_by`` names.
             DeliveryError, TableError, SchemaError: if it must not be written; the query then stops.
         """
+        self._check_columns(rows.columns)
         self._result.create_missing(rows.sparkSession, self._columns(rows), self.partition_by)
         self._foreach_batch(rows, batch_id)
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Find a wrong name before a table is made; Spark's own error for it is hundreds of lines long."""
+        known = {column.lower() for column in columns}
+        newest_by = [] if self.newest_by is None else [self.newest_by]
+        for argument, names in (("keys", self.keys), ("newest_by", newest_by)):
+            for name in names:
+                if name.lower() not in known:
+                    raise ValueError(f"{argument}: no column {name!r}; the rows have {', '.join(columns)}")
 
     def _columns(self, rows: DataFrame) -> StructType:
         if not isinstance(self.schema, str):

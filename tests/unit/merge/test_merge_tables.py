@@ -13,6 +13,7 @@ from delta import exceptions
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
 
+from connectors.delta_once.merge import MergeWriter
 from connectors.delta_once.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
 from connectors.delta_once.merge_result import (
     TXN_APP_ID,
@@ -254,3 +255,19 @@ def test_intents_are_read_back() -> None:
     intent = Intent(7, batch(3, 10, 20).record)
     assert intent_from_info(intent_to_info(intent, Writes.ROWS), "app") == intent
     assert intent_from_info(intent_to_info(intent, Writes.ROWS), "other") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"keys": ["customerid"]}, "keys: no column 'customerid'; the rows have customer_id, amount"),
+        ({"keys": ["CUSTOMER_ID"], "newest_by": "at"}, "newest_by: no column 'at'; the rows have customer_id, amount"),
+    ],
+)
+def test_a_column_that_the_rows_lack_is_named_before_a_table_is_made(
+    tmp_path: Path, arguments: dict[str, Any], complaint: str
+) -> None:
+    writer = MergeWriter(str(tmp_path / "result"), "app", str(tmp_path / "checkpoint"), **arguments)
+    with pytest.raises(ValueError, match=complaint):
+        writer(SimpleNamespace(columns=["customer_id", "amount"]), 0)  # type: ignore[arg-type]
+    assert not (tmp_path / "result").exists()
