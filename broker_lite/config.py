@@ -78,13 +78,15 @@ class BrokerConfig:
 def read_properties(path: str | Path) -> dict[str, str]:
     """Read a file of ``name=value`` lines; ``#`` and ``!`` begin comments, as in Java's properties.
 
+    Clients' settings are read by it too, so an error never shows what a line holds: it may be a password.
+
     Raises:
         ConfigError: if the file cannot be read or a line has no ``=``.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the broker's configuration {path}: {error}") from error
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
     settings = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -92,7 +94,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            raise ConfigError(f"{path}, line {number}: expected name=value, found {line!r}")
+            raise ConfigError(f"{path}, line {number}: expected name=value")
         settings[name.strip()] = value.strip()
     return settings
 

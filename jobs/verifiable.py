@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TextIO
 
 from confluent_kafka import KafkaException
+
+from broker_lite.config import ConfigError, read_properties
 
 FAILED, USAGE = 1, 2
 
@@ -104,7 +105,10 @@ def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, 
     Raises:
         VerifiableError: for a file that cannot be read, a setting only Java has, or if no broker is named.
     """
-    settings = _read_properties(options.command_config) if options.command_config else {}
+    try:
+        settings = read_properties(options.command_config) if options.command_config else {}
+    except ConfigError as error:
+        raise VerifiableError(str(error)) from error
     chosen = {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, **given}
     settings.update({name: value for name, value in chosen.items() if value is not None})
     if not settings.get("bootstrap.servers"):
@@ -133,20 +137,3 @@ def run_client(run: Callable[[], bool], events: EventWriter) -> int:
         events.write("client_error", message=str(error))
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-
-
-def _read_properties(path: str) -> dict[str, str]:
-    """Read name=value lines. Errors never show a line's content: it may be a password."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise VerifiableError(f"cannot read {path}: {type(error).__name__}") from error
-    settings: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if text and text[0] not in "#!":
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise VerifiableError(f"{path}:{number}: expected name=value")
-            settings[name.strip()] = value.strip()
-    return settings

@@ -20,6 +20,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from jobs.housekeeping.arguments import positive
 from jobs.verifiable import (
     USAGE,
     EventWriter,
@@ -219,13 +220,6 @@ class VerifiableProducer:
                 self._producer.purge()
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError("expected a whole number above zero")
-    return number
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
@@ -244,15 +238,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--value-prefix", metavar="TEXT", help="values are TEXT.0, TEXT.1, …: each producer needs its own in one topic"
     )
-    parser.add_argument("--repeating-keys", type=_positive, metavar="N", help="keys are 0 to N-1, over and over")
+    parser.add_argument("--repeating-keys", type=positive, metavar="N", help="keys are 0 to N-1, over and over")
     parser.add_argument(
         "--enable-idempotence", choices=["true", "false"], help="default: true, unless acks is 0 or 1, as in Java"
     )
     parser.add_argument("--transactional-id", metavar="ID", help="send in transactions")
     parser.add_argument(
-        "--transaction-size", type=_positive, default=10, metavar="N", help="records in one (default: 10)"
+        "--transaction-size", type=positive, default=10, metavar="N", help="records in one (default: 10)"
     )
-    parser.add_argument("--abort-every", type=_positive, metavar="N", help="abort every Nth transaction on purpose")
+    parser.add_argument("--abort-every", type=positive, metavar="N", help="abort every Nth transaction on purpose")
     parser.add_argument(
         "--transaction-deadline",
         type=float,
