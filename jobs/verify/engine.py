@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from exactly_once.crash_points import disarm
 from jobs.peers import delta_jars
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
@@ -114,6 +115,9 @@ class Engine:
                 one.trouble.append(f"{type(error).__name__}: {error}")
         outcomes = [_outcome(one, self.second_opinion) for one in running]
         for one in running:
+            # What is run again has the same appId: what is still armed for the first try would hit the second.
+            disarm(one.crash_folder, one.folder.name)
+            disarm(self.crash_folder, one.anchor_name)
             if not self.keep:
                 shutil.rmtree(one.folder, ignore_errors=True)
         return outcomes

@@ -112,6 +112,11 @@ class Running:
         """The name of its present run."""
         return f"{self.folder.name}#{self.runs}"
 
+    @property
+    def anchor_name(self) -> str:
+        """The name under which its anchor is armed, in the folder of the session's plans."""
+        return f"{self.folder.name}.anchor"
+
     def note(self, lane: str, what: str) -> None:
         """Put a moment on the timeline."""
         self.moments.append(Moment(time.monotonic() - self.began_s, lane, what))
@@ -164,7 +169,7 @@ class Wave:
             return
         if one.cell.point in WITHOUT_BATCH | BROKER_POINTS:
             where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
-            one.anchor = arm(self._around.crash_folder, f"{one.folder.name}.anchor", where)
+            one.anchor = arm(self._around.crash_folder, one.anchor_name, where)
         else:
             self._arm(one)
 

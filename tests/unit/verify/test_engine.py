@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import MARK_SUFFIX
+from exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX
 from jobs.verify import wave
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Outcome
@@ -24,6 +24,7 @@ from jobs.verify.spark import SESSION_ENDED
 
 NAMES = {cell.name: cell for cell in full()}
 EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]
+ANCHORED = NAMES["exactly-once_append_source.planned_exception_no-checkpoint"]
 DRIVER = NAMES["exactly-once_append_sink.before_commit_driver-killed"]
 LOSS = NAMES["at-most-once_append_sink.between_writes_exception"]
 
@@ -191,6 +192,7 @@ def test_a_pipeline_that_hangs_is_given_up(kafka: Kafka, tmp_path: Path, monkeyp
     outcome, spark = outcome_of(EXCEPTION, kafka, tmp_path, lambda *_: "never ends")
     assert outcome.wrong == "run 1 neither ended nor reached its point within 0.2 s"
     assert spark.killed == 1
+    assert list(tmp_path.rglob(f"*{PLAN_SUFFIX}")) == []
 
 
 def test_what_spark_could_not_start_is_run_again(kafka: Kafka, tmp_path: Path) -> None:
@@ -202,3 +204,20 @@ def test_what_spark_could_not_start_is_run_again(kafka: Kafka, tmp_path: Path) -
     outcomes = list(engine.run([EXCEPTION]))
     assert [outcome.wrong for outcome in outcomes] == [None]
     assert "is run again" in said[0]
+
+
+def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -> None:
+    armed: list[list[str]] = []
+    engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None, tell=lambda _: None)
+
+    def notes_what_is_armed(pipeline: Pipeline, _mark: Path) -> None:
+        name = Path(pipeline.folder).name
+        armed.append([path.name.replace(name, "its") for path in engine.crash_folder.glob(f"*{PLAN_SUFFIX}")])
+        write(pipeline, records_of(pipeline)[:8])
+
+    busy: Run = lambda *_: "org.apache.spark.SparkException: Python worker failed to connect back."  # noqa: E731
+    engine.fake = FakeSpark([busy, recovers, notes_what_is_armed, recovers])
+    engine.fake.folder = engine.crash_folder
+    (outcome,) = engine.run([ANCHORED])
+    assert armed == [[f"its.anchor{PLAN_SUFFIX}"]]
+    assert outcome.wrong == "the fault did not fire"
