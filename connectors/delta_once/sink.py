@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 from connectors.delta_once.apart import copy_offsets, store_apart
 from connectors.delta_once.options import FORMAT, SinkOptions
 from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly, join
+from connectors.delta_once.schema import WriteSchema
 from connectors.delta_once.table import ResultTable, TableError
 from connectors.options import OptionError
 from exactly_once.batch import Batch, read_batch
@@ -177,13 +178,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         plan, settings = written[0].plan, written[0].settings
         files = [file for message in written for file in message.files]
         batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batchId, plan.attempt_id)
-        table, delivery = self._delivery(settings)
-        table.snapshot()
-        if table.write_schema != settings.schema:
-            raise TableError(
-                f"the schema of the table {self._options.table} changed while {batch} was written; "
-                "start the query again"
-            )
+        table, delivery = self._delivery(settings.table_id, settings.schema)
         delivery.finish(batch, plan, [_add_action(file) for file in files])
         copy = store_apart(self._options)
         if delivery.offsets is None and copy is not None:
@@ -202,7 +197,8 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         plan = message.plan
         try:
             batch = self._read_batch(Checkpoint.open(self._options.checkpoint), batch_id, plan.attempt_id)
-            _, delivery = self._delivery(message.settings)
+            # Whatever has become of the table's schema: that may be why the batch failed.
+            _, delivery = self._delivery(message.settings.table_id)
             return delivery.has_landed(batch.record, plan.rows_version)
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
@@ -217,8 +213,10 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
         return read_batch(checkpoint, batch_id, self._options.app_id, attempt_id)
 
-    def _delivery(self, settings: FileSettings | None = None) -> tuple[ResultTable, Delivery]:
-        table = ResultTable(self._options, self._schema, settings.table_id if settings else None)
+    def _delivery(
+        self, table_id: str | None = None, written_as: WriteSchema | None = None
+    ) -> tuple[ResultTable, Delivery]:
+        table = ResultTable(self._options, self._schema, table_id, written_as)
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         return table, Delivery(table, ORDERS[self._options.guarantee], None if together else store_apart(self._options))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
@@ -26,6 +26,8 @@ from connectors.delta_once.schema import (
 from connectors.delta_once.statistics import DEFAULT_INDEXED_COLUMNS
 from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.locations import Location
+from offset_store.store import Commit, FileT
 
 MAX_KEPT_TABLES = 8
 """Handles kept open by one process, over batches and queries."""
@@ -96,21 +98,59 @@ def kept_store(options: SinkOptions) -> DeltaOffsetStore:
     return _kept_stores[key]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultSnapshot(DeltaSnapshot):
+    """A picture of the table that takes only files written the way it wants rows.
+
+    The comparison is made where the commit is, so a schema that changes between the two makes the commit conflict, and
+    is found when it is tried again. Looking, and commits without files, need no schema: so a change never hides
+    whether a commit has landed.
+    """
+
+    location: Location
+    write_schema: WriteSchema
+    """How rows go into the table at this version."""
+    written_as: WriteSchema | None = field(repr=False)
+    """How the files that are to be committed were written."""
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`.
+
+        Raises:
+            TableError: if there are files, and they were written for another schema.
+        """
+        if commit.files and self.written_as not in (None, self.write_schema):
+            record = commit.record
+            raise TableError(
+                f"the schema of the table {self.location} changed while batch {record.batch_id} of query "
+                f"{record.query_id} (appId {record.app_id}) was written; start the query again"
+            )
+        DeltaSnapshot.commit(self, commit)
+
+
 class ResultTable:
     """The table of one query: every snapshot that it gives has been checked against the query's rows.
 
-    With ``table_id`` only that very table will do: files written for it are nowhere else.
+    With ``table_id`` only that very table will do: files written for it are nowhere else. With ``written_as`` only
+    files of that schema are committed.
     """
 
-    def __init__(self, options: SinkOptions, query: t.StructType, table_id: str | None = None) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        query: t.StructType,
+        table_id: str | None = None,
+        written_as: WriteSchema | None = None,
+    ) -> None:
         self._options = options
         self._query = query
         self._wanted_id = table_id
+        self._written_as = written_as
         self._store = kept_store(options)
         self._facts: TableFacts | None = None
         self._write_schema: WriteSchema | None = None
 
-    def snapshot(self) -> DeltaSnapshot:
+    def snapshot(self) -> ResultSnapshot:
         """Take a picture of the table, which is made first if it is missing.
 
         Raises:
@@ -130,7 +170,14 @@ class ResultTable:
         if facts != self._facts:
             self._write_schema = self._check(facts)
             self._facts = facts
-        return snapshot
+        return ResultSnapshot(
+            snapshot.table,
+            snapshot.app_id,
+            snapshot.open_log,
+            self._options.table,
+            self.write_schema,
+            self._written_as,
+        )
 
     def __str__(self) -> str:
         return f"delta:{self._options.table}"
@@ -211,8 +258,8 @@ def refusals(facts: TableFacts) -> list[str]:
         problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))
     flags = ("delta.enableRowTracking", "delta.enableInCommitTimestamps")
     problems += [f"it has {flag}=true" for flag in flags if configuration.get(flag, "false").lower() == "true"]
-    for field in json.loads(facts.schema_json)["fields"]:
-        problems += _column_refusals(field)
+    for column in json.loads(facts.schema_json)["fields"]:
+        problems += _column_refusals(column)
     return problems
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 from pyspark.sql import types as t
 
 from connectors.delta_once import sink
@@ -146,7 +147,7 @@ def test_a_commit_of_unknown_outcome_is_done_again(query: Query, monkeypatch: py
 
     def breaking(self: sink.ResultTable) -> Any:
         calls.append(1)
-        if len(calls) > 2:
+        if len(calls) > 1:
             raise OffsetStoreError("planted: cannot be read")
         return original(self)
 
@@ -196,6 +197,29 @@ def test_a_schema_that_changes_under_a_batch_stops_it(query: Query) -> None:
     other = replace(settings, schema=replace(settings.schema, arrow=pa.schema([("v", pa.int32())])))
     with pytest.raises(TableError, match="changed while batch 0"):
         query.commit(0, [replace(messages[0], settings=other)])
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (0, 0)
+
+
+def test_a_schema_that_changes_between_look_and_commit_stops_it(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle that is compared is the one committed through: the change makes it conflict, and is seen then."""
+    query.table.mkdir()
+    DeltaTable.create(query.table, Schema([Field("v", PrimitiveType("long"), nullable=False)]))
+    messages = query.tasks()
+    original: Callable[..., None] = DeltaTable.create_write_transaction
+    rivals = [Schema([Field("v", PrimitiveType("long"))])]
+
+    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        if rivals:
+            table = DeltaTable(query.table)
+            original(table, [], "overwrite", rivals.pop())
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    with pytest.raises(TableError, match="changed while batch 0"):
+        query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (0, 0)
 
 
 def test_a_batch_without_tasks_is_nothing(query: Query) -> None:
