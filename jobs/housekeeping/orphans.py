@@ -1,9 +1,11 @@
 """Data files in a table's folder that no commit names: what killed drivers and lost task attempts leave behind.
 
 An orphan is a Parquet file that is named neither by an ``add``, ``remove`` or ``cdc`` action of any kept commit, nor by
-the newest checkpoint or the oldest. So no version that can still be read loses a file, however young its tombstones
-are: removing what *was* part of the table is vacuum's work, not this one's. (delta-rs's vacuum does both with one age,
-so it cannot remove last hour's orphans without last hour's tombstones.)
+any checkpoint up to the newest version. A checkpoint in between may be all that is left of a version: the commits
+before it can be cleaned up while it stays, and later checkpoints forget what was removed long before. So no version
+that can still be read loses a file, however young its tombstones are: removing what *was* part of the table is vacuum's
+work, not this one's. (delta-rs's vacuum does both with one age, so it cannot remove last hour's orphans without last
+hour's tombstones.)
 
 A file that a running batch has written is no different from an orphan until it is committed, and only its age tells
 them apart. The folder is listed before the log is read, so that a file committed in between counts as named; before
@@ -143,9 +145,8 @@ class TableFolder:
 
     def _named(self, table: DeltaTable) -> set[str]:
         listing = self.log.listing()
-        checkpoints = [version for version in listing.checkpoints if version <= table.version()]
         paths = {path for version in listing.commits for path in self._paths_of(version)}
-        for version in {min(checkpoints), max(checkpoints)} if checkpoints else set():
+        for version in (each for each in listing.checkpoints if each <= table.version()):
             for kind in ("add", "remove"):
                 paths.update(self.log.checkpoint_column(listing, version, f"{kind}.path"))
         active = pa.table(table.get_add_actions())["path"].to_pylist()

@@ -164,6 +164,24 @@ def test_tombstones_after_log_clean_up(tmp_path: Path, retention: str, cleaned: 
     assert found.named == 4
 
 
+def test_a_version_that_only_a_checkpoint_in_between_holds(tmp_path: Path) -> None:
+    """The commits that added and removed its file are gone, and so is its tombstone from the newest checkpoint."""
+    pipeline = Pipeline.create(tmp_path / "table", {"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    for batch_id in range(3):
+        pipeline.commit(batch_id, {0: (batch_id, batch_id + 1)})
+        DeltaTable(str(pipeline.path)).create_checkpoint()
+        if batch_id == 1:
+            DeltaTable(str(pipeline.path)).delete("x = 1")
+    log = pipeline.path / "_delta_log"
+    for version in range(4):
+        (log / f"{version:020d}.json").unlink()
+    age_all(pipeline.path, 1000)
+    put(pipeline.path, "part-lost.parquet")
+    between = DeltaTable(str(pipeline.path), version=2)
+    assert sorted(between.to_pyarrow_table()["x"].to_pylist()) == [0, 1]
+    assert orphans(open_folder(pipeline.path), 1) == ["part-lost.parquet"]
+
+
 def split_checkpoint(log: Path, version: int) -> None:
     """Make a checkpoint of two parts out of one."""
     import pyarrow.parquet as pq
