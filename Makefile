@@ -29,7 +29,9 @@ demo: java ## Flights through broker, Spark and Delta while the job is killed ag
 	@$(BIN)/python -m jobs.demo
 
 test: java ## All tests (under 20 minutes)
-	@$(BIN)/python -m pytest -m "not soak and not container"
+	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
+	@$(BIN)/python -m pytest -m "not soak and not container" --ignore tests/verify -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "not soak and not container" tests/verify
 
 check: $(STAMP) ## Format, lint and types
 	@$(BIN)/ruff format --check .

@@ -17,6 +17,13 @@ import pytest
 from broker_lite import EmbeddedBroker
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares something dear, when two processes run the tests: a Spark session, a module's fixtures."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.nodeid.partition("::")[0]))
+
+
 @pytest.fixture
 def kafka_broker() -> Iterator[EmbeddedBroker]:
     """An embedded broker in a thread, new for each test."""
