@@ -47,6 +47,7 @@ class BrokerConfig:
     socket_send_buffer_bytes: int = 100 * 1024
     max_connections: int = 10_000
     fetch_max_bytes: int = 57_671_680
+    max_incremental_fetch_session_cache_slots: int = 1000
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -54,6 +55,10 @@ class BrokerConfig:
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4096
     offsets_topic_num_partitions: int = 1  # Kafka: 50, to spread groups over brokers; here there is one
+
+    authorizer_class_name: str = ""  # Kafka's StandardAuthorizer switches ours on
+    super_users: str = ""  # principals with semicolons between them, for a certificate's name has commas
+    allow_everyone_if_no_acl_found: bool = False
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:

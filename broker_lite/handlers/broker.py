@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker_lite.config import BrokerConfig
+from broker_lite.coordinators.fetch_sessions import FetchSessions
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
@@ -20,12 +21,14 @@ from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.authorizer import Authorizer, super_users
 
 __all__ = ["Broker", "Clock", "Topic"]
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 MAX_REFUSALS_LOGGED_PER_MINUTE = 60
 _MINUTE_MS = 60_000
+_INT32_MAX = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +76,15 @@ class Broker:
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, lambda: new_uuid().int & _INT32_MAX
+        )
         self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block")
+        self.authorizer: Authorizer | None = None
+        if config.authorizer_class_name:
+            self.authorizer = Authorizer(
+                storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
+            )
         self.groups = GroupCoordinator(self)
         self._refusals_logged = 0
         self._refusals_since_ms = clock.monotonic_ms()

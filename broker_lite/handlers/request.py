@@ -12,6 +12,7 @@ from typing import Any
 from broker_lite.protocol import apis
 from broker_lite.protocol.fetch import Part
 from broker_lite.protocol.frames import SIZE, encode_response_header
+from broker_lite.security.acls import ANONYMOUS
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()
@@ -20,7 +21,7 @@ NO_ANSWER: Body = ()
 class Request:
     """One request; `body` is valid only until the handler returns, since the read buffer is used again."""
 
-    __slots__ = ("_send", "api_key", "body", "client_host", "client_id", "correlation_id", "version")
+    __slots__ = ("_send", "api_key", "body", "client_host", "client_id", "correlation_id", "principal", "version")
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Request:
         client_host: str,
         body: memoryview,
         send: Callable[[Request, Body], None],
+        principal: str = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -39,6 +41,7 @@ class Request:
         self.client_host = client_host
         self.body = body
         self._send = send
+        self.principal = principal
 
     def message(self) -> Any:
         """Decode the body with the generated codec.

@@ -1,0 +1,204 @@
+"""The authorizer of the broker: access control lists kept in a file, super users, and what handlers ask.
+
+Theory of operation: without an authorizer everything is allowed, and asking costs one comparison. With one, the answer
+to each question is kept until the lists change, so that the hot path pays one look-up. The file is written anew, whole
+and durable, before a change is acknowledged or seen by anyone; it is JSON, so that it can be read and mended by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    AclTable,
+    Binding,
+    BindingFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+    operation_bits,
+)
+
+logger = logging.getLogger(__name__)
+
+ACLS_FILE: Final = "acls.json"
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+MAX_ACLS: Final = 100_000
+MAX_CACHED_DECISIONS: Final = 100_000
+
+
+class _Asker(Protocol):
+    """What is known of whoever sent a request."""
+
+    @property
+    def principal(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+
+
+class _HasAuthorizer(Protocol):
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+
+
+def authorized(
+    broker: _HasAuthorizer, request: _Asker, operation: Operation, resource_type: ResourceType, name: str
+) -> bool:
+    """Whether the client may do `operation` to this resource; always True while no authorizer is configured."""
+    authorizer = broker.authorizer
+    return authorizer is None or authorizer.allows(
+        request.principal, request.client_host, operation, resource_type, name
+    )
+
+
+def authorized_on_cluster(broker: _HasAuthorizer, request: _Asker, operation: Operation) -> bool:
+    """Whether the client may do `operation` to the cluster, as `authorized`."""
+    authorizer = broker.authorizer
+    return authorizer is None or authorizer.allows(
+        request.principal, request.client_host, operation, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+
+
+def authorized_on_any(
+    broker: _HasAuthorizer, request: _Asker, operation: Operation, resource_type: ResourceType
+) -> bool:
+    """Whether there can be a resource of this type that the client may do `operation` to (KIP-679)."""
+    authorizer = broker.authorizer
+    return authorizer is None or authorizer.allows_any(request.principal, request.client_host, operation, resource_type)
+
+
+def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type: ResourceType, name: str) -> int:
+    """Give what the client may do to this resource, as the bit field of KIP-430."""
+    return operation_bits(
+        operation
+        for operation in SUPPORTED_OPERATIONS[resource_type]
+        if authorized(broker, request, operation, resource_type, name)
+    )
+
+
+def super_users(setting: str) -> frozenset[str]:
+    """Read `super.users`: principals with semicolons between them."""
+    return frozenset(name.strip() for name in setting.split(";") if name.strip())
+
+
+class Authorizer:
+    """Decides by super users and by lists that are kept in `acls.json`."""
+
+    def __init__(
+        self, storage: Storage, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False
+    ) -> None:
+        """Read the lists back.
+
+        Raises:
+            AclFileError: if the file does not hold lists.
+        """
+        self._storage = storage
+        self._path = f"{directory}/{ACLS_FILE}"
+        self._super_users = frozenset(supers)
+        self._allow_if_none = allow_if_none
+        self._table = AclTable(_read(storage, self._path))
+        self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+
+    def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        """Whether `principal` at `host` may do `operation` to one resource."""
+        key = (principal, host, operation, resource_type, name)
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = principal in self._super_users or self._table.allows(*key, self._allow_if_none)
+            if len(self._decisions) >= MAX_CACHED_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = decision
+            if not decision:
+                # Once for each question, so that a client that asks again and again cannot fill the log.
+                logger.info(
+                    "%s at %s is denied %s on %s %s",
+                    principal, host, Operation(operation).name, ResourceType(resource_type).name, name,
+                )  # fmt: skip
+        return decision
+
+    def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Whether there can be a resource of this type that `principal` may do `operation` to."""
+        if principal in self._super_users:
+            return True
+        return self._table.allows_any(principal, host, operation, resource_type, self._allow_if_none)
+
+    def select(self, wanted: BindingFilter) -> list[Binding]:
+        """Give the bindings that a filter selects."""
+        return self._table.select(wanted)
+
+    def add(self, bindings: Iterable[Binding]) -> None:
+        """Add bindings; when this returns they are on the disk and decide.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if they cannot be written, POLICY_VIOLATION if there are too many; then
+                nothing has changed.
+        """
+        new = {binding for binding in bindings if binding not in self._table}
+        if len(self._table) + len(new) > MAX_ACLS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the broker keeps at most {MAX_ACLS} ACLs")
+        if new:
+            self._write([*self._table, *new])
+            for binding in new:
+                self._table.add(binding)
+            self._decisions.clear()
+
+    def remove(self, bindings: Iterable[Binding]) -> None:
+        """Remove bindings, as `add`; those that are not there are passed over."""
+        gone = {binding for binding in bindings if binding in self._table}
+        if gone:
+            self._write([binding for binding in self._table if binding not in gone])
+            for binding in gone:
+                self._table.remove(binding)
+            self._decisions.clear()
+
+    def _write(self, bindings: Iterable[Binding]) -> None:
+        acls = [_to_json(binding) for binding in sorted(bindings)]
+        text = json.dumps({"version": 1, "acls": acls}, indent=1)
+        try:
+            self._storage.write(self._path, text.encode(), durable=True)
+        except OSError as error:
+            logger.error("cannot write %s: %s", self._path, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the ACLs cannot be written") from error
+
+
+class AclFileError(Exception):
+    """The file of the access control lists cannot be read; a broker that went on would lock out or let in anyone."""
+
+
+def _read(storage: Storage, path: str) -> list[Binding]:
+    try:
+        content = json.loads(storage.read(path))
+        if content["version"] != 1:
+            raise ValueError(f"version {content['version']}")
+        return [_from_json(acl) for acl in content["acls"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise AclFileError(f"{path} holds no ACLs of version 1 ({error}): mend it, or put a copy back") from error
+
+
+def _to_json(binding: Binding) -> dict[str, str]:
+    rule = binding.rule
+    return {
+        "resourceType": ResourceType(binding.resource_type).name,
+        "name": binding.name,
+        "patternType": PatternType(binding.pattern_type).name,
+        "principal": rule.principal,
+        "host": rule.host,
+        "operation": Operation(rule.operation).name,
+        "permission": Permission(rule.permission).name,
+    }
+
+
+def _from_json(acl: dict[str, Any]) -> Binding:
+    rule = Rule(acl["principal"], acl["host"], Operation[acl["operation"]], Permission[acl["permission"]])
+    return Binding(ResourceType[acl["resourceType"]], acl["name"], PatternType[acl["patternType"]], rule)
