@@ -49,7 +49,14 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     DELETE_GROUPS = 42
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+
+
+OWN_SCHEMAS = "broker_lite.protocol.schemas"
+"""Where the codecs live that kafka-python has no schemas for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,8 @@ def _codec_class(api_key: int, kind: str) -> Any:
     with warnings.catch_warnings():
         # kafka-python reads its schemas by a call that Python 3.11 and 3.12 say is deprecated; 3.13 took that back.
         warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-        module = import_module(f"kafka.protocol.{api.codec_module}")
+        own = api.codec_module == OWN_SCHEMAS
+        module = import_module(api.codec_module if own else f"kafka.protocol.{api.codec_module}")
     return getattr(module, api.codec_name + kind)
 
 
