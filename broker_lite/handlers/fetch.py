@@ -1,6 +1,6 @@
 """Fetch, versions 4 to 18, with long polls.
 
-Every answer has session id 0: a full fetch, as KIP-227 allows a broker without sessions. Absent: followers,
+Incremental fetches (KIP-227) are `coordinators/fetch_sessions.py`'s. Absent: followers,
 transactions (so the last stable offset is the high watermark and no transaction is ever aborted).
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.produce import LEADER_EPOCH
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
@@ -15,8 +16,6 @@ from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import fetch
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from exactly_once.crash_points import CrashPoint, reach
-
-FINAL_SESSION_EPOCH = -1
 
 
 class _Read(NamedTuple):
@@ -29,27 +28,38 @@ class _Read(NamedTuple):
 def handle(broker: Broker, request: Request) -> Body | None:
     """Answer at once if there is enough, an error, or no patience; else wait."""
     wanted = fetch.decode_request(request.version, request.body)
-    if wanted.session_id != 0 and wanted.session_epoch != FINAL_SESSION_EPOCH:
-        # No session was ever given out: the client must begin with a full fetch.
-        empty = fetch.FetchResponse([], error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-        return fetch.encode_response(request.version, empty)
+    context = None
+    if wanted.session_epoch != FINAL_EPOCH or wanted.session_id:
+        uses_topic_ids = request.version >= fetch.TOPIC_ID_FROM
+        context = broker.fetch_sessions.begin(wanted, uses_topic_ids, broker.clock.monotonic_ms())
+        if context is not None:
+            if context.error:
+                return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=int(context.error)))
+            wanted = wanted._replace(topics=context.topics)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
-    return _answer_or_wait(broker, request, wanted, deadline_ms, final=wanted.max_wait_ms <= 0)
+    return _answer_or_wait(broker, request, wanted, context, deadline_ms, final=wanted.max_wait_ms <= 0)
 
 
 def _answer_or_wait(
-    broker: Broker, request: Request, wanted: fetch.FetchRequest, deadline_ms: int, final: bool
+    broker: Broker,
+    request: Request,
+    wanted: fetch.FetchRequest,
+    context: FetchContext | None,
+    deadline_ms: int,
+    final: bool,
 ) -> Body | None:
     read = _read(broker, request.version, wanted)
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
         if read.size:
             reach(CrashPoint.BROKER_FETCHED)
-        return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
+        if context is None:
+            return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
+        return fetch.encode_response(request.version, context.response(read.topics, broker.clock.monotonic_ms()))
 
     def retry(final: bool) -> None:
         try:
-            body = _answer_or_wait(broker, request, wanted, deadline_ms, final)
+            body = _answer_or_wait(broker, request, wanted, context, deadline_ms, final)
         except OSError as error:
             broker.note_refusal(f"Fetch by {request.client_id}@{request.client_host}: {error}")
             body = fetch.encode_response(

@@ -233,11 +233,31 @@ def test_a_fetch_out_of_range_is_told(clients: list[Client]) -> None:
     assert result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_fetch_session_is_not_given(clients: list[Client]) -> None:
+def test_a_fetch_session_that_is_not_there_is_told(clients: list[Client]) -> None:
     request = fetch.FetchRequest(0, 1, 100, [], session_id=5, session_epoch=3)
     clients[0].request(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, request)))
     answer = fetch.decode_response(12, clients[0].answer(ApiKey.FETCH, 12)[1])
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_fetch_session_tells_only_what_is_new(clients: list[Client]) -> None:
+    reader, writer = clients
+    make_topic(reader, "t")
+    topics = [fetch.FetchTopic("t", ZERO_UUID, [fetch.FetchPartition(0, 0, 1 << 20)])]
+    reader.request(
+        ApiKey.FETCH, 12, bytes(fetch.encode_request(12, fetch.FetchRequest(0, 1, 100, topics, session_epoch=0)))
+    )
+    session_id = fetch.decode_response(12, reader.answer(ApiKey.FETCH, 12)[1]).session_id
+    assert session_id > 0
+    answers = []
+    for epoch in (1, 2):
+        wanted = fetch.FetchRequest(0, 1, 1 << 20, [], session_id=session_id, session_epoch=epoch)
+        reader.request(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, wanted)))
+        answers.append(fetch.decode_response(12, reader.answer(ApiKey.FETCH, 12)[1]))
+        writer.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x")))
+        writer.answer(ApiKey.PRODUCE, 9)
+    assert [len(answer.topics) for answer in answers] == [0, 1]
+    assert {answer.session_id for answer in answers} == {session_id}
 
 
 def test_connections_beyond_the_limit_are_closed() -> None:

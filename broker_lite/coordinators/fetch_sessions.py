@@ -1,0 +1,282 @@
+"""Fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
+
+Theory of operation: a full fetch (epoch 0) makes a session of what it asked for, if the cache has room. Each
+incremental fetch then carries the session's id and the next epoch, adds, changes or forgets partitions, and is
+answered only for those partitions that have something to say: records, an error, or a high watermark or log start
+offset that the client has not seen. A partition that gave records moves behind the others, so that a fetch with little
+room serves each in turn. An answer may come long after its request; if the session has gone on by then, the answer is
+an error, because what the client has been told is no longer known.
+
+Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `eviction_ms`; else the smallest that
+is at least that old, and only for a larger one. Followers' sessions, which Kafka prefers, do not occur here, and there
+is one cache where Kafka has eight shards.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResult,
+    ForgottenTopic,
+)
+from broker_lite.protocol.primitives import ZERO_UUID
+
+INVALID_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+EVICTION_MS = 120_000
+"""How old or idle a session must be before it may have to make room (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+MAX_SESSION_PARTITIONS = 200_000
+"""The most partitions that all sessions hold together; past it, clients are served by full fetches."""
+
+TopicKey = str | uuid.UUID
+PartitionKey = tuple[TopicKey, int]
+
+
+def next_epoch(epoch: int) -> int:
+    """Give the epoch that follows; after the largest comes 1."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+class CachedPartition:
+    """What a session knows of one partition: what is wanted, and what the client was last told."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+
+    def __init__(self, wanted: FetchPartition) -> None:
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def must_tell(self, result: FetchPartitionResult) -> bool:
+        """Whether the client needs this result; if so it counts as told."""
+        news = result.records is not None and _size(result) > 0
+        if result.high_watermark != self.high_watermark:
+            self.high_watermark = result.high_watermark
+            news = True
+        if result.log_start_offset != self.log_start_offset:
+            self.log_start_offset = result.log_start_offset
+            news = True
+        if result.preferred_read_replica >= 0 or result.diverging_epoch is not None:
+            news = True
+        if result.error_code:
+            # When the error is gone the client must be told, whatever the high watermark is then.
+            self.high_watermark = -1
+            news = True
+        return news
+
+
+class FetchSession:
+    """One session; `epoch` is that of the request that is expected next."""
+
+    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
+
+    def update(self, wanted: Sequence[FetchTopic], forgotten: Sequence[ForgottenTopic]) -> None:
+        """Take over what a request adds, changes and forgets."""
+        for topic in wanted:
+            key = self._key(topic)
+            for partition in topic.partitions:
+                cached = self.partitions.get((key, partition.partition))
+                if cached is None:
+                    self.partitions[key, partition.partition] = CachedPartition(partition)
+                else:
+                    cached.wanted = partition
+        for gone in forgotten:
+            key = self._key(gone)
+            for index in gone.partitions:
+                self.partitions.pop((key, index), None)
+
+    def topics(self) -> list[FetchTopic]:
+        """Give all partitions in the order in which they are to be read; neighbours of one topic stand together."""
+        topics: list[FetchTopic] = []
+        last: TopicKey | None = None
+        partitions: list[FetchPartition] = []
+        for (key, _), cached in self.partitions.items():
+            if key != last:
+                last, partitions = key, []
+                topics.append(FetchTopic(*_identity(key), partitions))
+            partitions.append(cached.wanted)
+        return topics
+
+    def news(self, results: Sequence[FetchTopicResult]) -> list[FetchTopicResult]:
+        """Give the part of the results that the client must be told."""
+        told = []
+        for topic in results:
+            key = self._key(topic)
+            chosen = []
+            for result in topic.partitions:
+                cached = self.partitions.get((key, result.partition))
+                if cached is None or cached.must_tell(result):
+                    chosen.append(result)
+                    if cached is not None and _size(result):
+                        del self.partitions[key, result.partition]
+                        self.partitions[key, result.partition] = cached
+            if chosen:
+                told.append(FetchTopicResult(topic.name, topic.topic_id, chosen))
+        return told
+
+    def _key(self, topic: FetchTopic | FetchTopicResult | ForgottenTopic) -> TopicKey:
+        return topic.topic_id if self.uses_topic_ids else topic.name
+
+
+class FetchContext:
+    """One fetch: which partitions it reads, and what of the results the client is told."""
+
+    __slots__ = ("_epoch", "_session", "_sessions", "_uses_topic_ids", "error", "topics")
+
+    def __init__(
+        self,
+        sessions: FetchSessions,
+        topics: Sequence[FetchTopic],
+        uses_topic_ids: bool,
+        session: FetchSession | None = None,
+        error: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        self._sessions = sessions
+        self._session = session
+        self._uses_topic_ids = uses_topic_ids
+        self._epoch = session.epoch if session is not None else FINAL_EPOCH
+        self.topics = topics
+        self.error = error
+
+    def response(self, results: Sequence[FetchTopicResult], now_ms: int) -> FetchResponse:
+        """Give the response for the results of `topics`; a full fetch makes its session now."""
+        session = self._session
+        if session is not None:
+            if session.epoch != self._epoch:
+                code = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+                return FetchResponse([], error_code=code, session_id=session.session_id)
+            return FetchResponse(session.news(results), session_id=session.session_id)
+        session_id = self._sessions.create(self.topics, results, self._uses_topic_ids, now_ms)
+        return FetchResponse(results, session_id=session_id)
+
+
+class FetchSessions:
+    """All sessions of a broker. `new_session_id` gives random numbers from 1 to 2^31 - 1."""
+
+    def __init__(
+        self,
+        max_sessions: int,
+        new_session_id: Callable[[], int],
+        eviction_ms: int = EVICTION_MS,
+        max_partitions: int = MAX_SESSION_PARTITIONS,
+    ) -> None:
+        self._max_sessions = max_sessions
+        self._new_session_id = new_session_id
+        self._eviction_ms = eviction_ms
+        self._max_partitions = max_partitions
+        self._sessions: dict[int, FetchSession] = {}
+        """In the order of last use, the longest unused first."""
+        self.partition_count = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext | None:
+        """Place a request; None if it has nothing to do with sessions. A context with an `error` is not to be read."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != INVALID_SESSION_ID:
+                self._remove(request.session_id)
+            if request.session_epoch == FINAL_EPOCH:
+                return None
+            return FetchContext(self, request.topics, uses_topic_ids)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext(self, (), uses_topic_ids, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext(self, (), uses_topic_ids, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext(self, (), uses_topic_ids, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return self._go_on(session, request, now_ms)
+
+    def _go_on(self, session: FetchSession, request: FetchRequest, now_ms: int) -> FetchContext | None:
+        before = len(session.partitions)
+        session.update(request.topics, request.forgotten)
+        self.partition_count += len(session.partitions) - before
+        if not session.partitions:
+            self._remove(session.session_id)
+            return None
+        if self.partition_count > self._max_partitions:
+            self._remove(session.session_id)
+            return FetchContext(self, (), session.uses_topic_ids, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = now_ms
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session
+        return FetchContext(self, session.topics(), session.uses_topic_ids, session)
+
+    def create(
+        self,
+        topics: Sequence[FetchTopic],
+        results: Sequence[FetchTopicResult],
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> int:
+        """Make a session of a full fetch; gives its id, or 0 if there is no room."""
+        session = FetchSession(INVALID_SESSION_ID, uses_topic_ids, now_ms)
+        session.update(topics, ())
+        size = len(session.partitions)
+        if self.partition_count + size > self._max_partitions:
+            return INVALID_SESSION_ID
+        if len(self._sessions) >= self._max_sessions and not self._evict(size, now_ms):
+            return INVALID_SESSION_ID
+        for topic in results:
+            for result in topic.partitions:
+                key = topic.topic_id if uses_topic_ids else topic.name
+                session.partitions[key, result.partition].must_tell(result)
+        while session.session_id == INVALID_SESSION_ID or session.session_id in self._sessions:
+            session.session_id = self._new_session_id()
+        self._sessions[session.session_id] = session
+        self.partition_count += size
+        return session.session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= self._eviction_ms:
+            evictable = [
+                (len(session.partitions), session.session_id)
+                for session in self._sessions.values()
+                # Kafka looks at the age when a session is used, not now.
+                if session.last_used_ms - session.created_ms > self._eviction_ms
+            ]
+            if not evictable or min(evictable)[0] >= size:
+                return False
+            oldest = self._sessions[min(evictable)[1]]
+        self._remove(oldest.session_id)
+        self.evictions += 1
+        return True
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
+
+
+def _size(result: FetchPartitionResult) -> int:
+    records = result.records
+    if records is None:
+        return 0
+    return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size
+
+
+def _identity(key: TopicKey) -> tuple[str, uuid.UUID]:
+    return (key, ZERO_UUID) if isinstance(key, str) else ("", key)
