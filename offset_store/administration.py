@@ -21,13 +21,14 @@ from enum import Enum
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from offset_store.delta_log import DeltaLog, LogListing
-from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
+from offset_store.tables import load_table
 from offset_store.txn_ids import (
     IntentTxn,
     MergeTxn,
@@ -232,7 +233,7 @@ class OffsetsTable:
             OffsetStoreError: if it cannot be read.
         """
         options = dict(storage_options or {})
-        table = _load(location, options, None)
+        table = load_table(location, options)
         log = DeltaLog.open(location, options)
         return cls(location, options, table, log, log.listing())
 
@@ -349,7 +350,7 @@ class OffsetsTable:
 
     def _load_version(self, version: int | None) -> DeltaTable:
         try:
-            return _load(self.location, self.storage_options, version)
+            return load_table(self.location, self.storage_options, version)
         except OffsetStoreError as error:
             kept = [each for each in self._listing.commits if each <= self.version]
             oldest = f"kept commits begin at version {kept[0]}" if kept else "no commit is kept"
@@ -374,12 +375,3 @@ class OffsetsTable:
                 if tp.topic:
                     names.setdefault(tp.topic_id, tp.topic)
         return names
-
-
-def _load(location: Location, storage_options: Mapping[str, str], version: int | None) -> DeltaTable:
-    try:
-        return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)
-    except TableNotFoundError as error:
-        raise StoreMissingError(f"there is no Delta table at {location}") from error
-    except (DeltaError, OSError, ValueError) as error:
-        raise OffsetStoreError(f"cannot load the Delta table at {location}: {error}") from error

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from offset_store.administration import CommitEntry, read_entry
-from offset_store.delta import DeltaOffsetStore
 from offset_store.delta_log import Action, DeltaLog, LogListing
 from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
 from offset_store.record import COMMIT_INFO_KEY
+from offset_store.tables import load_table
 from offset_store.txn_ids import PREFIX
 
 _KINDS = ("commitInfo", "txn")
@@ -71,8 +71,7 @@ class CommitLog:
             OffsetStoreError: if it cannot be read.
         """
         options = dict(storage_options or {})
-        # An application id plays no part in loading a table.
-        table = DeltaOffsetStore(location, "", options).snapshot().table
+        table = load_table(location, options)
         log = DeltaLog.open(location, options)
         listing = log.listing()
         versions = set(listing.commits)

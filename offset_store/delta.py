@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
@@ -29,6 +29,7 @@ from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT, read_offsets
+from offset_store.tables import load_table
 from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
 
 COMMIT_ATTEMPTS = 100
@@ -109,12 +110,7 @@ class DeltaOffsetStore:
         return self._load()
 
     def _load(self) -> DeltaTable:
-        try:
-            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
-        except TableNotFoundError as error:
-            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
-        except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
+        return load_table(self.location, self.storage_options)
 
     def _log_file_of(self, version: int) -> LogFile | None:
         if not self.location.is_local:

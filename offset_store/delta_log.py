@@ -19,11 +19,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from offset_store.errors import LogFileMissingError, OffsetStoreError
 from offset_store.locations import Location
+from offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
 FETCHED_AHEAD = 32
@@ -33,18 +33,6 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
 
 Action = Mapping[str, Any]
-
-
-def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """Give the file system that reads a table's folder, and the folder's path in it ("" for object stores)."""
-    if location.is_local:
-        return fs.LocalFileSystem(), location.text
-    return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
-
-
-def join(root: str, path: str) -> str:
-    """Give a path below ``root``, which may be empty."""
-    return f"{root}/{path}" if root else path
 
 
 @dataclass(frozen=True, slots=True)

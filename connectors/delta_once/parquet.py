@@ -23,6 +23,7 @@ from pyarrow import fs
 from connectors.delta_once.partitions import PartitionValues, directory, split
 from connectors.delta_once.schema import WriteSchema
 from connectors.delta_once.statistics import StatisticsCollector, bounded_columns, covered_columns
+from offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 """Rows of one file wait until they are this many bytes in Arrow."""
@@ -187,11 +188,6 @@ class TableWriter:
                 statistics=file.statistics.to_json(file.writer.writer.metadata),
             )
         )
-
-
-def join(root: str, path: str) -> str:
-    """Give the full path of a file of the table; the file systems of object stores begin at the table itself."""
-    return f"{root}/{path}" if root else path
 
 
 def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:

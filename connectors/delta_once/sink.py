@@ -21,16 +21,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
-from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from connectors.delta_once.apart import copy_offsets, store_apart
 from connectors.delta_once.options import FORMAT, SinkOptions
-from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly, join
+from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
 from connectors.delta_once.schema import WriteSchema
 from connectors.delta_once.table import ResultTable, TableError
 from connectors.options import OptionError
@@ -40,6 +38,7 @@ from exactly_once.commit import Delivery, Plan
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.locations import Location
+from offset_store.tables import join, table_filesystem
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
@@ -149,7 +148,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
     def _write_files(
         self, batches: Iterable[pa.RecordBatch], settings: FileSettings, batch_id: int
     ) -> tuple[DataFile, ...]:
-        filesystem, root = self._filesystem()
+        filesystem, root = table_filesystem(self._options.table, self._options.storage_options)
         app_id = self._options.app_id
         writer = TableWriter(
             filesystem, root, settings, before_closing=lambda: reach(CrashPoint.SINK_WRITING, batch_id, app_id)
@@ -206,7 +205,7 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
             return True
 
     def _delete(self, files: Sequence[DataFile]) -> None:
-        filesystem, root = self._filesystem()
+        filesystem, root = table_filesystem(self._options.table, self._options.storage_options)
         for file in files:
             delete_quietly(filesystem, join(root, file.path))
 
@@ -219,14 +218,6 @@ class DeltaOnceWriter(DataSourceStreamArrowWriter):
         table = ResultTable(self._options, self._schema, table_id, written_as)
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         return table, Delivery(table, ORDERS[self._options.guarantee], None if together else store_apart(self._options))
-
-    def _filesystem(self) -> tuple[fs.FileSystem, str]:
-        """Give the file system of the table's folder, and the folder's path in it."""
-        place = self._options.table
-        if place.is_local:
-            return fs.LocalFileSystem(), place.text
-        handler = DeltaStorageHandler(place.text, dict(self._options.storage_options) or None)
-        return fs.PyFileSystem(handler), ""
 
 
 def may_land_later(table: Location, messages: Sequence[WriterCommitMessage | None]) -> bool:

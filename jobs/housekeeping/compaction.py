@@ -24,12 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.housekeeping.arguments import show_time
 from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
+from offset_store.tables import load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
@@ -227,12 +227,7 @@ class Compaction:
         return all(as_text(values[column]) == wanted for column, wanted in self.chosen.items())
 
     def _load(self) -> DeltaTable:
-        try:
-            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
-        except TableNotFoundError as error:
-            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
-        except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
+        return load_table(self.location, self.storage_options)
 
 
 def as_text(value: PartitionValue) -> str:

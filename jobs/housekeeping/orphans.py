@@ -20,12 +20,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
-from offset_store.delta_log import LOG_FOLDER, DeltaLog, join, table_filesystem
-from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.delta_log import LOG_FOLDER, DeltaLog
+from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
+from offset_store.tables import join, load_table, table_filesystem
 
 DATA_SUFFIX = ".parquet"
 _NAMING = ("add", "remove", "cdc")
@@ -85,7 +85,7 @@ class TableFolder:
             OffsetStoreError: if folder or log cannot be read to the end: then nothing is known to be an orphan.
         """
         infos = self._list()
-        table = self._load()
+        table = load_table(self.location, self.storage_options)
         files = _data_files(infos, table.metadata().partition_columns)
         named = self._named(table)
         unnamed = [file for file in files if file.path not in named]
@@ -134,14 +134,6 @@ class TableFolder:
             for info in infos
             if info.type is fs.FileType.File
         ]
-
-    def _load(self) -> DeltaTable:
-        try:
-            return DeltaTable(self.location.text, storage_options=dict(self.storage_options) or None)
-        except TableNotFoundError as error:
-            raise StoreMissingError(f"there is no Delta table at {self.location}") from error
-        except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot load the Delta table at {self.location}: {error}") from error
 
     def _named(self, table: DeltaTable) -> set[str]:
         listing = self.log.listing()
