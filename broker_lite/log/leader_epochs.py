@@ -58,6 +58,14 @@ class LeaderEpochs:
         if len(kept) != len(self._entries):
             self._write(kept)
 
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that end before `start_offset`; the one that goes on there begins there from now on."""
+        gone = [entry for entry in self._entries if entry.start_offset <= start_offset]
+        if gone and gone[-1].start_offset < start_offset:
+            self._write([EpochStart(gone[-1].epoch, start_offset), *self._entries[len(gone) :]])
+        elif len(gone) > 1:
+            self._write(self._entries[len(gone) - 1 :])
+
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochStart | None:
         """Give the largest epoch not beyond `epoch`, and where it ends (OffsetForLeaderEpoch); None if unknown."""
         for index in range(len(self._entries) - 1, -1, -1):

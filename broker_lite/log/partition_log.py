@@ -14,7 +14,7 @@ import logging
 import struct
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_lite.coordinators.producer_state import ProducerStates
 from broker_lite.log.config import LogConfig
@@ -29,6 +29,9 @@ from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
 from broker_lite.protocol.records import BatchHeader, set_log_append_time, validate
 
 logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK: Final = -1
+"""As an offset to delete records before."""
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 
@@ -175,6 +178,30 @@ class PartitionLog:
                 f"timestamps {header.base_timestamp} to {header.max_timestamp} are too far from the broker's {now_ms}",
             )
         return header
+
+    def delete_records(self, before_offset: int, now_ms: int) -> int:  # noqa: ARG002 what changes a log gets the time
+        """Let the log start at `before_offset` (-1: the high watermark), if it does not start there or later.
+
+        Nothing below the start is read any more; the next look at retention deletes the segments that are wholly below
+        it. The start reaches the disk with the next checkpoint. Gives the log's start offset.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1.
+        """
+        wanted = self.high_watermark if before_offset == HIGH_WATERMARK else before_offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records before offset {wanted} cannot be deleted: the high watermark is {self.high_watermark}",
+            )
+        self.advance_start(wanted)
+        return self.log_start_offset
+
+    def advance_start(self, offset: int) -> None:
+        """Let the log start at `offset` unless it starts there or later; leader epochs that end before it go."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
 
     def read(self, offset: int, max_bytes: int, min_one_batch: bool) -> Slice:
         """Give a stretch of the log from the batch that holds `offset` on, within one segment.
