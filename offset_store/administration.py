@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from offset_store.delta_log import DeltaLog, LogListing
@@ -28,7 +28,7 @@ from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
-from offset_store.tables import load_table
+from offset_store.tables import append, commit_properties, load_table
 from offset_store.txn_ids import (
     IntentTxn,
     MergeTxn,
@@ -303,13 +303,9 @@ class OffsetsTable:
         """
         since = self.version  # a restore takes its handle along
         transactions = self.stored().numbers(change.app_ids) | change.transactions()
-        properties = CommitProperties(
-            custom_metadata={COMMIT_INFO_KEY: change.to_commit_info()},
-            app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
-        )
         try:
-            self._commit(change, properties)
-        except (DeltaError, OSError, ValueError) as error:
+            self._commit(change, transactions)
+        except (CommitConflictError, DeltaError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
                 raise self._failure(error, since) from error
@@ -318,21 +314,16 @@ class OffsetsTable:
         assert landed is not None, "a commit that succeeded is in the log"
         return landed
 
-    def _commit(self, change: ManualChange, properties: CommitProperties) -> None:
-        if change.kind is ChangeKind.RESTORE:
-            assert change.to_version is not None
-            self.table.restore(change.to_version, commit_properties=properties)
+    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
+        info = {COMMIT_INFO_KEY: change.to_commit_info()}
+        if change.kind is not ChangeKind.RESTORE:
+            append(self.table, transactions, info)
             return
-        self.table.create_write_transaction(
-            [],
-            "append",
-            self.table.schema(),
-            partition_by=self.table.metadata().partition_columns,
-            commit_properties=properties,
-        )
+        assert change.to_version is not None
+        self.table.restore(change.to_version, commit_properties=commit_properties(transactions, info))
 
     def _failure(self, error: Exception, since: int) -> OffsetStoreError:
-        if isinstance(error, CommitFailedError):
+        if isinstance(error, (CommitConflictError, CommitFailedError)):
             return CommitConflictError(
                 f"somebody wrote to {self.location} after version {since}, from which this change was decided, "
                 "so nothing was changed. Stop every driver that writes there, then look again and repeat "

@@ -18,22 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
 from offset_store.delta_log import DeltaLog
-from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT, read_offsets
-from offset_store.tables import load_table
+from offset_store.tables import append, load_table
 from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
-
-COMMIT_ATTEMPTS = 100
-"""How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
@@ -152,23 +149,8 @@ class DeltaSnapshot:
         adds = [file for file in commit.files if isinstance(file, AddAction)]
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
-        # No lastUpdated: with it, delta.setTransactionRetentionDuration would make the table forget its offsets.
-        transactions = [Transaction(txn_id, version) for txn_id, version in transactions_of(commit).items()]
-        properties = CommitProperties(
-            custom_metadata={COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)},
-            app_transactions=transactions,
-            max_commit_retries=COMMIT_ATTEMPTS,
-        )
-        try:
-            self.table.create_write_transaction(
-                list(adds),
-                "append",
-                self.table.schema(),
-                partition_by=self.table.metadata().partition_columns,
-                commit_properties=properties,
-            )
-        except CommitFailedError as error:
-            raise CommitConflictError(str(error)) from error
+        info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
+        append(self.table, transactions_of(commit), info, adds)
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""

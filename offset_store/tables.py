@@ -1,20 +1,26 @@
-"""A Delta table at a location: loading it with delta-rs, and reaching the files of its folder.
+"""A Delta table at a location: loading it with delta-rs, committing to it, and reaching the files of its folder.
 
 Every load goes through `load_table`, so that a table that is not there, and one that cannot be read, is told in the
-same words by all that look at tables.
+same words by all that look at tables. Every commit that carries transaction ids is made by `append` (or is a restore
+with the same `commit_properties`), so that none of them gets a form that makes a table forget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
+
+COMMIT_ATTEMPTS = 100
+"""How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
 
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
@@ -30,6 +36,39 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         raise StoreMissingError(f"there is no Delta table at {location}") from error
     except (DeltaError, OSError, ValueError) as error:
         raise OffsetStoreError(f"cannot load the Delta table at {location}: {error}") from error
+
+
+def commit_properties(transactions: Mapping[str, int], info: Mapping[str, Any]) -> CommitProperties:
+    """Give what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
+    return CommitProperties(
+        custom_metadata=dict(info),
+        # No lastUpdated: with it, delta.setTransactionRetentionDuration would make the table forget its offsets.
+        app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
+        max_commit_retries=COMMIT_ATTEMPTS,
+    )
+
+
+def append(
+    table: DeltaTable, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction] = ()
+) -> None:
+    """Commit transaction ids, fields of the ``commitInfo``, and files if there are any, through the handle ``table``.
+
+    The handle stays at its version: load the table again to see the result.
+
+    Raises:
+        CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
+        DeltaError, OSError: if the commit failed otherwise. It may have landed all the same, so look.
+    """
+    try:
+        table.create_write_transaction(
+            list(files),
+            "append",
+            table.schema(),
+            partition_by=table.metadata().partition_columns,
+            commit_properties=commit_properties(transactions, info),
+        )
+    except CommitFailedError as error:
+        raise CommitConflictError(str(error)) from error
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:

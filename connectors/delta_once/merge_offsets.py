@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
-
 from connectors.delta_once.merge_sequence import Intent, Landed
-from offset_store.delta import COMMIT_ATTEMPTS, DeltaOffsetStore, DeltaSnapshot
-from offset_store.errors import CommitConflictError
+from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
+from offset_store.tables import append
 from offset_store.txn_ids import intent_txn_id, merge_txn_id, transactions_of
 
 INTENT_KEY = "sparkonceIntent"
@@ -92,18 +89,18 @@ class DeltaIntentSnapshot:
         """See `IntentSnapshot.record`."""
         app_id = self.inner.app_id
         info = {INTENT_KEY: intent_to_info(intent, Writes(0))}
-        _write(self.inner.table, {intent_txn_id(app_id): intent.sequence}, info)
+        append(self.inner.table, {intent_txn_id(app_id): intent.sequence}, info)
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:
         """See `IntentSnapshot.confirm`."""
         app_id, intent = self.inner.app_id, landed.intent
         numbers = {intent_txn_id(app_id): intent.sequence, merge_txn_id(app_id): intent.sequence}
         if not move_offsets:
-            _write(self.inner.table, numbers, {})
+            append(self.inner.table, numbers, {})
             return
         info = {**intent_to_info(intent, Writes.OFFSETS), RESULT_VERSION_KEY: landed.version}
         offsets: Commit[Any] = Commit(intent.record, Writes.OFFSETS)
-        _write(self.inner.table, {**numbers, **transactions_of(offsets)}, {COMMIT_INFO_KEY: info})
+        append(self.inner.table, {**numbers, **transactions_of(offsets)}, {COMMIT_INFO_KEY: info})
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `IntentSnapshot.history`."""
@@ -118,16 +115,3 @@ def _as_one(batch: CommittedBatch, info: Mapping[str, Any]) -> CommittedBatch:
     version = info.get(RESULT_VERSION_KEY)
     version = batch.version if version is None else int(version)
     return CommittedBatch(version, batch.timestamp_ms, Writes.ROWS | Writes.OFFSETS, batch.record)
-
-
-def _write(table: DeltaTable, transactions: Mapping[str, int], metadata: Mapping[str, Any]) -> None:
-    """Commit transaction ids and metadata through the handle that they were decided from."""
-    properties = CommitProperties(
-        custom_metadata=dict(metadata),
-        app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
-        max_commit_retries=COMMIT_ATTEMPTS,
-    )
-    try:
-        table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-    except CommitFailedError as error:
-        raise CommitConflictError(str(error)) from error

@@ -23,13 +23,14 @@ from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.housekeeping.arguments import show_time
 from offset_store.delta_log import DeltaLog
+from offset_store.errors import CommitConflictError
 from offset_store.locations import Location
-from offset_store.tables import load_table
+from offset_store.tables import append, load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5
@@ -136,17 +137,10 @@ class Compaction:
         held_ms = table.transaction_version(CLAIM_TXN_ID)
         until_ms = now_ms if release else now_ms + CLAIM_MS
         if held_ms == mine_ms or held_ms is None or held_ms <= now_ms:
-            properties = CommitProperties(
-                custom_metadata={RUN_KEY: {"run": run, "claimedUntil": until_ms}},
-                app_transactions=[Transaction(CLAIM_TXN_ID, until_ms)],
-            )
-            columns = table.metadata().partition_columns
             try:
-                table.create_write_transaction(
-                    [], "append", table.schema(), partition_by=columns, commit_properties=properties
-                )
+                append(table, {CLAIM_TXN_ID: until_ms}, {RUN_KEY: {"run": run, "claimedUntil": until_ms}})
                 return until_ms
-            except CommitFailedError as error:
+            except CommitConflictError as error:
                 found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
                 if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
                     raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
