@@ -15,7 +15,7 @@ are in neither.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -250,13 +250,13 @@ class OffsetsTable:
         """
         if self._entries is None:
             kept = [version for version in self._listing.commits if version <= self.version]
-            self._entries = tuple(self._entry(version) for version in reversed(kept))
+            self._entries = tuple(self._read(kept[::-1]))
         return self._entries
 
-    def _entry(self, version: int) -> CommitEntry:
-        found = self.log.actions(version, ("commitInfo", "txn"))
-        infos: list[Mapping[str, Any]] = list(found["commitInfo"]) or [{}]
-        return read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
+    def _read(self, versions: Sequence[int]) -> Iterator[CommitEntry]:
+        for version, found in zip(versions, self.log.actions_of(versions, ("commitInfo", "txn")), strict=True):
+            infos: list[Mapping[str, Any]] = list(found["commitInfo"]) or [{}]
+            yield read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
 
     def stored(self, version: int | None = None) -> Stored:
         """Give what is stored now, or was at an older version. Topics have their names where the log still tells them.
@@ -333,10 +333,9 @@ class OffsetsTable:
 
     def _version_of(self, change: ManualChange, since: int) -> int | None:
         fresh = OffsetsTable.open(self.location, self.storage_options)
-        for version in range(fresh.version, since, -1):
-            entry = fresh._entry(version)
+        for entry in fresh._read(range(fresh.version, since, -1)):
             if entry.change is not None and entry.change.attempt_id == change.attempt_id:
-                return version
+                return entry.version
         return None
 
     def _load_version(self, version: int | None) -> DeltaTable:

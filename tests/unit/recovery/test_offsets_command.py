@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,15 @@ from exactly_once.decision import Fresh, Mismatch, decide
 from exactly_once.recovery import plan_rewind
 from jobs.cli import main
 from offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
+from offset_store.delta_log import Action, DeltaLog
 from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.locations import Location
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, Writes
 from offset_store.txn_ids import QueryTxn
 from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, Pipeline, key, partition
+
+DEADLINE_S = 20
 
 
 @pytest.fixture
@@ -169,6 +175,23 @@ def test_a_commit_that_fails_is_said(pipeline: Pipeline, monkeypatch: pytest.Mon
     monkeypatch.setattr(OffsetsTable, "_commit", broken)
     with pytest.raises(OffsetStoreError, match="nothing was changed: planted"):
         opened.apply(change)
+
+
+def test_on_an_object_store_commits_are_fetched_ahead(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two commits after the newest can only be read if they are asked for at the same time."""
+    both = threading.Barrier(2)
+    whole = DeltaLog.actions
+
+    def together(log: DeltaLog, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
+        if version in (1, 2):
+            both.wait(DEADLINE_S)
+        return whole(log, version, kinds)
+
+    wanted = pipeline.opened().entries()
+    monkeypatch.setattr(DeltaLog, "actions", together)
+    entries = OffsetsTable.open(Location(pipeline.path.as_uri(), is_local=False)).entries()
+    assert entries == wanted
+    assert [entry.version for entry in entries] == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(
