@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from exactly_once.audit_broker import BrokerTopic, PartitionLog
+from exactly_once.audit_broker import BrokerTopic
 from exactly_once.audit_findings import Chain
 from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
 from jobs.housekeeping.brokers import BrokerView, ask
@@ -84,9 +84,7 @@ def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:
     topic = view.topics.get(name)
     if topic is None:
         return None
-    ends = {partition: view.ends[name, partition] for partition in topic.partitions}
-    logs = {number: PartitionLog(each.log_start_offset, each.log_end_offset) for number, each in ends.items()}
-    return BrokerTopic(topic.topic_id, logs)
+    return BrokerTopic(topic.topic_id, {number: view.logs[name, number] for number in topic.partitions})
 
 
 def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:

@@ -19,9 +19,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +32,7 @@ from connectors.session import spark_session
 from jobs.demo import dataset
 from jobs.demo.publish import create_topic, publish
 from jobs.peers import PeerMissingError, jvm_session
+from jobs.working_folder import empty_folder, working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -255,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         pipelines.insert(0, JVM)
     flights = list(dataset.messages(dataset.flights().slice(0, options.records + options.records // LATER_PART)))
-    with _folder(options.folder) as folder, EmbeddedBroker() as broker:
+    with working_folder(options.folder, "lost-checkpoint-") as folder, EmbeddedBroker() as broker:
         spark = spark_session("lost checkpoint", **conf)
         spark.sparkContext.setLogLevel("OFF")
         try:
@@ -267,17 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if findings.good else 1
 
 
-@contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    """Give the folder to work in: ``kept``, or one that is removed at the end."""
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="lost-checkpoint-") as folder:
-        yield Path(folder)
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m jobs.lost_checkpoint", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -285,14 +273,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=20_000, help=f"flights, 10 to {MOST_RECORDS:,} (default: 20000)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topic (default: 4)")
     parser.add_argument("--only-ours", action="store_true", help="leave out the JVM's pipeline and its jars")
-    parser.add_argument("--folder", type=Path, help="keep tables and checkpoints there (default: a temporary one)")
+    parser.add_argument(
+        "--folder", type=empty_folder, help="keep tables and checkpoints there (default: a temporary one)"
+    )
     options = parser.parse_args(arguments)
     if not LATER_PART <= options.records <= MOST_RECORDS:
         parser.error(f"--records {options.records}: there are 10 to {MOST_RECORDS:,} flights to take")
     if options.partitions < 1:
         parser.error(f"--partitions {options.partitions}: expected at least 1")
-    if options.folder is not None and options.folder.exists() and any(options.folder.iterdir()):
-        parser.error(f"--folder {options.folder} is not empty: name another")
     return options
 
 

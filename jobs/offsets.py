@@ -205,11 +205,10 @@ def _moved(entry: CommitEntry | None) -> dict[str, Any]:
 def _broker_columns(view: BrokerView | None, tp: TopicPartition, offset: int) -> dict[str, Any]:
     if view is None:
         return {}
-    ends = view.ends_of(tp)
-    if ends is None:
+    log = view.log_of(tp)
+    if log is None:
         return {"state": view.state_of(tp)}
-    start, end = ends.log_start_offset, ends.log_end_offset
-    return {"state": "there", "logStart": start, "logEnd": end, "lag": end - offset}
+    return {"state": "there", "logStart": log.start, "logEnd": log.end, "lag": log.end - offset}
 
 
 def _broker_warnings(applications: Mapping[str, dict[str, Any]]) -> list[str]:
@@ -280,12 +279,12 @@ def _id_on_broker(options: argparse.Namespace, kafka: Mapping[str, str]) -> str:
     view = brokers.ask(kafka, [options.topic])
     if options.topic not in view.topics:
         raise RecoveryError(f"topic {options.topic} does not exist at {kafka[brokers.SERVERS]}")
-    ends = view.ends.get((options.topic, options.partition))
-    if ends is None:
+    log = view.logs.get((options.topic, options.partition))
+    if log is None:
         raise RecoveryError(f"topic {options.topic} has no partition {options.partition}")
-    if not ends.log_start_offset <= options.offset <= ends.log_end_offset:
+    if not log.start <= options.offset <= log.end:
         raise RecoveryError(
-            f"{options.topic}-{options.partition} holds offsets {ends.log_start_offset} to {ends.log_end_offset}; "
+            f"{options.topic}-{options.partition} holds offsets {log.start} to {log.end}; "
             f"{options.offset} is not among them"
         )
     return view.topics[options.topic].topic_id

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +109,21 @@ def _started(command: Sequence[str], environment: Mapping[str, str], output):  #
 def kill_session(leader: int) -> int:
     """SIGKILL every process of the session that ``leader`` began, wait until none runs, return how many."""
     victims = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError, psutil.Error):
-            if os.getsid(process.pid) == leader and _runs(process):
-                os.kill(process.pid, signal.SIGKILL)
-                victims.append(process)
+    for process in session_members(leader):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+            victims.append(process)
     while any(_runs(process) for process in victims):
         time.sleep(POLL_S)
     return len(victims)
+
+
+def session_members(leader: int) -> Iterator[psutil.Process]:
+    """Give every process of the session that ``leader`` began, itself too, except those that have ended."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(process.pid) == leader and _runs(process):
+                yield process
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -14,11 +14,9 @@ import argparse
 import random
 import secrets
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from jobs.duel.driver import Settings
@@ -30,6 +28,7 @@ from jobs.verify.brokers import open_kafka
 from jobs.verify.cells import Shows
 from jobs.verify.judge import Verdict, judge, read_rows
 from jobs.verify.records import RecordsError, create_topic, read_topic
+from jobs.working_folder import empty_folder, working_folder
 
 NAMES = ("A", "B")
 RECORDS_PER_BATCH = 4_000
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep table, checkpoints and logs there")
+    parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep table, checkpoints and logs there")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce duel: --pauses {options.pauses}: expected at least 1", file=sys.stderr)
         return 2
     try:
-        with _folder(options.keep) as folder, open_kafka(options.kafka) as kafka:
+        with working_folder(options.keep, "duel-") as folder, open_kafka(options.kafka) as kafka:
             return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed)
     except (ValueError, PeerMissingError, RecordsError, DuelError) as error:
         print(f"sparkonce duel: {error}", file=sys.stderr)
@@ -130,18 +129,6 @@ def _quote(match: Match, fenced: list[Stop]) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-@contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        if any(kept.iterdir()):
-            raise ValueError(f"--keep {kept} is not empty: name another")
-        yield kept.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="duel-") as folder:
-        yield Path(folder)
 
 
 def main() -> int:

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
-from jobs.demo.supervisor import kill_session
+from jobs.demo.supervisor import kill_session, session_members
 from jobs.duel.driver import Settings
 
 LIMIT_S = 240.0
@@ -102,21 +102,17 @@ class Rival:
         """Arm a point of this driver alone."""
         return arm(self._plans, name, plan)
 
-    def pause(self) -> int:
-        """Stop every process; gives how many stand still now."""
-        stopped = 0
-        while running := [each for each in self._members() if each.status() != psutil.STATUS_STOPPED]:
+    def pause(self) -> None:
+        """Stop every process; they all stand still when this returns."""
+        while running := [each for each in session_members(self._process.pid) if _is_going(each)]:
             for process in running:  # and once more for what was forked meanwhile
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGSTOP)
             time.sleep(POLL_S)
-        for process in self._members():
-            stopped += process.status() == psutil.STATUS_STOPPED
-        return stopped
 
     def resume(self) -> None:
         """Let every process go on."""
-        for process in self._members():
+        for process in session_members(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
 
@@ -128,12 +124,6 @@ class Rival:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-
-    def _members(self) -> Iterator[psutil.Process]:
-        for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -147,3 +137,10 @@ class Rival:
 
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-_LOG_CHARACTERS:]
+
+
+def _is_going(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE))
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return False

@@ -11,17 +11,10 @@ from broker_lite.config import ConfigError, read_properties
 from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, TopicMetadata, topic_id_text
 from connectors.kafka_once.settings import PREFIX, read_settings
+from exactly_once.audit_broker import PartitionLog
 from offset_store.offsets import TopicPartition
 
 SERVERS = f"{PREFIX}bootstrap.servers"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEnds:
-    """Where a partition's log begins and ends."""
-
-    log_start_offset: int
-    log_end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +22,7 @@ class BrokerView:
     """The topics asked for, as the broker has them now."""
 
     topics: Mapping[str, TopicMetadata]
-    ends: Mapping[tuple[str, int], PartitionEnds]
+    logs: Mapping[tuple[str, int], PartitionLog]
 
     def name_of(self, topic_id: str) -> str | None:
         """Give the name of the topic with this id, if it is there."""
@@ -43,12 +36,12 @@ class BrokerView:
             return "gone"
         return "recreated" if partition.topic_id and partition.topic_id != topic.topic_id else "there"
 
-    def ends_of(self, partition: TopicPartition) -> PartitionEnds | None:
-        """Give the ends of a partition that is still the same one."""
+    def log_of(self, partition: TopicPartition) -> PartitionLog | None:
+        """Give the log of a partition that is still the same one."""
         if self.state_of(partition) != "there":
             return None
         name = partition.topic or self.name_of(partition.topic_id)
-        return self.ends.get((name or "", partition.partition))
+        return self.logs.get((name or "", partition.partition))
 
 
 def settings_from(options: argparse.Namespace) -> dict[str, str]:
@@ -97,7 +90,7 @@ def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[st
         partitions = [(name, number) for name, topic in topics.items() for number in topic.partitions]
         earliest = client.offsets(dict.fromkeys(partitions, EARLIEST), topics)
         latest = client.offsets(dict.fromkeys(partitions, LATEST), topics)
-        return BrokerView(topics, {each: PartitionEnds(earliest[each], latest[each]) for each in partitions})
+        return BrokerView(topics, {each: PartitionLog(earliest[each], latest[each]) for each in partitions})
     finally:
         client.close()
 

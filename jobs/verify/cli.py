@@ -12,11 +12,9 @@ import argparse
 import json
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -31,6 +29,7 @@ from jobs.verify.matrix import full, must_show
 from jobs.verify.pairwise import quick
 from jobs.verify.show import open_show
 from jobs.verify.spark import SessionError
+from jobs.working_folder import empty_folder, working_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep tables, checkpoints and logs there")
+    parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
 
 
 def _choice(parser: argparse.ArgumentParser, option: str, kind: type[Enum]) -> None:
@@ -107,7 +106,7 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     possible = [cell for cell in cells if reasons[cell] is None]
     _tell_left_out(reasons)
     outcomes: list[Outcome] = []
-    with _folder(options.keep) as folder, open_show(len(possible)) as show:
+    with working_folder(options.keep, "verify-") as folder, open_show(len(possible)) as show:
         engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say)
         try:
             for outcome in engine.run(possible):
@@ -171,13 +170,3 @@ def to_json(outcome: Outcome) -> dict[str, object]:
     document["cell"] = {"name": outcome.cell.name, **document["cell"]}
     plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))
     return plain
-
-
-@contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        yield Path(folder)
