@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from exactly_once.crash_points import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
 
 pytestmark = pytest.mark.spark
@@ -87,6 +88,35 @@ def test_a_lost_checkpoint_with_the_same_batches(spark: SparkSession, table: Pat
     run(numbers(spark, end=30, perBatch=10), table, checkpoint)
     assert rows(table) == expected(30)
     assert DeltaTable(table).version() == before + 1
+
+
+@pytest.mark.parametrize("end", [10, 20])
+def test_a_new_query_over_what_is_there_writes_nothing(
+    spark: SparkSession, table: Path, tmp_path: Path, end: int
+) -> None:
+    """Its only batch ends before the stored offsets, or at them: neither a commit nor a data file is made."""
+    run(numbers(spark, end=20, perBatch=10), table, tmp_path / "first")
+    before, files = DeltaTable(table).version(), sorted(table.glob("*.parquet"))
+    run(numbers(spark, end=end), table, tmp_path / "fresh")
+    assert (tmp_path / "fresh" / "commits" / "0").exists()
+    assert DeltaTable(table).version() == before
+    assert sorted(table.glob("*.parquet")) == files
+    assert rows(table) == expected(20)
+
+
+def test_exactly_once_never_stands_between_two_writes(spark: SparkSession, tmp_path: Path, crash_folder: Path) -> None:
+    """The armed point is not reached; at-least-once, with the very same batches, fails there."""
+    plan = arm(crash_folder, "between", "sink.between_writes=raise")
+    try:
+        run(numbers(spark, end=20, perBatch=10), tmp_path / "one", tmp_path / "checkpoint-one")
+        assert fired(plan) is None
+        assert rows(tmp_path / "one") == expected(20)
+        source, other = numbers(spark, end=20, perBatch=10), tmp_path / "two"
+        with pytest.raises(StreamingQueryException, match=r"injected failure at sink\.between_writes, batch 0"):
+            run(source, other, tmp_path / "checkpoint-two", deliveryGuarantee="at-least-once")
+        assert fired(plan)
+    finally:
+        disarm(crash_folder, "between")
 
 
 def test_a_lost_checkpoint_with_the_stored_offsets(spark: SparkSession, table: Path, checkpoint: Path) -> None:

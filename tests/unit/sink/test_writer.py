@@ -21,10 +21,15 @@ from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.sink import DeltaOnceDataSource, DeltaOnceWriter, FilesWritten
 from connectors.delta_once.table import TableError
 from connectors.options import OptionError
+from exactly_once import crash_points
+from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
+from exactly_once.decision import AlreadyThere
 from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
+from exactly_once.guarantee import Guarantee
 from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import Position, SourceOffset, TopicPartition
+from offset_store.txn_ids import query_txn_id
 
 SCHEMA = t.StructType([t.StructField("v", t.LongType())])
 TP = TopicPartition("topic", "id", 0)
@@ -246,6 +251,47 @@ def test_the_other_orders_write_two_commits(tmp_path: Path, guarantee: str) -> N
     assert DeltaTable(query.table).version() == 2
     query.commit(0, query.tasks())
     assert query.rows() == 2
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_exactly_once_never_stands_between_two_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+) -> None:
+    """With the other guarantees the same batches reach the point that is armed here."""
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans(None, tmp_path))
+    plan = arm(tmp_path, "between", "app:sink.between_writes=raise")
+    query = Query(tmp_path, guarantee=guarantee.value)
+    query.log(0, 10)
+    if guarantee is not Guarantee.EXACTLY_ONCE:
+        with pytest.raises(InjectedCrashError, match=r"sink\.between_writes, batch 0"):
+            query.commit(0, query.tasks())
+        assert fired(plan)
+        return
+    query.commit(0, query.tasks())
+    query.log(1, 20)
+    query.commit(1, [replace(each, files=()) for each in query.tasks()])
+    assert fired(plan) is None
+    made = [entry["sparkonce"] for entry in DeltaTable(query.table).history()[:-1]]
+    both = ["rows", "offsets"]
+    assert [(each["batchId"], each["writes"]) for each in made] == [(1, both), (0, both)]
+
+
+@pytest.mark.parametrize("end", [10, 20])
+def test_a_fresh_checkpoint_over_batches_that_are_there_writes_nothing(tmp_path: Path, end: int) -> None:
+    """The new query's first batch ends before the stored offset, or at it: neither a commit nor a file is made."""
+    first, fresh = Query(tmp_path), Query(tmp_path, "fresh")
+    for batch_id, reached in enumerate((10, 20)):
+        first.log(batch_id, reached)
+        first.commit(batch_id, first.tasks())
+    version = DeltaTable(first.table).version()
+    fresh.log(0, end)
+    messages = fresh.tasks()
+    assert messages[0].plan.decision == AlreadyThere()
+    fresh.commit(0, messages)
+    assert (fresh.rows(), fresh.files()) == (4, 4)
+    table = DeltaTable(first.table)
+    assert table.version() == version
+    assert table.transaction_version(query_txn_id("app", "fresh")) is None
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
