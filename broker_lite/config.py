@@ -1,18 +1,35 @@
 """The broker's settings, under Kafka's own names.
 
-Theory of operation: one frozen dataclass is the whole declaration. A field's name is the setting's name with
-underscores for dots (no broker setting of Kafka has an underscore), its type says how text is read, its default is
-Kafka's unless the comment beside it says why not. A name that is not here is refused, with the nearest one that is.
+Theory of operation: one frozen dataclass is the whole declaration (`broker_lite.settings` says how). Defaults are
+Kafka's unless `kafka_default` says what Kafka's is. What topics fall back to (`log.retention.ms` and its like) is
+declared once, on the topic's setting, and derived from there: `broker_log_settings`. A name that is not here is
+refused, with the nearest one that is; a file may hold settings of Kafka's that make no difference (`file_settings`).
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
-LONG_MAX = 2**63 - 1
+from broker_lite.log.config import LogConfig, topic_settings
+from broker_lite.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Kind,
+    Setting,
+    SettingError,
+    Update,
+    boolean,
+    integer,
+    settings_of,
+    text,
+)
+
+__all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "read_properties"]
 
 
 class ConfigError(ValueError):
@@ -21,44 +38,71 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Every setting of the broker; times and sizes in the unit of the name's last word."""
+    """Every setting of the broker but those that topics fall back to; times and sizes in the unit of the last word."""
 
-    host_name: str = "127.0.0.1"  # a laptop's broker does not listen to the network unless told to
-    port: int = 0  # 0: any free port
-    node_id: int = 0
-    cluster_id: str = ""  # empty: made up at the first start, kept in meta.properties
-    log_dirs: str = ""
+    host_name: str = text("127.0.0.1", "The address to listen on, and to tell clients. By default only this machine's.")
+    port: int = integer(0, "The port to listen on; 0 takes any free one.", most=65535)
+    node_id: int = integer(0, "This broker's number, in metadata and in meta.properties.")
+    cluster_id: str = text("", "The cluster's id; empty: the one in the data directory, or a new one.")
+    log_dirs: str = text("", "The directory that the data lives in; only one is served.")
+    metrics_port: int = integer(
+        -1,
+        "The port that Prometheus' metrics are served on, at /metrics; 0: any free one, -1: none.",
+        least=-1,
+        most=65535,
+    )
 
-    num_partitions: int = 1
-    auto_create_topics_enable: bool = True
-    delete_topic_enable: bool = True
+    num_partitions: int = integer(1, "Partitions of a topic made on first use or without a number.", least=1)
+    default_replication_factor: int = integer(
+        1, "Replicas of a topic made without a number; with more than one, making such a topic is refused.", least=1
+    )
+    auto_create_topics_enable: bool = boolean(True, "Whether topics are made on first use.")
+    delete_topic_enable: bool = boolean(True, "Whether clients may delete topics.")
 
-    log_segment_bytes: int = 1 << 30
-    log_roll_ms: int = 7 * 24 * 3600 * 1000
-    log_index_interval_bytes: int = 4096
-    log_index_size_max_bytes: int = 10 * 1024 * 1024
-    log_flush_interval_messages: int = LONG_MAX
-    log_flush_interval_ms: int = LONG_MAX
-    message_max_bytes: int = 1048588
+    socket_request_max_bytes: int = integer(
+        100 << 20, "The largest request; a larger one ends its connection.", least=1024
+    )
+    # What is in flight stays in the processor's cache: megabytes in the kernel's own automatic buffers cost a bulk
+    # consumer a tenth of its speed.
+    socket_send_buffer_bytes: int = integer(
+        102_400, "The kernel's send buffer of a connection; -1 leaves it to the kernel.", least=-1
+    )
+    max_connections: int = integer(
+        10_000, "Connections at a time; one more is closed at once.", least=0, update=Update.CLUSTER_WIDE,
+        kafka_default=str(INT_MAX),
+    )  # fmt: skip
+    fetch_max_bytes: int = integer(57_671_680, "The most that one fetch is answered with.", least=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1000, "Fetch sessions at a time (KIP-227); a consumer without one names all its partitions each time."
+    )
 
-    socket_request_max_bytes: int = 100 * 1024 * 1024
-    # Kafka's default too. What is in flight stays in the processor's cache: megabytes in the kernel's own automatic
-    # buffers cost a bulk consumer a tenth of its speed. -1 leaves it to the kernel.
-    socket_send_buffer_bytes: int = 100 * 1024
-    max_connections: int = 10_000
-    fetch_max_bytes: int = 57_671_680
-    max_incremental_fetch_session_cache_slots: int = 1000
+    group_min_session_timeout_ms: int = integer(6_000, "The least session.timeout.ms of a classic group's member.")
+    group_max_session_timeout_ms: int = integer(
+        1_800_000, "The largest session.timeout.ms of a classic group's member."
+    )
+    # For fleets that start together, Kafka waits. Here tests start.
+    group_initial_rebalance_delay_ms: int = integer(
+        0, "How long an empty classic group waits for more members before its first rebalance.", kafka_default="3000"
+    )
+    group_max_size: int = integer(INT_MAX, "Members of a classic group at most.", least=1)
+    offset_metadata_max_bytes: int = integer(4096, "The longest text that may go with a committed offset.")
+    # To spread groups over brokers, Kafka has many. Here there is one broker.
+    offsets_topic_num_partitions: int = integer(
+        1, "Partitions of __consumer_offsets, when it is made.", least=1, kafka_default="50"
+    )
 
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 0  # Kafka: 3000, for fleets that start together; here tests start
-    group_max_size: int = 2_147_483_647
-    offset_metadata_max_bytes: int = 4096
-    offsets_topic_num_partitions: int = 1  # Kafka: 50, to spread groups over brokers; here there is one
+    authorizer_class_name: str = text(
+        "", "Kafka's StandardAuthorizer (its class name) switches access control lists on; empty: everybody may do all."
+    )
+    super_users: str = text("", "Principals that may do everything, with semicolons between them.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may use a resource that no access control list names."
+    )
 
-    authorizer_class_name: str = ""  # Kafka's StandardAuthorizer switches ours on
-    super_users: str = ""  # principals with semicolons between them, for a certificate's name has commas
-    allow_everyone_if_no_acl_found: bool = False
+    log: LogConfig = field(default=LogConfig(), metadata={"setting": False})
+    """What topics without settings of their own have."""
+    given: Mapping[str, object] = field(default_factory=dict, metadata={"setting": False})
+    """The settings that were given, by name, read; all others have their defaults."""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
@@ -67,17 +111,82 @@ class BrokerConfig:
         Raises:
             ConfigError: for an unknown name or a value that does not fit.
         """
-        known = {field.name.replace("_", "."): field for field in fields(cls)}
+        own, log = settings_of(cls), broker_log_settings()
         values: dict[str, object] = {}
+        given: dict[str, object] = {}
         for name, value in settings.items():
-            field = known.get(name)
-            if field is None:
-                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                raise ConfigError(f"unknown broker setting {name!r}; the nearest known one is {nearest[0]!r}")
-            values[field.name] = _read(name, value, str(field.type))
-        config = cls(**values)  # type: ignore[arg-type]
+            setting = own.get(name) or log.get(name)
+            if setting is None:
+                raise ConfigError(_unknown(name))
+            try:
+                given[name] = setting.read(value)
+            except SettingError as error:
+                raise ConfigError(str(error)) from None
+            if name in own:
+                values[setting.field] = given[name]
+        config = cls(**values, log=LogConfig.of_broker(given), given=MappingProxyType(given))  # type: ignore[arg-type]
         _check(config)
         return config
+
+
+@cache
+def broker_log_settings() -> Mapping[str, Setting]:
+    """Give the broker's settings that topics fall back to, by name.
+
+    Where a topic's setting follows several of the broker's, the last one has the default and the others have none.
+    """
+    derived = {}
+    for topic in topic_settings().values():
+        last = len(topic.broker) - 1
+        for index, (name, factor) in enumerate(topic.broker):
+            default = None if index < last else topic.default
+            if isinstance(default, int) and factor != 1:
+                default //= factor
+            shorter = factor != 1
+            derived[name] = replace(
+                topic,
+                name=name,
+                kind=Kind.INT if shorter else topic.kind,
+                default=default,
+                documentation=f"For topics without {topic.name}. {topic.documentation}",
+                update=Update.READ_ONLY if index else Update.CLUSTER_WIDE,
+                broker=(),
+            )
+    return MappingProxyType(derived)
+
+
+def broker_settings() -> Mapping[str, Setting]:
+    """Give every setting of a broker, by name."""
+    return {**settings_of(BrokerConfig), **broker_log_settings()}
+
+
+def _unknown(name: str) -> str:
+    from broker_lite.unserved_settings import HARMLESS, is_kafkas
+
+    known = broker_settings()
+    if is_kafkas(name):
+        return (
+            f"broker setting {name!r} is Kafka's, but it makes no difference here: leave it out"
+            if name in HARMLESS
+            else f"broker setting {name!r} is Kafka's and is not served here: leave it out"
+        )
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"unknown broker setting {name!r}; the nearest known one is {nearest[0]!r}"
+
+
+def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
+    """Read a properties file that may have been written for Kafka.
+
+    Gives the settings, and the names that were left out because they make no difference here.
+
+    Raises:
+        ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
+    """
+    from broker_lite.unserved_settings import HARMLESS
+
+    found = read_properties(path)
+    ignored = [name for name in found if name in HARMLESS]
+    return {name: value for name, value in found.items() if name not in HARMLESS}, ignored
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
@@ -104,41 +213,8 @@ def read_properties(path: str | Path) -> dict[str, str]:
     return settings
 
 
-def _read(name: str, value: object, kind: str) -> object:
-    if kind == "str":
-        return str(value)
-    text = str(value).strip().lower()
-    if kind == "bool":
-        if text in ("true", "false"):
-            return text == "true"
-        raise ConfigError(f"{name}={value!r}: expected true or false")
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name}={value!r}: expected a whole number") from None
-
-
-MINIMUM = {
-    "num_partitions": 1,
-    "log_segment_bytes": 14,
-    "log_roll_ms": 1,
-    "log_flush_interval_messages": 1,
-    "socket_request_max_bytes": 1024,
-    "socket_send_buffer_bytes": -1,
-    "max_connections": 1,
-    "fetch_max_bytes": 1024,
-    "group_max_size": 1,
-    "offsets_topic_num_partitions": 1,
-}
-
-
 def _check(config: BrokerConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        least = MINIMUM.get(field.name, 0)
-        if isinstance(value, int) and value < least:
-            raise ConfigError(f"{field.name.replace('_', '.')}={value}: must be at least {least}")
-    if config.port > 65535:
-        raise ConfigError(f"port={config.port}: must be at most 65535")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
+    if config.log.min_compaction_lag_ms > config.log.max_compaction_lag_ms:
+        raise ConfigError("log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms")

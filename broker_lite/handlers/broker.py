@@ -16,7 +16,6 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
-from broker_lite.log.config import LogConfig
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
@@ -68,7 +67,7 @@ class Broker:
         self.logs = LogManager.open(
             storage,
             log_dir,
-            log_config(config),
+            config.log,
             now_ms,
             cluster_id=config.cluster_id,
             node_id=config.node_id,
@@ -137,16 +136,3 @@ class Broker:
     def close(self) -> None:
         """Stop cleanly: everything on the disk."""
         self.logs.close(self.clock.now_ms())
-
-
-def log_config(config: BrokerConfig) -> LogConfig:
-    """Give the log's share of the broker's settings."""
-    return LogConfig(
-        segment_bytes=config.log_segment_bytes,
-        segment_ms=config.log_roll_ms,
-        segment_index_bytes=config.log_index_size_max_bytes,
-        index_interval_bytes=config.log_index_interval_bytes,
-        max_message_bytes=config.message_max_bytes,
-        flush_messages=config.log_flush_interval_messages,
-        flush_ms=config.log_flush_interval_ms,
-    )

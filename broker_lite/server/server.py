@@ -56,7 +56,7 @@ class Server:
         self.broker.host, self.broker.port = self._config.host_name, sock.getsockname()[1]
         self._listener = await loop.create_server(self._accept, sock=sock, backlog=LISTEN_BACKLOG)
         self._every(CHECKPOINT_INTERVAL_S, self.broker.logs.checkpoint)
-        flush_ms = self._config.log_flush_interval_ms
+        flush_ms = self._config.log.flush_ms
         # A topic may have its own flush.ms, so there is a look at least every second.
         self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
         logger.info("listening on %s:%d, data in %s", self.broker.host, self.broker.port, self._data_dir)

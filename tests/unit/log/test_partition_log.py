@@ -116,7 +116,7 @@ def test_idempotent_producers() -> None:
 
 def test_log_append_time_replaces_the_producers_timestamps() -> None:
     storage = MemoryStorage()
-    log = open_log(storage, replace(SMALL, log_append_time=True))
+    log = open_log(storage, replace(SMALL, message_timestamp_type="LogAppendTime"))
     assert log.append(batch(5, NOW + 10**9), 0, NOW) == (0, 1, NOW, 0)
     assert log.append(memoryview(bytes(batch(1))), 0, NOW + 7) == (2, 2, NOW + 7, 0)
     assert [record.timestamp for record in contents(log)] == [NOW, NOW, NOW + 7]

@@ -1,0 +1,127 @@
+"""Settings that Apache Kafka 4.3 has and this broker does not.
+
+A properties file may hold those in `HARMLESS`, which make no difference where there is one broker, one event loop and
+no tiered storage: they are left out with a warning. All others are refused, because whoever sets them counts on them.
+Loaded only when a name that is not served turns up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_HARMLESS = (
+    # Threads, queues and buffers that are not there.
+    """
+    background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
+    group.coordinator.append.linger.ms group.coordinator.background.threads
+    group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.dedupe.buffer.size
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads log.initial.task.delay.ms
+    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
+    num.replica.fetchers offsets.load.buffer.size producer.purgatory.purge.interval.requests
+    queued.max.request.bytes queued.max.requests socket.listen.backlog.size socket.receive.buffer.bytes
+    transaction.state.log.load.buffer.size
+    """
+    # Controllers, elections and replication among several brokers.
+    """
+    auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms
+    controlled.shutdown.enable controller.listener.names controller.performance.always.log.threshold.ms
+    controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+    controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+    controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+    controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+    controller.socket.timeout.ms initial.broker.registration.timeout.ms leader.imbalance.check.interval.seconds
+    internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+    internal.metadata.max.batch.size.in.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+    metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
+    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
+    replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
+    replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
+    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
+    server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    unclean.leader.election.interval.ms inter.broker.listener.name
+    """
+    # Internal topics here have the replicas that there are: one.
+    """
+    offsets.commit.timeout.ms offsets.topic.compression.codec offsets.topic.replication.factor
+    offsets.topic.segment.bytes transaction.state.log.min.isr transaction.state.log.replication.factor
+    transaction.state.log.segment.bytes
+    """
+    # Windows of quotas; without quotas there is nothing to measure.
+    """
+    alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+    controller.quota.window.num controller.quota.window.size.seconds quota.window.num
+    quota.window.size.seconds replication.quota.window.num replication.quota.window.size.seconds
+    """
+    # Java's metrics, and telemetry of clients, which is not asked for.
+    """
+    kafka.metrics.polling.interval.secs metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    telemetry.max.bytes
+    """
+    # Tiered storage, which remote.log.storage.system.enable would have to switch on.
+    """
+    follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
+    remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+    remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+    remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+    remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+    remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
+    remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+    remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
+    remote.log.metadata.custom.metadata.max.bytes remote.log.reader.max.pending.tasks remote.log.reader.threads
+    """
+    # Share groups and streams groups, which are not served.
+    """
+    group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
+    group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+    group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+    group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+    group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+    group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+    group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+    group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+    group.share.partition.max.record.locks group.share.record.lock.duration.ms
+    group.share.session.timeout.ms group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+    group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+    group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+    group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+    group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+    group.streams.num.standby.replicas group.streams.session.timeout.ms share.coordinator.append.linger.ms
+    share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+    share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
+    share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+    share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
+    share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
+    """
+)
+HARMLESS: Final = frozenset(_HARMLESS.split())
+"""Accepted in a file, without effect."""
+
+_MATTERS = """
+    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.listeners
+    alter.config.policy.class.name broker.id client.quota.callback.class config.providers
+    connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms cordoned.log.dirs
+    create.topic.policy.class.name early.start.listeners group.consumer.migration.policy
+    group.coordinator.rebalance.protocols kafka.metrics.reporters listener.security.protocol.map listeners
+    log.cleaner.backoff.ms log.cleaner.enable log.cleaner.io.max.bytes.per.second log.dir
+    log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms log.retention.check.interval.ms max.connection.creation.rate
+    max.connections.per.ip max.connections.per.ip.overrides max.request.partition.size.limit metric.reporters
+    offsets.retention.check.interval.ms offsets.retention.minutes principal.builder.class
+    producer.id.expiration.check.interval.ms producer.id.expiration.ms security.inter.broker.protocol
+    security.providers transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.state.log.num.partitions transaction.two.phase.commit.enable transactional.id.expiration.ms
+    unstable.api.versions.enable unstable.feature.versions.enable
+"""
+_REFUSED: Final = frozenset(_MATTERS.split())
+_PREFIXES: Final = (
+    "delegation.token.", "group.consumer.", "group.share.", "listener.name.", "remote.log.", "sasl.", "ssl.",
+)  # fmt: skip
+
+
+def is_kafkas(name: str) -> bool:
+    """Whether Apache Kafka 4.3 has a broker setting of this name that is not served here."""
+    return name in HARMLESS or name in _REFUSED or name.startswith(_PREFIXES)
