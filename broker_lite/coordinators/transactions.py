@@ -1,0 +1,421 @@
+"""The transaction coordinator as a state machine: requests and the time in, decisions out.
+
+Theory of operation: for each transactional id there is one `Transaction`, a value that is never changed, only replaced.
+A request is judged against it and leads to a `Decision`. If the decision holds a change, whoever carries this machine
+appends it to `__transaction_state`, and only then calls `applied`, so that what the log does not have has not happened.
+A change to one of the two Prepare states is the moment at which a transaction is decided; `applied` then gives the
+`Markers` to be written into its partitions, and when `markers_written` has heard of all of them, it gives the change
+that completes the transaction. The transitions (Kafka's TransactionState):
+
+    from                          event                                                  to
+    Empty, Complete*              the producer adds its first partition                  Ongoing
+    Ongoing                       it adds more                                           Ongoing
+    Ongoing                       EndTxn                                                 PrepareCommit, PrepareAbort
+    Ongoing                       time is up, or another instance asks for the id        PrepareEpochFence
+    PrepareEpochFence             at once, in the same step                              PrepareAbort
+    Empty, Complete*              EndTxn v5 aborts what has not begun                    PrepareAbort
+    PrepareCommit, PrepareAbort   all markers are written                                CompleteCommit, CompleteAbort
+    Empty, Complete*              InitProducerId                                         Empty
+    Empty, Complete*              not used for `transactional.id.expiration.ms`          Dead
+
+Producers are told apart by epochs: KIP-360 lets one that failed ask for the next epoch by naming its own, so that an
+older instance is fenced and a repeated request is not. With KIP-890 part 2 (EndTxn v5) each transaction has its own
+epoch, so that an EndTxn that was delayed on its way decides nothing any more (KAFKA-17754).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from broker_lite.coordinators.transaction_messages import (
+    EPOCH_BUMP,
+    LEGACY,
+    NO_TIMESTAMP,
+    SERVER_VERSION,
+    Decision,
+    Markers,
+    Producer,
+    TopicPartition,
+    Transaction,
+    TransactionSettings,
+    TransactionState,
+)
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+MAX_TRANSACTIONAL_IDS: Final = 100_000
+"""The most transactional ids kept; beyond, new ones are refused until old ones expire."""
+
+MAX_EPOCH: Final = 2**15 - 1
+"""The last epoch of a producer id; producers get one less at most, so that they can always be fenced."""
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout of transactions that two-phase commit holds open (KIP-939): they never time out."""
+
+TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    TransactionState.EMPTY: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        }
+    ),
+    TransactionState.ONGOING: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_COMMIT,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.PREPARE_EPOCH_FENCE,
+        }
+    ),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        }
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {
+            TransactionState.EMPTY,
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.DEAD,
+        }
+    ),
+    TransactionState.DEAD: frozenset(),
+}
+"""From each state, those that may follow."""
+
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+_AT_REST: Final = COMPLETE | {TransactionState.EMPTY}
+
+
+class Transactions:
+    """All transactional ids of one coordinator."""
+
+    def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int]) -> None:
+        """`take_producer_id` gives ids that were never given before; it may raise, and then nothing has changed."""
+        self._settings = settings
+        self._take_producer_id = take_producer_id
+        self._by_id: dict[str, Transaction] = {}
+        self._ongoing: set[str] = set()
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Give what is kept of a transactional id."""
+        return self._by_id.get(transactional_id)
+
+    def all(self) -> Iterable[Transaction]:
+        """Give what is kept of every transactional id."""
+        return self._by_id.values()
+
+    @property
+    def has_ongoing(self) -> bool:
+        """Whether a transaction could time out."""
+        return bool(self._ongoing)
+
+    # Requests.
+
+    def init_producer_id(self, producer: Producer, timeout_ms: int, now_ms: int) -> Decision:
+        """Handle InitProducerId; a producer id of -1 means that the producer does not know one yet (KIP-360)."""
+        if not producer.transactional_id:
+            return Decision(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._settings.max_timeout_ms:
+            return Decision(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if (producer.producer_id == NO_PRODUCER_ID) != (producer.epoch == NO_PRODUCER_EPOCH):
+            return Decision(ErrorCode.INVALID_REQUEST)
+        known = self._by_id.get(producer.transactional_id)
+        if known is None:
+            if len(self._by_id) >= MAX_TRANSACTIONAL_IDS:
+                return Decision(ErrorCode.POLICY_VIOLATION)
+            known = Transaction(producer.transactional_id, self._take_producer_id(), timeout_ms)
+        elif producer.producer_id != NO_PRODUCER_ID and not _may_claim(known, producer):
+            return Decision(ErrorCode.PRODUCER_FENCED)
+        if known.state in PREPARED:
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is TransactionState.ONGOING:
+            # The new instance is told to ask again, and then gets an epoch above that of the abort.
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, change=_fence(known, now_ms))
+        change = self._next_epoch(known, producer, timeout_ms, now_ms)
+        if change is None:
+            return Decision(ErrorCode.PRODUCER_FENCED)
+        return Decision(ErrorCode.NONE, change.producer_id, change.epoch, change)
+
+    def _next_epoch(self, known: Transaction, producer: Producer, timeout_ms: int, now_ms: int) -> Transaction | None:
+        """Give the id its next epoch, or the same again to one that repeats its request; None to one that is fenced."""
+        named = producer.producer_id != NO_PRODUCER_ID
+        producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, known.epoch
+        if _is_exhausted(known.epoch) and (not named or producer.epoch == known.epoch):
+            producer_id, epoch = self._take_producer_id(), 0
+        elif named and known.epoch not in (NO_PRODUCER_EPOCH, producer.epoch):
+            if producer.epoch != known.last_epoch:
+                return None
+            epoch, last_epoch = known.epoch, known.last_epoch
+        if not named:
+            last_epoch = NO_PRODUCER_EPOCH
+        return _move(
+            known,
+            TransactionState.EMPTY,
+            now_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+        )
+
+    def add_partitions(
+        self, producer: Producer, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
+    ) -> Decision:
+        """Handle AddPartitionsToTxn, AddOffsetsToTxn, and the first write of a transaction to a partition."""
+        known, error = self._identify(producer)
+        if known is None:
+            return Decision(error)
+        if known.state in PREPARED:
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
+        wanted = known.partitions | frozenset(partitions)
+        if known.state is TransactionState.ONGOING and wanted == known.partitions:
+            return Decision(ErrorCode.NONE)
+        change = _move(
+            known,
+            TransactionState.ONGOING,
+            now_ms,
+            partitions=wanted,
+            start_ms=known.start_ms if known.state is TransactionState.ONGOING else now_ms,
+            client_version=client_version,
+        )
+        return Decision(ErrorCode.NONE, change=change)
+
+    def verify_partitions(
+        self, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Say of each partition whether it is in the producer's transaction (KIP-890 part 1)."""
+        known, error = self._identify(producer)
+        if known is None or known.state in PREPARED:
+            refusal = error if known is None else ErrorCode.CONCURRENT_TRANSACTIONS
+            return dict.fromkeys(partitions, refusal)
+        return {
+            each: ErrorCode.NONE if each in known.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions
+        }
+
+    def _identify(self, producer: Producer) -> tuple[Transaction | None, ErrorCode]:
+        if not producer.transactional_id:
+            return None, ErrorCode.INVALID_REQUEST
+        known = self._by_id.get(producer.transactional_id)
+        if known is None or known.producer_id != producer.producer_id:
+            return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if known.epoch != producer.epoch:
+            return None, ErrorCode.PRODUCER_FENCED
+        return known, ErrorCode.NONE
+
+    def end(self, producer: Producer, committed: bool, client_version: int, now_ms: int) -> Decision:
+        """Handle EndTxn: version 5 with `EPOCH_BUMP`, those before with `LEGACY`."""
+        if not producer.transactional_id:
+            return Decision(ErrorCode.INVALID_REQUEST)
+        known = self._by_id.get(producer.transactional_id)
+        if known is None:
+            return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if client_version < EPOCH_BUMP:
+            return _end_legacy(known, producer, committed, now_ms)
+        return self._end_with_bump(known, producer, committed, now_ms)
+
+    def _end_with_bump(self, known: Transaction, producer: Producer, committed: bool, now_ms: int) -> Decision:
+        """Decide as the table does that Kafka's TransactionCoordinator has for transaction version 2."""
+        overflowed = (
+            known.previous_producer_id == producer.producer_id
+            and producer.epoch == MAX_EPOCH - 1
+            and known.epoch == 0
+            and known.producer_id != producer.producer_id
+        )
+        repeated = overflowed or known.epoch == producer.epoch + 1
+        current = known.epoch == producer.epoch
+        if known.producer_id != producer.producer_id and not overflowed:
+            return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.state in PREPARED:
+            if known.epoch != producer.epoch + 1:
+                return Decision(ErrorCode.PRODUCER_FENCED)
+            agrees = (known.state is TransactionState.PREPARE_COMMIT) == committed
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if agrees else ErrorCode.INVALID_TXN_STATE)
+        if known.state in COMPLETE and repeated:
+            agrees = (known.state is TransactionState.COMPLETE_COMMIT) == committed
+            if not agrees:
+                return Decision(ErrorCode.INVALID_TXN_STATE)
+            if known.epoch == MAX_EPOCH:  # the broker aborted, with the epoch that is kept for that: never given away
+                return Decision(ErrorCode.PRODUCER_FENCED)
+            return Decision(ErrorCode.NONE, known.producer_id, known.epoch)
+        if not current:
+            return Decision(ErrorCode.PRODUCER_FENCED)
+        if known.state is not TransactionState.ONGOING and committed:
+            return Decision(ErrorCode.INVALID_TXN_STATE)
+        next_producer_id = self._take_producer_id() if _is_exhausted(known.epoch) else NO_PRODUCER_ID
+        change = _prepare(known, committed, EPOCH_BUMP, now_ms, next_producer_id)
+        if next_producer_id != NO_PRODUCER_ID:
+            return Decision(ErrorCode.NONE, next_producer_id, 0, change)
+        return Decision(ErrorCode.NONE, change.producer_id, change.epoch, change)
+
+    # What follows when a change is in the log.
+
+    def applied(self, change: Transaction) -> Markers | None:
+        """Take in a change that is in the log; gives the markers to write if it decides a transaction."""
+        self._by_id[change.transactional_id] = change
+        if change.state is TransactionState.ONGOING:
+            self._ongoing.add(change.transactional_id)
+        else:
+            self._ongoing.discard(change.transactional_id)
+        return _markers(change) if change.state in PREPARED else None
+
+    def markers_written(
+        self, transactional_id: str, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> Transaction | None:
+        """Note where the end of a transaction has been written; gives the change that completes it after the last."""
+        known = self._by_id[transactional_id]
+        assert known.state in PREPARED, f"{transactional_id} is {known.state}"
+        known = replace(known, partitions=known.partitions - frozenset(partitions))
+        self._by_id[transactional_id] = known
+        return None if known.partitions else complete(known, now_ms)
+
+    # The passing of time.
+
+    def timed_out(self, now_ms: int) -> list[Transaction]:
+        """Give the changes that abort the transactions whose time is up."""
+        late = [self._by_id[each] for each in sorted(self._ongoing)]
+        return [
+            _fence(each, now_ms)
+            for each in late
+            if each.timeout_ms != NO_TIMEOUT_MS and each.start_ms + each.timeout_ms < now_ms
+        ]
+
+    def expired(self, now_ms: int) -> list[str]:
+        """Give the transactional ids that have not been used for so long that they may be forgotten."""
+        oldest = now_ms - self._settings.id_expiration_ms
+        return [
+            each.transactional_id
+            for each in self._by_id.values()
+            if each.state in _AT_REST and each.last_update_ms <= oldest
+        ]
+
+    def forgotten(self, transactional_id: str) -> None:
+        """Take in that an id is Dead, by a record without a value."""
+        self._by_id.pop(transactional_id, None)
+        self._ongoing.discard(transactional_id)
+
+    # Starting again.
+
+    def load(self, transaction: Transaction) -> None:
+        """Take in a value that an earlier run of the broker has put into the log; the last one of an id counts."""
+        self.applied(transaction)
+
+    def decided(self) -> list[Markers]:
+        """Give the ends of transactions that are decided but not complete."""
+        return [_markers(each) for each in self._by_id.values() if each.state in PREPARED]
+
+
+def _may_claim(known: Transaction, producer: Producer) -> bool:
+    """Whether a producer that names its id may have the next epoch; the epoch itself is compared later (KIP-360)."""
+    return (
+        known.epoch == NO_PRODUCER_EPOCH
+        or producer.producer_id == known.producer_id
+        or (producer.producer_id == known.previous_producer_id and _is_exhausted(producer.epoch))
+    )
+
+
+def _is_exhausted(epoch: int) -> bool:
+    return epoch >= MAX_EPOCH - 1
+
+
+def _end_legacy(known: Transaction, producer: Producer, committed: bool, now_ms: int) -> Decision:
+    if known.producer_id != producer.producer_id:
+        return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if known.epoch != producer.epoch:
+        return Decision(ErrorCode.PRODUCER_FENCED)
+    if known.state is TransactionState.ONGOING:
+        return Decision(ErrorCode.NONE, change=_prepare(known, committed, LEGACY, now_ms))
+    if known.state is TransactionState.EMPTY:
+        return Decision(ErrorCode.INVALID_TXN_STATE)
+    decided = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+    deciding = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+    if known.state is decided:
+        return Decision(ErrorCode.NONE)
+    return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if known.state is deciding else ErrorCode.INVALID_TXN_STATE)
+
+
+def _fence(known: Transaction, now_ms: int) -> Transaction:
+    """Abort an ongoing transaction under an epoch that its producer does not have."""
+    fenced = _move(known, TransactionState.PREPARE_EPOCH_FENCE, known.last_update_ms)
+    return _prepare(fenced, False, SERVER_VERSION, now_ms)
+
+
+def _prepare(
+    known: Transaction, committed: bool, version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+) -> Transaction:
+    """Decide a transaction; from version 2 on its markers carry the next epoch."""
+    epoch, last_epoch = known.epoch, known.last_epoch
+    if version >= EPOCH_BUMP:
+        assert epoch < MAX_EPOCH or not committed
+        epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
+    began = known.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
+    return _move(
+        known,
+        TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+        now_ms,
+        epoch=epoch,
+        last_epoch=last_epoch,
+        next_producer_id=next_producer_id,
+        start_ms=known.start_ms if began else now_ms,
+        client_version=version,
+    )
+
+
+def complete(known: Transaction, now_ms: int) -> Transaction:
+    """Give what a decided transaction becomes when its markers are written."""
+    overflow = known.client_version >= EPOCH_BUMP and known.next_producer_id != NO_PRODUCER_ID
+    committed = known.state is TransactionState.PREPARE_COMMIT
+    return _move(
+        known,
+        TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
+        now_ms,
+        producer_id=known.next_producer_id if overflow else known.producer_id,
+        epoch=0 if overflow else known.epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        partitions=frozenset(),
+    )
+
+
+def _move(known: Transaction, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
+    assert state in TRANSITIONS[known.state], f"{known.transactional_id}: {known.state} -> {state}"
+    return replace(known, state=state, last_update_ms=now_ms, previous_producer_id=known.producer_id, **changes)
+
+
+def _markers(known: Transaction) -> Markers:
+    return Markers(
+        known.transactional_id,
+        known.producer_id,
+        known.epoch,
+        known.state is TransactionState.PREPARE_COMMIT,
+        known.client_version,
+        known.partitions,
+    )
+
+
+def check_invariants(transactions: Transactions) -> None:
+    """Assert what holds between any two events; used by tests and by simulators."""
+    for each in transactions.all():
+        assert each.producer_id >= 0
+        assert 0 <= each.epoch <= MAX_EPOCH
+        assert each.state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+        if each.state in _AT_REST:
+            assert not each.partitions
+            assert each.next_producer_id == NO_PRODUCER_ID
+        else:
+            assert each.start_ms != NO_TIMESTAMP
+        if each.state is TransactionState.ONGOING:
+            assert each.epoch < MAX_EPOCH

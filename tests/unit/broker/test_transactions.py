@@ -1,0 +1,534 @@
+"""The transaction coordinator's state machine: Kafka's tables by hand, and every state with every request."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker_lite.coordinators.transaction_log import decode_key, decode_value, encode, encode_tombstone
+from broker_lite.coordinators.transaction_messages import (
+    EPOCH_BUMP,
+    LEGACY,
+    Decision,
+    Producer,
+    Transaction,
+    TransactionSettings,
+    TransactionState,
+)
+from broker_lite.coordinators.transactions import (
+    MAX_EPOCH,
+    NO_TIMEOUT_MS,
+    PREPARED,
+    TRANSITIONS,
+    Transactions,
+    check_invariants,
+)
+from broker_lite.protocol.errors import ErrorCode, ProtocolError
+
+TIMEOUT_MS = 1_000
+SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=100_000)
+P0, P1 = ("t", 0), ("t", 1)
+
+
+class Ids:
+    """Producer ids from 1 on."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __call__(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def machine() -> Transactions:
+    return Transactions(SETTINGS, Ids())
+
+
+def do(transactions: Transactions, decision: Decision, now_ms: int = 0) -> Decision:
+    """Do what the shell does: put the change into the log, write the markers, complete."""
+    if decision.change is not None:
+        finish(transactions, decision.change, now_ms)
+    return decision
+
+
+def finish(transactions: Transactions, change: Transaction, now_ms: int = 0) -> None:
+    markers = transactions.applied(change)
+    if markers is not None:
+        completed = transactions.markers_written(markers.transactional_id, markers.partitions, now_ms)
+        assert completed is not None
+        assert transactions.applied(completed) is None
+    check_invariants(transactions)
+
+
+def begin(transactions: Transactions, producer: Producer | None = None, now_ms: int = 0) -> Producer:
+    given = do(transactions, transactions.init_producer_id(producer or Producer("x", -1, -1), TIMEOUT_MS, now_ms))
+    assert given.error is ErrorCode.NONE
+    return Producer("x", given.producer_id, given.epoch)
+
+
+def state_of(transactions: Transactions) -> TransactionState:
+    known = transactions.get("x")
+    assert known is not None
+    return known.state
+
+
+def put_at(transactions: Transactions, state: TransactionState, producer: Producer) -> None:
+    """Bring the id into a state, the producer's epoch being the current one."""
+    began = state not in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    transactions.applied(
+        Transaction(
+            "x",
+            producer.producer_id,
+            TIMEOUT_MS,
+            state,
+            producer.epoch,
+            partitions=frozenset({P0}) if began else frozenset(),
+            start_ms=0,
+            last_update_ms=0,
+            client_version=EPOCH_BUMP,
+        )
+    )
+
+
+def test_a_transaction_from_begin_to_end() -> None:
+    transactions = machine()
+    producer = begin(transactions)
+    assert producer == ("x", 1, 0)
+    added = do(transactions, transactions.add_partitions(producer, [P0, P1], EPOCH_BUMP, 5))
+    assert (added.error, state_of(transactions)) == (ErrorCode.NONE, TransactionState.ONGOING)
+    assert transactions.add_partitions(producer, [P1], EPOCH_BUMP, 6) == Decision(ErrorCode.NONE)
+    ended = transactions.end(producer, True, EPOCH_BUMP, 7)
+    assert ended.change is not None
+    markers = transactions.applied(ended.change)
+    assert markers is not None
+    assert (markers.producer_id, markers.epoch, markers.committed) == (1, 1, True)
+    assert (ended.error, ended.producer_id, ended.epoch) == (ErrorCode.NONE, 1, 1)
+    assert transactions.markers_written("x", [P0], 8) is None
+    completed = transactions.markers_written("x", [P1], 8)
+    assert completed is not None
+    transactions.applied(completed)
+    assert state_of(transactions) is TransactionState.COMPLETE_COMMIT
+    check_invariants(transactions)
+
+
+# The table in Kafka's TransactionCoordinator, for transaction version 2: state, whether it commits, whether it is the
+# epoch before (a repeated request) -> the error, and whether the epoch is bumped.
+FENCED, INVALID, NONE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+END_TABLE = [
+    (TransactionState.EMPTY, False, True, FENCED, False),
+    (TransactionState.EMPTY, False, False, NONE, True),
+    (TransactionState.EMPTY, True, True, FENCED, False),
+    (TransactionState.EMPTY, True, False, INVALID, False),
+    (TransactionState.COMPLETE_ABORT, False, True, NONE, False),
+    (TransactionState.COMPLETE_ABORT, False, False, NONE, True),
+    (TransactionState.COMPLETE_ABORT, True, True, INVALID, False),
+    (TransactionState.COMPLETE_ABORT, True, False, INVALID, False),
+    (TransactionState.COMPLETE_COMMIT, False, True, INVALID, False),
+    (TransactionState.COMPLETE_COMMIT, False, False, NONE, True),
+    (TransactionState.COMPLETE_COMMIT, True, True, NONE, False),
+    (TransactionState.COMPLETE_COMMIT, True, False, INVALID, False),
+    (TransactionState.ONGOING, True, True, FENCED, False),
+    (TransactionState.ONGOING, False, True, FENCED, False),
+    (TransactionState.ONGOING, True, False, NONE, True),
+    (TransactionState.ONGOING, False, False, NONE, True),
+    (TransactionState.PREPARE_COMMIT, True, True, CONCURRENT, False),
+    (TransactionState.PREPARE_COMMIT, False, True, INVALID, False),
+    (TransactionState.PREPARE_COMMIT, True, False, FENCED, False),
+    (TransactionState.PREPARE_ABORT, False, True, CONCURRENT, False),
+    (TransactionState.PREPARE_ABORT, True, True, INVALID, False),
+    (TransactionState.PREPARE_ABORT, False, False, FENCED, False),
+]
+
+
+@pytest.mark.parametrize(("state", "commits", "repeated", "error", "bumps"), END_TABLE)
+def test_the_end_of_a_transaction_with_epoch_bump(
+    state: TransactionState, commits: bool, repeated: bool, error: ErrorCode, bumps: bool
+) -> None:
+    transactions = machine()
+    put_at(transactions, state, Producer("x", 7, 5))
+    decision = transactions.end(Producer("x", 7, 4 if repeated else 5), commits, EPOCH_BUMP, 9)
+    assert decision.error is error
+    assert (decision.change is not None) == bumps
+    if bumps:
+        assert (decision.producer_id, decision.epoch) == (7, 6)
+        do(transactions, decision)
+    elif error is NONE:
+        assert (decision.producer_id, decision.epoch) == (7, 5)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("state", [END_TABLE[i][0] for i in (0, 4, 8, 12, 16, 19)])
+def test_the_end_of_a_transaction_of_old_clients(state: TransactionState, commits: bool) -> None:
+    transactions = machine()
+    put_at(transactions, state, Producer("x", 7, 5))
+    agrees = {
+        TransactionState.COMPLETE_COMMIT: (True, NONE),
+        TransactionState.COMPLETE_ABORT: (False, NONE),
+        TransactionState.PREPARE_COMMIT: (True, CONCURRENT),
+        TransactionState.PREPARE_ABORT: (False, CONCURRENT),
+    }
+    expected = INVALID
+    if state is TransactionState.ONGOING:
+        expected = NONE
+    elif state in agrees and agrees[state][0] == commits:
+        expected = agrees[state][1]
+    decision = transactions.end(Producer("x", 7, 5), commits, LEGACY, 9)
+    assert decision.error is expected
+    assert (decision.change is not None) == (state is TransactionState.ONGOING)
+    if decision.change is not None:
+        assert decision.change.epoch == 5
+    assert transactions.end(Producer("x", 7, 4), commits, LEGACY, 9).error is FENCED
+    assert transactions.end(Producer("x", 8, 5), commits, LEGACY, 9).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_another_instance_aborts_what_is_going_on_and_fences_its_producer() -> None:
+    transactions = machine()
+    zombie = begin(transactions)
+    do(transactions, transactions.add_partitions(zombie, [P0], EPOCH_BUMP, 0))
+    refused = do(transactions, transactions.init_producer_id(Producer("x", -1, -1), TIMEOUT_MS, 1))
+    assert refused.error is CONCURRENT
+    known = transactions.get("x")
+    assert known is not None
+    assert (known.state, known.epoch) == (TransactionState.COMPLETE_ABORT, 1)
+    heir = begin(transactions)
+    assert heir == ("x", zombie.producer_id, 2)
+    assert transactions.add_partitions(zombie, [P0], LEGACY, 2).error is FENCED
+    assert transactions.end(zombie, True, EPOCH_BUMP, 2).error is FENCED
+    assert transactions.init_producer_id(zombie, TIMEOUT_MS, 2).error is FENCED
+
+
+def test_a_producer_that_failed_gets_the_next_epoch_and_the_same_when_it_asks_again() -> None:
+    transactions = machine()
+    producer = begin(transactions)
+    bumped = begin(transactions, producer)
+    assert bumped == ("x", producer.producer_id, 1)
+    assert begin(transactions, producer) == bumped
+    assert begin(transactions) == ("x", producer.producer_id, 2)  # another instance: what came before is fenced
+    assert transactions.init_producer_id(producer, TIMEOUT_MS, 0).error is FENCED
+    assert transactions.init_producer_id(bumped, TIMEOUT_MS, 0).error is FENCED
+
+
+def test_when_the_epochs_are_used_up_there_is_a_new_producer_id() -> None:
+    transactions = machine()
+    last = Producer("x", 900, MAX_EPOCH - 1)
+    put_at(transactions, TransactionState.COMPLETE_COMMIT, last)
+    rotated = begin(transactions, last)
+    assert rotated.producer_id != 900
+    assert rotated.epoch == 0
+    assert begin(transactions, last) == rotated
+    assert begin(transactions) == ("x", rotated.producer_id, 1)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_last_epoch_ends_with_a_new_producer_id(commits: bool) -> None:
+    transactions = machine()
+    last = Producer("x", 900, MAX_EPOCH - 1)
+    put_at(transactions, TransactionState.ONGOING, last)
+    ended = transactions.end(last, commits, EPOCH_BUMP, 1)
+    assert ended.change is not None
+    assert (ended.change.producer_id, ended.change.epoch) == (900, MAX_EPOCH)  # what the markers carry
+    do(transactions, ended)
+    assert (ended.producer_id, ended.epoch) == (1, 0)
+    again = transactions.end(last, commits, EPOCH_BUMP, 2)
+    assert (again.error, again.producer_id, again.epoch, again.change) == (NONE, 1, 0, None)
+    assert transactions.end(last, not commits, EPOCH_BUMP, 2).error is INVALID
+    assert transactions.add_partitions(Producer("x", 1, 0), [P0], EPOCH_BUMP, 3).error is NONE
+
+
+def test_the_epoch_that_fences_is_never_given_away() -> None:
+    transactions = machine()
+    last = Producer("x", 900, MAX_EPOCH - 1)
+    put_at(transactions, TransactionState.ONGOING, last)
+    (change,) = transactions.timed_out(TIMEOUT_MS + 1)
+    finish(transactions, change)
+    assert transactions.end(last, False, EPOCH_BUMP, 2).error is FENCED
+    assert begin(transactions).producer_id != 900
+
+
+def test_time_is_up() -> None:
+    transactions = machine()
+    producer = begin(transactions)
+    do(transactions, transactions.add_partitions(producer, [P0], EPOCH_BUMP, 100))
+    assert transactions.has_ongoing
+    assert transactions.timed_out(100 + TIMEOUT_MS) == []
+    (change,) = transactions.timed_out(101 + TIMEOUT_MS)
+    finish(transactions, change)
+    assert state_of(transactions) is TransactionState.COMPLETE_ABORT
+    assert not transactions.has_ongoing
+    # The producer may learn of it by its own abort, and go on; but it can no longer commit.
+    assert transactions.end(producer, True, EPOCH_BUMP, 0).error is INVALID
+    aborted = transactions.end(producer, False, EPOCH_BUMP, 0)
+    assert (aborted.error, aborted.epoch) == (NONE, producer.epoch + 1)
+
+
+def test_a_transaction_without_timeout_stays_open() -> None:
+    transactions = machine()
+    put_at(transactions, TransactionState.ONGOING, Producer("x", 1, 0))
+    known = transactions.get("x")
+    assert known is not None
+    transactions.applied(replace(known, timeout_ms=NO_TIMEOUT_MS))
+    assert transactions.timed_out(2**62) == []
+
+
+@pytest.mark.parametrize("state", list(TRANSITIONS))
+def test_only_ids_at_rest_expire(state: TransactionState) -> None:
+    transactions = machine()
+    put_at(transactions, state, Producer("x", 1, 0))
+    at_rest = TransactionState.DEAD in TRANSITIONS[state]
+    assert transactions.expired(SETTINGS.id_expiration_ms - 1) == []
+    assert transactions.expired(SETTINGS.id_expiration_ms) == (["x"] if at_rest else [])
+    if at_rest:
+        transactions.forgotten("x")
+        assert transactions.get("x") is None
+
+
+def test_requests_that_cannot_be_right() -> None:
+    transactions = machine()
+    for timeout_ms in (0, -1, SETTINGS.max_timeout_ms + 1):
+        decision = transactions.init_producer_id(Producer("x", -1, -1), timeout_ms, 0)
+        assert decision.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert transactions.init_producer_id(Producer("", -1, -1), TIMEOUT_MS, 0).error is ErrorCode.INVALID_REQUEST
+    assert transactions.init_producer_id(Producer("x", 5, -1), TIMEOUT_MS, 0).error is ErrorCode.INVALID_REQUEST
+    assert transactions.init_producer_id(Producer("x", -1, 5), TIMEOUT_MS, 0).error is ErrorCode.INVALID_REQUEST
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert transactions.add_partitions(Producer("x", 1, 0), [P0], LEGACY, 0).error is unknown
+    assert transactions.end(Producer("x", 1, 0), True, EPOCH_BUMP, 0).error is unknown
+    assert transactions.end(Producer("", 1, 0), True, EPOCH_BUMP, 0).error is ErrorCode.INVALID_REQUEST
+    assert transactions.verify_partitions(Producer("x", 1, 0), [P0]) == {P0: unknown}
+
+
+def test_verification_says_which_partitions_are_in_the_transaction() -> None:
+    transactions = machine()
+    producer = begin(transactions)
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
+    assert transactions.verify_partitions(producer, [P0]) == {P0: abortable}
+    do(transactions, transactions.add_partitions(producer, [P0], LEGACY, 0))
+    assert transactions.verify_partitions(producer, [P0, P1]) == {P0: NONE, P1: abortable}
+    assert transactions.verify_partitions(producer._replace(epoch=9), [P0]) == {P0: FENCED}
+    ended = transactions.end(producer, True, LEGACY, 0)
+    assert ended.change is not None
+    transactions.applied(ended.change)
+    assert transactions.verify_partitions(producer, [P0]) == {P0: CONCURRENT}
+    assert transactions.add_partitions(producer, [P1], LEGACY, 0).error is CONCURRENT
+    assert transactions.init_producer_id(producer, TIMEOUT_MS, 0).error is CONCURRENT
+
+
+class Coordinator(RuleBasedStateMachine):
+    """Clients of both kinds whose requests get lost, repeated and delayed; restarts at every point.
+
+    `outcomes` is the truth that partitions would show: how the transaction of (producer id, epoch) was decided.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: dict[str, bytes] = {}
+        self.ids = Ids()
+        self.transactions = Transactions(SETTINGS, self.ids)
+        self.now_ms = 0
+        self.producer: Producer | None = None
+        self.zombies: list[Producer] = []
+        self.sent: list[tuple[Producer, bool]] = []
+        self.open: dict[tuple[int, int], bool | None] = {}
+        self.unwritten: list[tuple[str, tuple[str, int]]] = []
+
+    def apply(self, change: Transaction | None) -> None:
+        if change is None:
+            return
+        record = encode(change, self.now_ms)
+        assert record.value is not None
+        self.log["x"] = record.value
+        markers = self.transactions.applied(change)
+        if markers is None:
+            return
+        before = (change.producer_id, change.last_epoch if change.client_version == EPOCH_BUMP else change.epoch)
+        if markers.partitions:
+            assert self.open[before] is None, "a transaction was decided twice"
+            self.open[before] = markers.committed
+            self.unwritten = [("x", each) for each in sorted(markers.partitions)]
+        else:
+            self.apply(self.transactions.markers_written("x", [], self.now_ms))
+
+    def ask(self, decision: Decision) -> Decision:
+        self.apply(decision.change)
+        return decision
+
+    @rule(bump=st.booleans())
+    def init(self, bump: bool) -> None:
+        claim = self.producer if bump and self.producer is not None else Producer("x", -1, -1)
+        answer = self.ask(self.transactions.init_producer_id(claim, TIMEOUT_MS, self.now_ms))
+        if answer.error is NONE:
+            if self.producer is not None:
+                self.zombies.append(self.producer)
+            self.producer = Producer("x", answer.producer_id, answer.epoch)
+
+    @rule(partition=st.sampled_from([P0, P1]), version=st.sampled_from([LEGACY, EPOCH_BUMP]))
+    def write(self, partition: tuple[str, int], version: int) -> None:
+        if self.producer is not None:
+            known = self.transactions.get("x")
+            answer = self.ask(self.transactions.add_partitions(self.producer, [partition], version, self.now_ms))
+            if answer.error is NONE:
+                assert known is not None
+                assert known.state not in PREPARED
+                if known.state is not TransactionState.ONGOING:
+                    self.open[self.producer.producer_id, self.producer.epoch] = None
+
+    @rule(commit=st.booleans(), lost=st.booleans(), version=st.sampled_from([LEGACY, EPOCH_BUMP, EPOCH_BUMP]))
+    def end(self, commit: bool, lost: bool, version: int) -> None:
+        if self.producer is None:
+            return
+        producer = self.producer
+        mine = (producer.producer_id, producer.epoch)
+        answer = self.ask(self.transactions.end(producer, commit, version, self.now_ms))
+        if version == EPOCH_BUMP:
+            self.sent.append((producer, commit))
+        if answer.error is NONE and mine in self.open and self.open[mine] is not None:
+            assert self.open[mine] is commit
+        if answer.error is NONE and version == EPOCH_BUMP and not lost:
+            self.producer = Producer("x", answer.producer_id, answer.epoch)
+
+    @rule(pick=st.integers(0, 1_000))
+    def delayed_end(self, pick: int) -> None:
+        """An EndTxn v5 comes again, or late: it decides at most the transaction that it was sent for (KAFKA-17754)."""
+        if not self.sent:
+            return
+        producer, commit = self.sent[pick % len(self.sent)]
+        mine = (producer.producer_id, producer.epoch)
+        others = {key: value for key, value in self.open.items() if key != mine}
+        answer = self.ask(self.transactions.end(producer, commit, EPOCH_BUMP, self.now_ms))
+        assert {key: value for key, value in self.open.items() if key != mine} == others
+        if answer.error is NONE and self.open.get(mine) is not None:
+            assert self.open[mine] is commit
+
+    @rule(pick=st.integers(0, 1_000))
+    def zombie(self, pick: int) -> None:
+        if self.zombies:
+            producer = self.zombies[pick % len(self.zombies)]
+            if self.producer is None or producer[1:] == self.producer[1:]:
+                return
+            assert self.transactions.add_partitions(producer, [P0], LEGACY, self.now_ms).change is None
+            assert self.transactions.end(producer, True, LEGACY, self.now_ms).change is None
+
+    @rule(count=st.integers(1, 2))
+    def write_markers(self, count: int) -> None:
+        done, self.unwritten = self.unwritten[:count], self.unwritten[count:]
+        if done:
+            self.apply(self.transactions.markers_written("x", [each for _, each in done], self.now_ms))
+
+    @rule(passed_ms=st.sampled_from([1, TIMEOUT_MS // 2, TIMEOUT_MS + 1, SETTINGS.id_expiration_ms]))
+    def time(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        for change in self.transactions.timed_out(self.now_ms):
+            self.apply(change)
+
+    @rule()
+    def expire(self) -> None:
+        for each in self.transactions.expired(self.now_ms):
+            del self.log[each]
+            self.transactions.forgotten(each)
+
+    @rule()
+    def restart(self) -> None:
+        self.transactions = Transactions(SETTINGS, self.ids)
+        for name, value in self.log.items():
+            self.transactions.load(decode_value(name, value))
+        self.unwritten = [
+            (each.transactional_id, place) for each in self.transactions.decided() for place in sorted(each.partitions)
+        ]
+
+    @rule(epochs=st.integers(1, 3))
+    def grow_old(self, epochs: int) -> None:
+        """Jump to the end of the epochs, as after 32,000 transactions."""
+        known = self.transactions.get("x")
+        at_rest = known is not None and TransactionState.DEAD in TRANSITIONS[known.state]
+        if known is not None and at_rest and known.epoch < MAX_EPOCH - 10 and self.producer is not None:
+            old = replace(known, epoch=MAX_EPOCH - epochs - 1)
+            if self.producer[1:] == (known.producer_id, known.epoch):
+                self.zombies.append(self.producer)
+                self.producer = Producer("x", old.producer_id, old.epoch)
+            self.apply(old)
+
+    @invariant()
+    def sound(self) -> None:
+        check_invariants(self.transactions)
+        known = self.transactions.get("x")
+        assert bool(self.unwritten) == (known is not None and known.state in PREPARED)
+        undecided = [key for key, outcome in self.open.items() if outcome is None]
+        assert len(undecided) <= 1
+        assert bool(undecided) == (known is not None and known.state is TransactionState.ONGOING)
+
+
+Coordinator.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestCoordinator = Coordinator.TestCase
+
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+longs = st.integers(-1, 2**63 - 1)
+
+
+@given(
+    st.builds(
+        Transaction,
+        names,
+        st.integers(0, 2**63 - 1),
+        st.integers(1, 2**31 - 1),
+        st.sampled_from([each for each in TransactionState if each is not TransactionState.EMPTY]),
+        st.integers(0, MAX_EPOCH),
+        previous_producer_id=longs,
+        next_producer_id=longs,
+        partitions=st.frozensets(st.tuples(names, st.integers(0, 2**31 - 1)), max_size=5),
+        start_ms=longs,
+        last_update_ms=longs,
+        client_version=st.sampled_from([LEGACY, EPOCH_BUMP]),
+    )
+)
+def test_a_record_is_read_back(transaction: Transaction) -> None:
+    record = encode(transaction, 1)
+    assert record.value is not None
+    assert decode_key(record.key) == transaction.transactional_id
+    assert decode_value(transaction.transactional_id, record.value) == transaction
+    assert encode_tombstone(transaction.transactional_id, 1).key == record.key
+
+
+def test_the_records_bytes_are_kafkas() -> None:
+    transaction = Transaction(
+        "x", 5, 60_000, TransactionState.ONGOING, 2, 1, 4, partitions=frozenset({("t", 1), ("t", 0)}), start_ms=7,
+        last_update_ms=8, client_version=2,
+    )  # fmt: skip
+    record = encode(transaction, 1)
+    assert record.key == bytes.fromhex("0000 0001 78")
+    head = "0001 0000000000000005 0002 0000ea60 01"
+    partitions = "02 02 74 03 00000000 00000001 00"
+    times = "0000000000000008 0000000000000007"
+    tags = "02 00 08 0000000000000004 02 02 0002"
+    assert record.value == bytes.fromhex(head + partitions + times + tags)
+
+
+def test_values_of_version_0_are_read_and_later_ones_refused() -> None:
+    value = bytes.fromhex("0000 0000000000000005 0002 0000ea60 01 00000001 0001 74 00000001 00000003") + bytes(16)
+    assert decode_value("x", value).partitions == {("t", 3)}
+    empty = bytes.fromhex("0000 0000000000000005 0002 0000ea60 00 ffffffff") + bytes(16)
+    assert decode_value("x", empty).partitions == frozenset()
+    with pytest.raises(ProtocolError, match="version 2"):
+        decode_value("x", b"\0\2" + value[2:])
+    with pytest.raises(ProtocolError, match="state 9"):
+        decode_value("x", value[:16] + b"\x09" + value[17:])
+    assert decode_key(b"\0\1\0\0") is None
+
+
+def test_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_lite.coordinators.transactions.MAX_TRANSACTIONAL_IDS", 3)
+    transactions = machine()
+    numbers = list(range(4))
+    random.Random(7).shuffle(numbers)
+    errors = []
+    for number in numbers:
+        asked = Producer(str(number), -1, -1)
+        errors.append(do(transactions, transactions.init_producer_id(asked, TIMEOUT_MS, 0)).error)
+    assert errors == [NONE, NONE, NONE, ErrorCode.POLICY_VIOLATION]
