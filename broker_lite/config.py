@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -143,8 +143,7 @@ def broker_log_settings() -> Mapping[str, Setting]:
             if isinstance(default, int) and factor != 1:
                 default //= factor
             shorter = factor != 1
-            derived[name] = replace(
-                topic,
+            derived[name] = topic._replace(
                 name=name,
                 kind=Kind.INT if shorter else topic.kind,
                 default=default,

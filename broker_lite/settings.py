@@ -10,10 +10,10 @@ docs/broker_settings.md all come from them. A plain field without such a functio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, field, fields
 from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
@@ -45,8 +45,7 @@ class Update(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One declaration. `least` and `most` bound a number, `choices` a text or the items of a list."""
 
     name: str
