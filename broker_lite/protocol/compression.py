@@ -30,6 +30,12 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
+LZ4_FAST_LEVEL = 9
+ZSTD_LEVEL = 3
+_GZIP_LEVEL = -1
+_LZ4_THOROUGH_FROM = 3
+_LZ4_LEAST_BYTES = 15
+_LZ4_CONTENT_SIZE = 0x08
 _ZSTD_CHUNK_BYTES = 1024 * 1024
 
 
@@ -53,8 +59,10 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buf
     return result
 
 
-def compress(codec: int, data: Buffer) -> Buffer:
-    """Deflate `data` at the codec's usual level, in the form that Kafka's clients write.
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """Deflate `data` in the form that Kafka's clients write, at the codec's usual level or that of KIP-390.
+
+    Levels are gzip's 1 to 9 or -1, lz4's 1 to 17 and zstd's -131072 to 22; the others have none.
 
     Raises:
         ValueError: if the codec is unknown.
@@ -62,18 +70,20 @@ def compress(codec: int, data: Buffer) -> Buffer:
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
-        packer = zlib.compressobj(wbits=31)
+        packer = zlib.compressobj(_GZIP_LEVEL if level is None else level, wbits=31)
         return packer.compress(data) + packer.flush()
     if codec == Compression.SNAPPY:
         return _snappy_compress(data)
     if codec == Compression.LZ4:
         import lz4.frame
 
-        return bytes(lz4.frame.compress(data, block_linked=False))
+        # Kafka's 9 is the fast compressor, all other levels the thorough one; that of this library begins at 3.
+        depth = 0 if level in (None, LZ4_FAST_LEVEL) else max(level or 0, _LZ4_THOROUGH_FROM)
+        return bytes(lz4.frame.compress(data, compression_level=depth, block_linked=False))
     if codec == Compression.ZSTD:
         import zstandard
 
-        return zstandard.ZstdCompressor().compress(data)
+        return zstandard.ZstdCompressor(level=ZSTD_LEVEL if level is None else level).compress(data)
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -150,6 +160,35 @@ def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
     if not decompressor.eof:
         raise CorruptBatchError("lz4: the data ends in the middle")
     return out
+
+
+def with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
+    """Give an LZ4 frame with its header's checksum computed anew.
+
+    Clients of old computed it `over_magic`, the frame's magic, too. In messages of format v0 Kafka writes it so to this
+    day, and does not look at it when it reads.
+    """
+    if len(frame) < _LZ4_LEAST_BYTES:
+        return frame
+    end = 14 if frame[4] & _LZ4_CONTENT_SIZE else 6
+    checksum = _xxh32_short(frame[0 if over_magic else 4 : end]) >> 8 & 0xFF
+    return frame[:end] + bytes([checksum]) + frame[end + 1 :]
+
+
+def _xxh32_short(data: bytes) -> int:
+    """Compute XXH32 with seed 0 of fewer than 16 bytes."""
+    mask, first, second, third, fourth, fifth = 0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    value = fifth + len(data)
+    whole = len(data) // 4 * 4
+    for position in range(0, whole, 4):
+        value = (value + int.from_bytes(data[position : position + 4], "little") * third) & mask
+        value = ((value << 17 | value >> 15) & mask) * fourth & mask
+    for byte in data[whole:]:
+        value = (value + byte * fifth) & mask
+        value = ((value << 11 | value >> 21) & mask) * first & mask
+    value = (value ^ value >> 15) * second & mask
+    value = (value ^ value >> 13) * third & mask
+    return value ^ value >> 16
 
 
 def _zstd_decompress(data: Buffer, limit: int) -> Buffer:

@@ -26,6 +26,8 @@ MAGIC = 2
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
 """Base offset and length, which the length does not count."""
+LEGACY_HEADER_BYTES = 26
+"""The size of the smallest message of format v0: that of v1 is larger by its timestamp of eight bytes."""
 ATTRIBUTES_POSITION = 21
 """Where the checksum begins."""
 
@@ -36,12 +38,15 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 
+LOG_APPEND_TIME = 0x08
+"""In the attributes: `max_timestamp` is the broker's time for all records."""
 _COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+_DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_LEGACY_HEADER = struct.Struct(">qiIbb")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -49,6 +54,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _CONTROL_KEY = struct.Struct(">hh")
 _CRC_POSITION = 17
+_MAGIC_POSITION = 16
 _LEADER_EPOCH_POSITION = 12
 _MAX_TIMESTAMP_POSITION = 35
 
@@ -95,7 +101,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         """Whether `max_timestamp` is the broker's time for all records, not the producer's for each."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
@@ -106,6 +112,14 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether the batch holds a control record (a transaction's marker), which consumers never show."""
         return bool(self.attributes & _CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may remove the batch's tombstones or its marker (KIP-534); None if not yet known.
+
+        It lies where the base timestamp otherwise is.
+        """
+        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
     @property
     def has_producer_id(self) -> bool:
@@ -141,13 +155,30 @@ class Record:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; nothing but its presence is checked.
 
+    A message of format v0 or v1 gives what it has of these fields; its base offset is its last offset, since where a
+    compressed message set begins is inside it.
+
     Raises:
-        CorruptBatchError: if fewer than `HEADER_BYTES` bytes are there.
+        CorruptBatchError: if fewer than `HEADER_BYTES` bytes are there (`LEGACY_HEADER_BYTES` of a message).
     """
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        return header if header.magic >= MAGIC else _legacy_header(buffer, position)
     except struct.error:
+        if len(buffer) - position >= LEGACY_HEADER_BYTES and buffer[position + _MAGIC_POSITION] < MAGIC:
+            return _legacy_header(buffer, position)
         raise CorruptBatchError(f"{len(buffer) - position} bytes are too few for a batch's header") from None
+
+
+def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
+    offset, length, crc, magic, attributes = _LEGACY_HEADER.unpack_from(buffer, position)
+    timestamp = NO_TIMESTAMP
+    if magic == 1 and len(buffer) - position >= LEGACY_HEADER_BYTES:
+        (timestamp,) = _MAX_TIMESTAMP.unpack_from(buffer, position + _LEGACY_HEADER.size)
+    return BatchHeader(
+        offset, length, NO_LEADER_EPOCH, magic, crc, attributes, 0, timestamp, timestamp,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, -1,
+    )  # fmt: skip
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -248,6 +279,11 @@ def encode_batch(
     return batch
 
 
+def pack_header(header: BatchHeader, size: int) -> bytearray:
+    """Give the bytes of a header, for a batch of `size` bytes in all; the checksum is for `write_crc` to fill in."""
+    return bytearray(_HEADER.pack(*header._replace(batch_length=size - LOG_OVERHEAD_BYTES, crc=0)))
+
+
 def write_crc(batch: bytearray | memoryview) -> None:
     """Compute the checksum of the one batch in `batch` and write it into its header."""
     _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
@@ -255,7 +291,7 @@ def write_crc(batch: bytearray | memoryview) -> None:
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Make `now_ms` the timestamp of all records of the one batch in `batch`, in place; gives the new header."""
-    attributes = header.attributes | _LOG_APPEND_TIME
+    attributes = header.attributes | LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
     write_crc(batch)

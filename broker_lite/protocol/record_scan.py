@@ -1,0 +1,162 @@
+"""Walking over the records inside a batch v2, and building a batch from some of them.
+
+Compaction and validation want only a record's offset, its timestamp and its key, and whether it has a value. So a
+record is not decoded here: it is found, and where it stays, its bytes are copied. Only its timestamp may have to be
+written anew, because it is a difference to the batch's base timestamp, which may change.
+
+What is built is what Kafka's MemoryRecords.filterTo and MemoryRecordsBuilder build: the base offset and the last offset
+of the batch stay, as do producer, sequence and leader epoch, and the records' offsets within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from broker_lite.protocol.compression import Compression, compress, decompress
+from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from broker_lite.protocol.primitives import Buffer, put_varint
+from broker_lite.protocol.records import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    pack_header,
+    write_crc,
+)
+
+_DELETE_HORIZON = 0x40
+_COMPRESSION_MASK = 0x07
+_MAX_VARINT_BITS = 70
+
+
+class FoundRecord(NamedTuple):
+    """One record of a batch: what decides about it, and where its bytes are in the inflated records.
+
+    It lies from `start` to `end`, its length left out; from `rest` on is what follows its timestamp.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    has_value: bool
+    start: int
+    rest: int
+    end: int
+
+
+def inflate(batch: Buffer, header: BatchHeader, limit: int = MAX_INFLATED_BYTES) -> bytes:
+    """Give the records of the one batch in `batch`, not compressed.
+
+    Raises:
+        CorruptBatchError: if they cannot be inflated, or to more than `limit` bytes.
+    """
+    return bytes(decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.size], limit))
+
+
+def find_records(header: BatchHeader, body: bytes, chunk: int) -> Iterator[list[FoundRecord]]:
+    """Find the records of a batch in its inflated bytes, at most `chunk` at a time.
+
+    Raises:
+        CorruptBatchError: if the bytes are not what the header says.
+    """
+    position = 0
+    left = header.record_count
+    if left < 0:
+        raise CorruptBatchError(f"batch at offset {header.base_offset} claims {left} records")
+    while left > 0:
+        found = []
+        for _ in range(min(left, chunk)):
+            record = _find(header, body, position)
+            found.append(record)
+            position = record.end
+        left -= len(found)
+        yield found
+    if position != len(body):
+        raise CorruptBatchError(f"batch at offset {header.base_offset}: {len(body) - position} bytes after its records")
+
+
+def _find(header: BatchHeader, body: bytes, position: int) -> FoundRecord:
+    size, start = _varint(body, position)
+    end = start + size
+    if size < 0 or end > len(body):
+        raise CorruptBatchError(f"batch at offset {header.base_offset}: record of {size} bytes reaches beyond its end")
+    timestamp_delta, rest = _varint(body, start + 1)
+    offset_delta, position = _varint(body, rest)
+    key_size, position = _varint(body, position)
+    key = None
+    if key_size >= 0:
+        key = body[position : position + key_size]
+        position += key_size
+    value_size, position = _varint(body, position)
+    if position + max(value_size, 0) > end or key_size < -1 or value_size < -1:
+        raise CorruptBatchError(f"batch at offset {header.base_offset}: key or value reaches beyond its record")
+    timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp + timestamp_delta
+    return FoundRecord(header.base_offset + offset_delta, timestamp, key, value_size >= 0, start, rest, end)
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """Read a zigzag number; gives it and where it ends."""
+    try:
+        byte = body[position]
+        if byte < 0x80:  # nearly all of them
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        value, shift = byte & 0x7F, 7
+        while True:
+            position += 1
+            byte = body[position]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1), position + 1
+            shift += 7
+            if shift >= _MAX_VARINT_BITS:
+                raise CorruptBatchError("a number in a record does not end")
+    except IndexError:
+        raise CorruptBatchError("a record ends in the middle of a number") from None
+
+
+def rebuild(header: BatchHeader, body: bytes, kept: Sequence[FoundRecord], delete_horizon_ms: int | None) -> bytearray:
+    """Build the batch again with the records `kept` alone (at least one), in its own compression.
+
+    With a delete horizon (KIP-534), that takes the place of the base timestamp.
+    """
+    base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    records = bytearray()
+    for record in kept:
+        head = bytearray(body[record.start : record.start + 1])
+        put_varint(head, record.timestamp - base_timestamp)
+        put_varint(records, len(head) + record.end - record.rest)
+        records += head
+        records += memoryview(body)[record.rest : record.end]
+    attributes = header.attributes & ~_DELETE_HORIZON | (0 if delete_horizon_ms is None else _DELETE_HORIZON)
+    latest = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
+    changed = header._replace(
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=latest, record_count=len(kept)
+    )
+    return with_records(changed, compress(header.compression, records))
+
+
+def empty(header: BatchHeader) -> bytearray:
+    """Build the batch again with no record in it: its offsets, producer and sequence are what is left.
+
+    As in Kafka's DefaultRecordBatch.writeEmptyHeader, compression, base timestamp and delete horizon are gone.
+    """
+    attributes = header.attributes & ~(_COMPRESSION_MASK | _DELETE_HORIZON)
+    return with_records(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def recompress(header: BatchHeader, body: bytes, codec: Compression, level: int | None) -> bytearray:
+    """Build the batch again in another compression."""
+    attributes = header.attributes & ~_COMPRESSION_MASK | codec
+    return with_records(header._replace(attributes=attributes), compress(codec, body, level))
+
+
+def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
+    """Give a batch of this header and these records; length and checksum are computed."""
+    assert header.magic == MAGIC
+    batch = pack_header(header, HEADER_BYTES + len(packed))
+    batch += packed
+    write_crc(batch)
+    return batch
