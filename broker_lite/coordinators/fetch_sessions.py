@@ -15,7 +15,7 @@ is one cache where Kafka has eight shards.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.fetch import (
@@ -188,6 +188,11 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def partitions_of(self, session_id: int) -> Iterable[PartitionKey]:
+        """Give the partitions of a session; none if it is not there."""
+        session = self._sessions.get(session_id)
+        return tuple(session.partitions) if session is not None else ()
 
     def begin(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext | None:
         """Place a request; None if it has nothing to do with sessions. A context with an `error` is not to be read."""

@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.fetch_sessions import FetchSessions
@@ -16,6 +17,7 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
+from broker_lite.handlers.request import Body, Request
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
@@ -38,6 +40,13 @@ class Clock:
 
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
+
+
+class RequestFaults(Protocol):
+    """What may alter how requests are answered (`broker_lite.faults`)."""
+
+    def handle(self, request: Request) -> Body | None:
+        """Answer a request in the place of `dispatch.handle`."""
 
 
 class Broker:
@@ -85,6 +94,8 @@ class Broker:
                 storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
             )
         self.groups = GroupCoordinator(self)
+        self.faults: RequestFaults | None = None
+        """What stands between connections and handlers while there are faults to inject; else None."""
         self._refusals_logged = 0
         self._refusals_since_ms = clock.monotonic_ms()
         self.partition: Callable[[str, int], PartitionLog] = self.logs.partition

@@ -7,15 +7,42 @@ answer comes later through `Request.answer`; or `NO_ANSWER`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_lite.protocol import apis
 from broker_lite.protocol.fetch import Part
 from broker_lite.protocol.frames import SIZE, encode_response_header
-from broker_lite.security.acls import ANONYMOUS
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()
+
+
+class _Drop(tuple[Part, ...]):
+    """Empty, and unlike any other answer."""
+
+    __slots__ = ()
+
+
+DROP: Body = _Drop()
+"""In the place of an answer: the connection is closed without a word, as a fault wants it."""
+
+
+
+class Endpoint(NamedTuple):
+    """Where clients of a listener are told to connect to."""
+
+    host: str
+    port: int
+
+
+class Origin(NamedTuple):
+    """What is the same for all requests of a connection until it authenticates again."""
+
+    principal: str
+    """Who sends them, as in access control lists: `User:alice`."""
+    client_host: str
+    endpoint: Endpoint
+    """What the listener that they came over is called by clients: answers name this address."""
 
 
 class Request:
@@ -42,6 +69,11 @@ class Request:
         self.body = body
         self._send = send
         self.principal = principal
+
+    @property
+    def origin(self) -> object:
+        """What tells the requests of one connection from those of the others."""
+        return getattr(self._send, "__self__", None)
 
     def message(self) -> Any:
         """Decode the body with the generated codec.

@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from broker_lite.protocol.primitives import Buffer
@@ -90,8 +90,11 @@ class Storage(Protocol):
             FileNotFoundError: if it is not there.
         """
 
-    def write(self, path: str, data: Buffer, *, durable: bool) -> None:
-        """Replace a file's content as a whole; if `durable`, return when that is on the disk."""
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        """Replace a file's content as a whole; if `durable`, return when that is on the disk.
+
+        A `private` file is for its owner's eyes only.
+        """
 
     def size(self, path: str) -> int:
         """How many bytes a file has.
@@ -132,12 +135,24 @@ class Storage(Protocol):
         """Wait for the flushes that were begun."""
 
 
+class WriteGate:
+    """What a storage's writes ask first, if `check` is set: it may take its time, or raise OSError in their place."""
+
+    __slots__ = ("check",)
+
+    def __init__(self) -> None:
+        self.check: Callable[[str, int], None] | None = None
+        """Called with the path and the number of bytes."""
+
+
 class DiskFile:
     """A `File` on a real file system."""
 
-    __slots__ = ("_descriptor", "_size")
+    __slots__ = ("_descriptor", "_gate", "_path", "_size")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, gate: WriteGate) -> None:
+        self._path = path
+        self._gate = gate
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._descriptor).st_size
 
@@ -148,6 +163,8 @@ class DiskFile:
 
     def append(self, data: Buffer) -> None:
         """See `File`."""
+        if self._gate.check is not None:
+            self._gate.check(self._path, len(data))
         written = os.write(self._descriptor, data)
         self._size += written
         while written < len(data):
@@ -206,20 +223,25 @@ class DiskStorage:
 
     def __init__(self) -> None:
         self._flusher: ThreadPoolExecutor | None = None
+        self.gate = WriteGate()
 
     def open(self, path: str) -> File:
         """See `Storage`."""
-        return DiskFile(path)
+        return DiskFile(path, self.gate)
 
     def read(self, path: str) -> bytes:
         """See `Storage`."""
         with open(path, "rb") as file:
             return file.read()
 
-    def write(self, path: str, data: Buffer, *, durable: bool) -> None:
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
         """See `Storage`."""
+        if self.gate.check is not None:
+            self.gate.check(path, len(data))
         beside = f"{path}.tmp"
         with open(beside, "wb") as file:
+            if private:
+                os.fchmod(file.fileno(), 0o600)
             file.write(data)
             if durable:
                 file.flush()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request, frame_response
+from broker_lite.handlers.request import DROP, Body, Request, frame_response
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
 from broker_lite.server.limits import (
@@ -159,7 +159,8 @@ class Connection(asyncio.BufferedProtocol):
             self._answer_later,
         )
         self._pending = request
-        body = dispatch.handle(self._broker, request)
+        faults = self._broker.faults
+        body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
         if body is not None:
             self._pending = None
             self._send(request, body)
@@ -181,6 +182,8 @@ class Connection(asyncio.BufferedProtocol):
         if body:
             assert self._output is not None
             self._output.send(frame_response(request, dispatch.answered_version(request), body))
+        elif body is DROP:
+            self.close()
 
     def _resume(self) -> None:
         """Go on with requests that waited for an answer to go out."""
