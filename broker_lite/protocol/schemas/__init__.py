@@ -1,37 +1,24 @@
 """Messages that kafka-python has no schema for, in the form of Kafka's own schema files.
 
-Theory of operation: kafka-python makes a codec of each class below from the JSON file of the same name. A field says
-from which version on it exists; what the messages are for is in `docs/groups.md`.
+Theory of operation: kafka-python makes a codec of a class from the JSON file of the same name. A field says from
+which version on it exists; what the messages are for is in `docs/groups.md`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-if TYPE_CHECKING:
-    ApiMessage: Any
-else:
-    from kafka.protocol.api_message import ApiMessage
-
-__all__ = [
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-]
+_ApiMessage: Any = import_module("kafka.protocol.api_message").ApiMessage
 
 
-class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=__name__):
-    """API 68 (KIP-848)."""
+def _codec(name: str) -> Any:
+    return type(_ApiMessage)(name, (_ApiMessage,), {"__module__": __name__}, load_json=__name__)
 
 
-class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=__name__):
-    """API 68 (KIP-848)."""
-
-
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=__name__):
-    """API 69 (KIP-848)."""
-
-
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=__name__):
-    """API 69 (KIP-848, KIP-1099)."""
+ConsumerGroupHeartbeatRequest = _codec("ConsumerGroupHeartbeatRequest")
+"""API 68 (KIP-848)."""
+ConsumerGroupHeartbeatResponse = _codec("ConsumerGroupHeartbeatResponse")
+ConsumerGroupDescribeRequest = _codec("ConsumerGroupDescribeRequest")
+"""API 69 (KIP-848; the members' type: KIP-1099)."""
+ConsumerGroupDescribeResponse = _codec("ConsumerGroupDescribeResponse")

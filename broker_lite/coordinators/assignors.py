@@ -1,0 +1,162 @@
+"""The server-side assignors of KIP-848: `uniform` and `range`.
+
+Theory of operation: an assignor takes the members, each with its subscribed topics and the partitions that were meant
+for it until now, and the topics' partition counts, and gives every partition of a subscribed topic to exactly one
+member. Members are taken in an order that all brokers agree on: static ones by instance id, then the others by member
+id, so that the same group gets the same shares again.
+
+- `range` cuts each topic into contiguous ranges, the first members getting one partition more: 5 partitions over 4
+  members are 2, 1, 1, 1. It does not look at the present shares.
+- `uniform` balances the number of partitions over all topics, then moves as few as it can. Where all members subscribe
+  to the same topics no two shares differ by more than one. Elsewhere no single partition could go to a subscriber that
+  has two fewer, which is when Kafka's stops too; which partition moves may differ from Kafka's choice.
+
+The models are Kafka's RangeAssignor and UniformAssignor.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Partitions = Mapping[uuid.UUID, frozenset[int]]
+"""Partitions by topic id; no topic without partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member as an assignor sees it; ``target`` is what was meant for it until now."""
+
+    member_id: str
+    instance_id: str | None
+    topic_ids: frozenset[uuid.UUID]
+    target: Partitions = field(default_factory=dict)
+
+
+Assignment = dict[str, Partitions]
+Assignor = Callable[[Sequence[Subscriber], Mapping[uuid.UUID, int]], Assignment]
+
+
+def in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
+    """Give static members by instance id, then dynamic ones by member id."""
+    return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))
+
+
+def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> Assignment:
+    """Give each topic's subscribers contiguous ranges of it."""
+    shares: dict[str, dict[uuid.UUID, frozenset[int]]] = {member.member_id: {} for member in members}
+    ordered = in_order(members)
+    for topic_id, count in partition_counts.items():
+        subscribers = [member for member in ordered if topic_id in member.topic_ids]
+        start = 0
+        for index, member in enumerate(subscribers):
+            size = count // len(subscribers) + (index < count % len(subscribers))
+            if size:
+                shares[member.member_id][topic_id] = frozenset(range(start, start + size))
+            start += size
+    return dict(shares)
+
+
+def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> Assignment:
+    """Balance the number of partitions; then move as few as possible."""
+    ordered = in_order(members)
+    shares = _keep_present(ordered, partition_counts)
+    if len({member.topic_ids for member in ordered}) <= 1:
+        _cut_to_quota(
+            ordered, shares, sum(partition_counts[t] for m in ordered[:1] for t in _known(m, partition_counts))
+        )
+    subscribers = {topic: [m.member_id for m in ordered if topic in m.topic_ids] for topic in partition_counts}
+    _hand_out(shares, subscribers, partition_counts)
+    _level(shares, subscribers)
+    return {member_id: _by_topic(share) for member_id, share in shares.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""By name, the default first."""
+DEFAULT_ASSIGNOR = "uniform"
+
+_Shares = dict[str, dict[tuple[uuid.UUID, int], None]]
+"""Partitions by member, in the order in which they would be given away last to first."""
+
+
+def _known(member: Subscriber, partition_counts: Mapping[uuid.UUID, int]) -> list[uuid.UUID]:
+    return [topic_id for topic_id in partition_counts if topic_id in member.topic_ids]
+
+
+def _keep_present(ordered: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> _Shares:
+    """Leave everyone what it has, as far as the partition exists and is still subscribed to."""
+    return {
+        member.member_id: {
+            (topic_id, partition): None
+            for topic_id in _known(member, partition_counts)
+            for partition in sorted(member.target.get(topic_id, ()))
+            if partition < partition_counts[topic_id]
+        }
+        for member in ordered
+    }
+
+
+def _cut_to_quota(ordered: Sequence[Subscriber], shares: _Shares, total: int) -> None:
+    """Take what is beyond a member's quota, where all subscribe alike; those that have one more may keep it."""
+    if not ordered:
+        return
+    quota, extra = divmod(total, len(ordered))
+    for member in ordered:
+        share = shares[member.member_id]
+        allowed = quota
+        if extra and len(share) > quota:
+            allowed, extra = quota + 1, extra - 1
+        while len(share) > allowed:
+            share.popitem()
+
+
+def _hand_out(
+    shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]], partition_counts: Mapping[uuid.UUID, int]
+) -> None:
+    """Give each free partition to the subscriber that has the fewest; topics with the least choice come first."""
+    taken = {partition for share in shares.values() for partition in share}
+    topics = sorted(
+        (topic for topic, members in subscribers.items() if members),
+        key=lambda topic: (-partition_counts[topic] / len(subscribers[topic]), len(subscribers[topic])),
+    )
+    for topic in topics:
+        for index in range(partition_counts[topic]):
+            if (topic, index) not in taken:
+                poorest = min(subscribers[topic], key=lambda member_id: len(shares[member_id]))
+                shares[poorest][topic, index] = None
+
+
+def _level(shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]]) -> None:
+    """Move partitions to subscribers that have at least two fewer, until there is none; each move levels further."""
+    moved = True
+    while moved:
+        moved = False
+        for topic, members in subscribers.items():
+            if len(members) < 2:
+                continue
+            while (move := _best_move(shares, topic, members)) is not None:
+                richest, poorest, partition = move
+                del shares[richest][partition]
+                shares[poorest][partition] = None
+                moved = True
+
+
+def _best_move(
+    shares: _Shares, topic: uuid.UUID, members: Sequence[str]
+) -> tuple[str, str, tuple[uuid.UUID, int]] | None:
+    poorest = min(members, key=lambda member_id: len(shares[member_id]))
+    for richest in sorted(members, key=lambda member_id: -len(shares[member_id])):
+        if len(shares[richest]) < len(shares[poorest]) + 2:
+            return None
+        partition = next((each for each in reversed(shares[richest]) if each[0] == topic), None)
+        if partition is not None:
+            return richest, poorest, partition
+    return None
+
+
+def _by_topic(share: Mapping[tuple[uuid.UUID, int], None]) -> Partitions:
+    topics: dict[uuid.UUID, set[int]] = {}
+    for topic_id, partition in share:
+        topics.setdefault(topic_id, set()).add(partition)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
