@@ -1,25 +1,32 @@
 """Committed offsets, and the records that keep them.
 
-Theory of operation: a commit becomes records in Kafka's own formats (OffsetCommitKey v1, OffsetCommitValue v3) in the
+Theory of operation: a commit becomes records in Kafka's own formats (OffsetCommitKey v1, OffsetCommitValue v4) in the
 topic `__consumer_offsets`, keyed so that the last record of a key is the truth; a null value removes it. What is
 acknowledged has been appended there, so that replaying the topic at the start brings back all that was acknowledged.
-Records of other keys (group metadata, key v2) are left alone.
+Records of other keys are groups (`group_records.py`) and are left alone. Values of versions 0 to 4 are read; the time
+of expiry that version 1 can carry is not kept: the broker's retention rules, as it does in Kafka for all commits since
+OffsetCommit v5.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import Reader, put_string
+from broker_lite.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
 from broker_lite.protocol.records import Record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _KEY_VERSIONS = (0, 1)
 _KEY_VERSION = 1
-_VALUE_VERSION = 3
+_VALUE_VERSION = 4
+_LEADER_EPOCH_FROM = 3
+_EXPIRY_VERSION = 1
+_FLEXIBLE_FROM = 4
+_TOPIC_ID_TAG = 0
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _VALUE_HEAD = struct.Struct(">hqi")
@@ -33,6 +40,12 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+    topic_id: uuid.UUID = ZERO_UUID
+    """Of the topic that had the name then; zero if it was not known."""
+
+    def is_for(self, topic_id: uuid.UUID) -> bool:
+        """Whether the offset is one of this topic, as far as can be told, and not of an earlier one of its name."""
+        return ZERO_UUID in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 
 class OffsetKey(NamedTuple):
@@ -93,8 +106,9 @@ def encode(key: OffsetKey, value: CommittedOffset | None, timestamp_ms: int) -> 
     if value is None:
         return Record(bytes(key_bytes), None, timestamp_ms)
     value_bytes = bytearray(_VALUE_HEAD.pack(_VALUE_VERSION, value.offset, value.leader_epoch))
-    put_string(value_bytes, value.metadata, flexible=False)
+    put_string(value_bytes, value.metadata, flexible=True)
     value_bytes += _TIMESTAMP.pack(value.commit_timestamp_ms)
+    put_tagged_fields(value_bytes, {} if value.topic_id == ZERO_UUID else {_TOPIC_ID_TAG: value.topic_id.bytes})
     return Record(bytes(key_bytes), bytes(value_bytes), timestamp_ms)
 
 
@@ -112,15 +126,26 @@ def decode_value(data: bytes) -> CommittedOffset:
     """Read a record's value.
 
     Raises:
-        ProtocolError: if it is not version 3, the only one written here.
+        ProtocolError: if it is of a version that is not known.
     """
     reader = Reader(data)
     version = reader.int16()
-    if version != _VALUE_VERSION:
-        raise ProtocolError(f"committed offset of version {version}; only version {_VALUE_VERSION} is read")
-    offset, leader_epoch = reader.int64(), reader.int32()
-    metadata, timestamp_ms = reader.string(flexible=False), reader.int64()
-    return CommittedOffset(offset, leader_epoch, metadata, timestamp_ms)
+    if not 0 <= version <= _VALUE_VERSION:
+        raise ProtocolError(f"committed offset of version {version}; versions 0 to {_VALUE_VERSION} are read")
+    flexible = version >= _FLEXIBLE_FROM
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= _LEADER_EPOCH_FROM else -1
+    metadata, timestamp_ms = reader.string(flexible), reader.int64()
+    if version == _EXPIRY_VERSION:
+        reader.int64()
+    topic_id = reader.tagged_fields().get(_TOPIC_ID_TAG) if flexible else None
+    return CommittedOffset(
+        offset,
+        leader_epoch,
+        metadata,
+        timestamp_ms,
+        ZERO_UUID if topic_id is None else uuid.UUID(bytes=bytes(topic_id)),
+    )
 
 
 def partition_of(group_id: str, partitions: int) -> int:
