@@ -1,4 +1,4 @@
-"""What one partition knows of its idempotent producers: the state machine behind exactly-once appends.
+"""What one partition knows of its producers: the state machine behind exactly-once appends.
 
 A producer numbers its records. For each producer id the partition keeps the epoch and the last five batches
 (first and last sequence, last offset). A batch that comes again is answered with the offsets of its first append;
@@ -14,7 +14,27 @@ a batch out of order is refused; a batch of an older epoch is fenced.
     the batch's   anything else                         OUT_OF_ORDER_SEQUENCE_NUMBER
     higher        any                                   INVALID_PRODUCER_EPOCH
 
-The rules are those of Kafka's ProducerStateEntry and ProducerAppendInfo.
+A transactional batch opens a transaction on the partition, and a marker of the coordinator closes it. Nothing opens one
+unless the coordinator knows of it (KIP-890): the first batch of each needs its word, a `Verification`. In between, the
+producer's other batches must be transactional too. Records from the first open transaction on are not stable: a
+read_committed consumer does not see them.
+
+    transaction   what comes                            answer
+    -----------   -----------------------------------   ------------------------------------------
+    none          transactional batch, verified         accept, the transaction begins with it
+    none          transactional batch, not verified     INVALID_TXN_STATE
+    none          first batch ever, sequence not 0,     OUT_OF_ORDER_SEQUENCE_NUMBER
+                  verified by a client with KIP-890.2
+    open          transactional batch                   accept
+    open          batch without a transaction           INVALID_TXN_STATE
+    any           marker of a lower coordinator epoch   TRANSACTION_COORDINATOR_FENCED
+    any           marker of a lower producer epoch      INVALID_PRODUCER_EPOCH
+    open          marker of the same epoch              accept; INVALID_PRODUCER_EPOCH from version 2 on, whose
+                                                        markers always have a higher one
+    none          marker of the same epoch              accept: it is written a second time (KAFKA-19999)
+    any           marker of a higher epoch              accept, the epoch is the producer's from here on
+
+The rules are those of Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -22,6 +42,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple
 
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -32,6 +53,22 @@ BATCHES_KEPT: Final = 5
 
 MAX_PRODUCERS: Final = 100_000
 """The most producers kept for one partition; beyond, the one that has been silent longest is forgotten."""
+
+NO_TRANSACTION: Final = -1
+"""The first offset of a transaction that is not there."""
+
+_EPOCH_BUMP_VERSION = 2
+
+
+class Verification(Enum):
+    """What the transaction coordinator has said of a batch that may open a transaction (KIP-890)."""
+
+    NONE = 0
+    """Nothing: it was not asked."""
+    LEGACY = 1
+    """The partition is in the producer's transaction."""
+    EPOCH_BUMP = 2
+    """The same, of a client that gets a new epoch with each transaction."""
 
 
 class AppendedBatch(NamedTuple):
@@ -53,6 +90,26 @@ class AppendedBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class Marker(NamedTuple):
+    """The end of a transaction, as its coordinator has it written; the version tells by which rules (KIP-890)."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker has ended; `last_stable_offset` is what it has become by that."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    committed: bool
+
+
 @dataclass(slots=True)
 class ProducerEntry:
     """One producer's state; the last two fields belong to transactions."""
@@ -62,7 +119,7 @@ class ProducerEntry:
     batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     last_timestamp_ms: int = -1
     coordinator_epoch: int = -1
-    current_transaction_first_offset: int = -1
+    current_transaction_first_offset: int = NO_TRANSACTION
 
     @property
     def last_sequence(self) -> int:
@@ -73,10 +130,14 @@ class ProducerEntry:
 class ProducerStates:
     """The producers of one partition, the one that appended last at the end."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_ongoing")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
+        # Producer id -> first offset, in the order of the offsets: later transactions begin at later ones.
+        ongoing = [each for each in self._entries.values() if each.current_transaction_first_offset != NO_TRANSACTION]
+        ongoing.sort(key=lambda each: each.current_transaction_first_offset)
+        self._ongoing = {each.producer_id: each.current_transaction_first_offset for each in ongoing}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -89,20 +150,46 @@ class ProducerStates:
         """Give one producer's state."""
         return self._entries.get(producer_id)
 
-    def check(self, header: BatchHeader) -> AppendedBatch | None:
-        """Say whether a batch of an idempotent producer may be appended: None, or the append it repeats.
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest open transaction."""
+        for first_offset in self._ongoing.values():
+            return first_offset
+        return None
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open here under this epoch, so that there is nothing to verify."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch and producer_id in self._ongoing
+
+    def check(
+        self, header: BatchHeader, verification: Verification = Verification.NONE, by_coordinator: bool = False
+    ) -> AppendedBatch | None:
+        """Say whether a batch of a producer with an id may be appended: None, or the append it repeats.
+
+        Batches that a group coordinator writes for a producer (offsets) have no sequence, and none is looked at.
 
         Raises:
-            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH.
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
         """
         entry = self._entries.get(header.producer_id)
-        if entry is None:
-            return None
-        if header.producer_epoch < entry.epoch:
+        if entry is not None:
+            if header.producer_epoch < entry.epoch:
+                raise _fenced(header.producer_id, entry.epoch, header.producer_epoch)
+            if not by_coordinator:
+                repeated = self._check_sequence(entry, header)
+                if repeated is not None:
+                    return repeated
+        if header.is_transactional:
+            self._check_transaction(entry, header, verification, by_coordinator)
+        elif header.producer_id in self._ongoing:
             raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch} here; the batch is of {header.producer_epoch}",
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open here; the batch is outside of it",
             )
+        return None
+
+    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> AppendedBatch | None:
         first = header.base_sequence
         if header.producer_epoch > entry.epoch:
             if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
@@ -117,14 +204,25 @@ class ProducerStates:
             raise _out_of_order(header, str(expected))
         return None
 
+    def _check_transaction(
+        self, entry: ProducerEntry | None, header: BatchHeader, verification: Verification, by_coordinator: bool
+    ) -> None:
+        if self.in_transaction(header.producer_id, header.producer_epoch):
+            return
+        if verification is Verification.NONE:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the batch of producer {header.producer_id} epoch {header.producer_epoch} is in no open transaction",
+            )
+        begins_late = entry is None and header.base_sequence != 0 and not by_coordinator
+        if verification is Verification.EPOCH_BUMP and begins_late:
+            # KIP-890: with an epoch for each transaction, a first batch that is not the first has lost one before it.
+            raise _out_of_order(header, "0, as nothing is known of the producer")
+
     def update(self, header: BatchHeader, last_offset: int) -> None:
         """Note a batch that was appended and whose last record got `last_offset`."""
         producer_id = header.producer_id
-        entry = self._entries.pop(producer_id, None)
-        if entry is None:
-            entry = ProducerEntry(producer_id)
-            if len(self._entries) >= MAX_PRODUCERS:
-                del self._entries[next(iter(self._entries))]
+        entry = self._take(producer_id)
         if entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
@@ -132,7 +230,65 @@ class ProducerStates:
             AppendedBatch(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         )
         entry.last_timestamp_ms = header.max_timestamp
+        if header.is_transactional and producer_id not in self._ongoing:
+            first_offset = last_offset - header.last_offset_delta
+            entry.current_transaction_first_offset = self._ongoing[producer_id] = first_offset
         self._entries[producer_id] = entry
+
+    def check_marker(self, marker: Marker) -> None:
+        """Say whether the end of a transaction may be written.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return
+        stale = marker.producer_epoch < entry.epoch
+        if marker.transaction_version >= _EPOCH_BUMP_VERSION and marker.producer_epoch == entry.epoch:
+            stale = marker.producer_id in self._ongoing
+        if stale:
+            raise _fenced(marker.producer_id, entry.epoch, marker.producer_epoch)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the coordinator's epoch is {entry.coordinator_epoch}; the marker is of {marker.coordinator_epoch}",
+            )
+
+    def end(self, marker: Marker, offset: int, timestamp_ms: int) -> CompletedTransaction | None:
+        """Note a marker that was written at `offset`; gives the transaction that it has ended, if one was open."""
+        entry = self._take(marker.producer_id)
+        if entry.epoch != marker.producer_epoch:
+            entry.epoch = marker.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
+        entry.current_transaction_first_offset = NO_TRANSACTION
+        self._entries[marker.producer_id] = entry
+        first_offset = self._ongoing.pop(marker.producer_id, None)
+        if first_offset is None:
+            return None
+        unstable = self.first_unstable_offset
+        last_stable_offset = offset + 1 if unstable is None else unstable
+        return CompletedTransaction(marker.producer_id, first_offset, offset, last_stable_offset, marker.committed)
+
+    def _take(self, producer_id: int) -> ProducerEntry:
+        """Give a producer's entry, to be put back at the end; a new one may push out the longest silent."""
+        entry = self._entries.pop(producer_id, None)
+        if entry is None:
+            entry = ProducerEntry(producer_id)
+            if len(self._entries) >= MAX_PRODUCERS:
+                silent = next((each for each in self._entries if each not in self._ongoing), None)
+                if silent is not None:
+                    del self._entries[silent]
+        return entry
+
+
+def _fenced(producer_id: int, epoch: int, came: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} has epoch {epoch} here; what came is of {came}",
+    )
 
 
 def _out_of_order(header: BatchHeader, expected: str) -> KafkaError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from broker_lite.protocol.primitives import Buffer
 
@@ -53,6 +53,11 @@ class OffsetIndex:
         """Give a position at or before the batch that holds `offset`."""
         entry = bisect_right(self._relative_offsets, min(offset - self.base_offset, MAX_RELATIVE_OFFSET))
         return self._positions[entry - 1] if entry else 0
+
+    def upper_bound(self, position: int) -> int | None:
+        """Give an offset that no batch before `position` goes beyond, or None if only the segment's end is one."""
+        entry = bisect_left(self._positions, position)
+        return self.base_offset + self._relative_offsets[entry] if entry < len(self._positions) else None
 
     def encode(self) -> bytes:
         """Give the file's content."""

@@ -16,17 +16,20 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-from broker_lite.coordinators.producer_state import ProducerStates
+from broker_lite.coordinators.producer_state import Marker, ProducerStates, Verification
 from broker_lite.log.config import LogConfig
 from broker_lite.log.leader_epochs import LeaderEpochs
+from broker_lite.log.offset_index import CorruptIndexError
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import encode_snapshot
-from broker_lite.log.recovery import load_producers, recover_segment, snapshot_offsets
+from broker_lite.log.recovery import load_producers, rebuild_transaction_index, recover_segment, snapshot_offsets
 from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
 from broker_lite.log.storage import Flush, Storage
 from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
+from broker_lite.log.transaction_index import AbortedTransaction
+from broker_lite.protocol.control_records import EndMarker, encode_end_marker
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.records import BatchHeader, set_log_append_time, validate
+from broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time, validate
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +91,16 @@ class PartitionLog:
         return self.log_end_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which read_committed consumers read: the first of the oldest open transaction, or the end.
+
+        With one replica a marker is below the high watermark as soon as it is written, so that only open transactions
+        are unstable.
+        """
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else max(unstable, self.log_start_offset)
+
+    @property
     def first_base_offset(self) -> int:
         """The base offset of the oldest segment."""
         return self._bases[0]
@@ -106,20 +119,29 @@ class PartitionLog:
             self._recovery_point = max(self._recovery_point, offset)
         return self._recovery_point
 
-    def append(self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification = Verification.NONE,
+        by_coordinator: bool = False,
+    ) -> Appended:
         """Append one batch of a producer; its base offset and leader epoch are written into `batch` in place.
 
         A batch that an idempotent producer sent before is not appended again but answered with its first offsets.
+        `verification` is what the transaction coordinator has said of a batch that begins a transaction here.
+        `by_coordinator` tells a batch that a group coordinator writes for a producer, which has no sequence.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
                 write failed. In each case the log is as it was, unless it was the flush that failed.
         """
-        header = self._check(batch, now_ms)
+        header = self._check(batch, now_ms, by_coordinator)
         append_time_ms = NO_TIMESTAMP
         if header.producer_id >= 0:
-            repeated = self.producers.check(header)
+            repeated = self.producers.check(header, verification, by_coordinator)
             if repeated is not None:
                 append_time_ms = repeated.timestamp_ms if self.config.log_append_time else NO_TIMESTAMP
                 return Appended(repeated.first_offset, repeated.last_offset, append_time_ms, self.log_start_offset)
@@ -130,25 +152,61 @@ class PartitionLog:
         if self.config.log_append_time:
             append_time_ms = now_ms
             header = set_log_append_time(batch, header, now_ms)
-        _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         try:
-            if leader_epoch > self.leader_epochs.latest:
-                self.leader_epochs.assign(leader_epoch, base_offset)
-            segment = self._segments[-1]
-            if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
-                segment = self.roll(now_ms)
-            segment.append(batch, header, last_offset)
-            self.log_end_offset = last_offset + 1
+            self._write(batch, header, leader_epoch, now_ms)
             if header.producer_id >= 0:
                 self.producers.update(header, last_offset)
-            self._unflushed_messages += header.last_offset_delta + 1
-            if self._unflushed_messages >= self.config.flush_messages:
-                self.flush(now_ms)
+            self._count_unflushed(header.last_offset_delta + 1, now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
-    def _check(self, batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
+    def append_marker(self, marker: Marker, leader_epoch: int, now_ms: int) -> Appended:
+        """Append the end of a transaction: a control batch, which also ends it for the last stable offset.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or KAFKA_STORAGE_ERROR if the write
+                failed; then the log is as it was, unless it was the flush that failed.
+        """
+        self.producers.check_marker(marker)
+        content = EndMarker(marker.committed, marker.coordinator_epoch)
+        batch = encode_end_marker(content, marker.producer_id, marker.producer_epoch, now_ms, leader_epoch)
+        header = read_header(batch)
+        append_time_ms = NO_TIMESTAMP
+        if self.config.log_append_time:
+            append_time_ms = now_ms
+            header = set_log_append_time(batch, header, now_ms)
+        offset = self.log_end_offset
+        try:
+            segment = self._write(batch, header, leader_epoch, now_ms)
+            ended = self.producers.end(marker, offset, now_ms)
+            if ended is not None and not ended.committed:
+                segment.transaction_index.append(AbortedTransaction(*ended[:4]))
+            self._count_unflushed(1, now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+        return Appended(offset, offset, append_time_ms, self.log_start_offset)
+
+    def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
+        """Give the batch its offset and write it; gives the segment that it went into."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+        segment = self._segments[-1]
+        if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
+            segment = self.roll(now_ms)
+        segment.append(batch, header, last_offset)
+        self.log_end_offset = last_offset + 1
+        return segment
+
+    def _count_unflushed(self, messages: int, now_ms: int) -> None:
+        self._unflushed_messages += messages
+        if self._unflushed_messages >= self.config.flush_messages:
+            self.flush(now_ms)
+
+    def _check(self, batch: bytearray | memoryview, now_ms: int, by_coordinator: bool) -> BatchHeader:
         """Judge one batch of a producer as Kafka's LogValidator does, without looking into its records."""
         config = self.config
         size = len(batch)
@@ -164,11 +222,9 @@ class PartitionLog:
             header = validate(batch)
         except CorruptBatchError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-        fault = _fault(header, size)
+        fault = _fault(header, size, by_coordinator)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_RECORD, fault)
-        if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
         if not config.log_append_time and (
             header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
             or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
@@ -203,11 +259,12 @@ class PartitionLog:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
 
-    def read(self, offset: int, max_bytes: int, min_one_batch: bool) -> Slice:
+    def read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None = None) -> Slice:
         """Give a stretch of the log from the batch that holds `offset` on, within one segment.
 
         It has at most `max_bytes` and may end in half a batch; with `min_one_batch` it has the first batch whole,
-        whatever its size. At the end of the log it is empty.
+        whatever its size. It ends before the batch that holds `up_to_offset`. At the end of the log, and from
+        `up_to_offset` on, it is empty.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end; CORRUPT_MESSAGE or
@@ -219,22 +276,60 @@ class PartitionLog:
                 f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
             )
         try:
-            return self._read(offset, max_bytes, min_one_batch)
+            return self._read(offset, max_bytes, min_one_batch, up_to_offset)
         except CorruptBatchError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
 
-    def _read(self, offset: int, max_bytes: int, min_one_batch: bool) -> Slice:
+    def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
+        end_offset = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
         index = max(bisect_right(self._bases, offset) - 1, 0)
-        while offset < self.log_end_offset and index < len(self._segments):
+        while offset < end_offset and index < len(self._segments):
             segment = self._segments[index]
             found = segment.find(offset)
             if found is not None:
                 least = found.header.size if min_one_batch else 0
-                return Slice(segment.file, found.position, min(max(max_bytes, least), segment.size - found.position))
+                end = segment.size
+                if end_offset < self.log_end_offset:
+                    beyond = segment.find(end_offset)
+                    end = end if beyond is None else beyond.position
+                return Slice(segment.file, found.position, min(max(max_bytes, least), max(end - found.position, 0)))
             index += 1
         return Slice(self._segments[-1].file, self._segments[-1].size, 0)
+
+    def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedTransaction]:
+        """Give the aborted transactions with records from `from_offset` to below `upto_offset`.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR if an index cannot be read, nor built again.
+        """
+        found: list[AbortedTransaction] = []
+        try:
+            for index in range(max(bisect_right(self._bases, from_offset) - 1, 0), len(self._segments)):
+                try:
+                    entries = self._segments[index].transaction_index
+                except CorruptIndexError as error:
+                    logger.warning("%s: building it again: %s", self._segments[index].paths()[-1], error)
+                    rebuild_transaction_index(self._storage, self.directory, self._segments, index)
+                    entries = self._segments[index].transaction_index
+                if entries.collect(from_offset, upto_offset, found):
+                    break
+        except CorruptBatchError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+        return found
+
+    def upper_bound(self, offset: int, stretch: Slice) -> int:
+        """Give an offset beyond all batches of a stretch that `read` gave for `offset`."""
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        while index < len(self._segments) - 1 and self._segments[index].file is not stretch.file:
+            index += 1
+        bound = self._segments[index].offset_index.upper_bound(stretch.position + stretch.size)
+        if bound is not None:
+            return bound + 1
+        return self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Give the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
@@ -318,16 +413,19 @@ class PartitionLog:
             self._segments.append(Segment.create(self._storage, self.directory, log_start_offset, self.config, now_ms))
         self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         if clean:
-            self.log_end_offset = self._segments[-1].next_offset()
+            recovered_from = self.log_end_offset = self._segments[-1].next_offset()
         else:
-            self._recover(recovery_point)
+            recovered_from = self._recover(recovery_point)
         self._bases = [segment.base_offset for segment in self._segments]
         self._recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self.producers = load_producers(self._storage, self.directory, self._segments, self.log_end_offset)
+        self.producers = load_producers(
+            self._storage, self.directory, self._segments, self.log_end_offset, recovered_from
+        )
         self._remove_stray_snapshots()
 
-    def _recover(self, recovery_point: int) -> None:
+    def _recover(self, recovery_point: int) -> int:
+        """Read the segments from the recovery point on through; gives the base offset of the first of them."""
         bases = [segment.base_offset for segment in self._segments]
         first = index = max(bisect_right(bases, recovery_point) - 1, 0)
         while index < len(self._segments):
@@ -343,6 +441,7 @@ class PartitionLog:
             logger.warning("%s: removing it: it lies behind offset %d", segment.paths()[0], self.log_end_offset)
             segment.remove()
         del self._segments[index:]
+        return bases[first]
 
     def _assign_epoch(self, header: BatchHeader) -> None:
         self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -354,13 +453,15 @@ class PartitionLog:
                 self._storage.remove(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
 
-def _fault(header: BatchHeader, size: int) -> str | None:
+def _fault(header: BatchHeader, size: int, by_coordinator: bool) -> str | None:
     if header.size != size:
         return f"one batch was expected; {size - header.size} bytes follow it"
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
     if header.is_control:
         return "control batches are the broker's alone"
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and not by_coordinator)):
         return f"producer {header.producer_id} without epoch or sequence"
+    if header.is_transactional and header.producer_id < 0:
+        return "a transactional batch needs a producer id"
     return None

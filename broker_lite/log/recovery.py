@@ -3,22 +3,31 @@
 Everything below the recovery point is known to be on the disk. The segments from there on are read batch by batch:
 length, magic, checksum, rising offsets. At the first batch that does not hold, the file is cut, and what lies behind
 is removed. Their indexes are built again on the way. Then the producers' state is taken from the newest snapshot
-that can be read and brought up to the end of the log (Kafka's LogLoader).
+that can be read and brought up to the end of the log (Kafka's LogLoader); the transaction indexes of the segments that
+were read through are built again on that way, since what a marker aborts only the producers' state tells.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from broker_lite.coordinators.producer_state import ProducerStates
+from broker_lite.coordinators.producer_state import Marker, ProducerStates
 from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
 from broker_lite.log.segment import Segment
 from broker_lite.log.storage import Storage
+from broker_lite.log.transaction_index import AbortedTransaction
+from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, read_header, validate
+from broker_lite.protocol.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    decode_records,
+    read_header,
+    validate,
+)
 
 _READ_BYTES = 4 * 1024 * 1024
 """How much of a segment is held at once while it is read through; one batch may need more."""
@@ -32,6 +41,7 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
     `visit` is called with every good batch's header.
     """
     segment.reset_indexes()
+    segment.reset_transaction_index()
     next_offset = segment.base_offset
     position = 0
     window = memoryview(b"")
@@ -70,33 +80,77 @@ def _window(segment: Segment, window: memoryview, start: int, position: int) -> 
     return window, position
 
 
-def load_producers(storage: Storage, directory: str, segments: Iterable[Segment], end_offset: int) -> ProducerStates:
-    """Give the producers' state at `end_offset`; snapshots beyond it or damaged are removed."""
+def load_producers(
+    storage: Storage, directory: str, segments: Sequence[Segment], end_offset: int, recovered_from: int
+) -> ProducerStates:
+    """Give the producers' state at `end_offset`; snapshots beyond it or damaged are removed.
+
+    The transaction indexes of the segments from offset `recovered_from` on are empty, and are filled on the way.
+    """
     states = ProducerStates()
     start = 0
     for offset in sorted(snapshot_offsets(storage, directory), reverse=True):
         path = f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
         if offset <= end_offset:
             try:
-                states, start = ProducerStates(decode_snapshot(storage.read(path))), offset
-                break
+                loaded = ProducerStates(decode_snapshot(storage.read(path)))
+                if offset <= recovered_from:
+                    states, start = loaded, offset
+                    break
+                continue
             except CorruptSnapshotError as error:
                 logger.warning("%s: left out: %s", path, error)
         storage.remove(path)
     if start < end_offset:
-        _replay(states, segments, start)
+        _replay(states, segments, start, recovered_from)
+    for segment in segments:
+        if segment.base_offset >= recovered_from:
+            segment.write_transaction_index()
     return states
 
 
-def _replay(states: ProducerStates, segments: Iterable[Segment], start: int) -> None:
-    ordered = list(segments)
-    for index, segment in enumerate(ordered):
-        if index + 1 < len(ordered) and ordered[index + 1].base_offset <= start:
+def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequence[Segment], index: int) -> None:
+    """Build the transaction index of one segment again, from the snapshot before it or from the log's beginning."""
+    segment = segments[index]
+    segment.reset_transaction_index()
+    until = segments[: index + 1]
+    end_offset = segment.next_offset()
+    states, start = ProducerStates(), 0
+    for offset in sorted(each for each in snapshot_offsets(storage, directory) if each <= segment.base_offset):
+        try:
+            path = f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+            states, start = ProducerStates(decode_snapshot(storage.read(path))), offset
+        except CorruptSnapshotError as error:
+            logger.warning("%s: left out: %s", path, error)
+    if start < end_offset:
+        _replay(states, until, start, segment.base_offset)
+    segment.write_transaction_index()
+
+
+def _replay(states: ProducerStates, segments: Sequence[Segment], start: int, note_from: int) -> None:
+    """Take in the batches from offset `start` on; note what they abort in the segments from offset `note_from` on."""
+    for index, segment in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= start:
             continue
         first = segment.find(start)
-        for _, header in segment.batches(first.position) if first is not None else ():
-            if header.has_producer_id and not header.is_control:
+        for position, header in segment.batches(first.position) if first is not None else ():
+            if not header.has_producer_id:
+                continue
+            if header.is_control:
+                _replay_marker(states, segment, position, header, noted=segment.base_offset >= note_from)
+            else:
                 states.update(header, header.last_offset)
+
+
+def _replay_marker(states: ProducerStates, segment: Segment, position: int, header: BatchHeader, noted: bool) -> None:
+    records = decode_records(segment.file.pread(header.size, position))
+    found = read_end_marker(records[0]) if records else None  # compaction may have emptied the batch
+    if found is None:
+        return
+    marker = Marker(header.producer_id, header.producer_epoch, found.committed, found.coordinator_epoch, 0)
+    ended = states.end(marker, header.last_offset, records[0].timestamp)
+    if ended is not None and not ended.committed and noted:
+        segment.transaction_index.append(AbortedTransaction(*ended[:4]))
 
 
 def snapshot_offsets(storage: Storage, directory: str) -> list[int]:

@@ -18,6 +18,8 @@ from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndexError,
 from broker_lite.log.storage import File, Storage
 from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
+from broker_lite.log.transaction_index import TransactionIndex
 from broker_lite.protocol.errors import CorruptBatchError
 from broker_lite.protocol.primitives import Buffer
 from broker_lite.protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, decode_records, read_header
@@ -72,6 +74,7 @@ class Segment:
         "_path",
         "_storage",
         "_time_index",
+        "_transaction_index",
         "base_offset",
         "size",
     )
@@ -86,6 +89,7 @@ class Segment:
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
         self._max: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
         self._bytes_since_entry = 0
@@ -100,6 +104,7 @@ class Segment:
         segment = cls(storage, directory, base_offset, config, now_ms)
         segment._file = file
         segment.reset_indexes()
+        segment.reset_transaction_index()
         return segment
 
     @property
@@ -126,6 +131,21 @@ class Segment:
         return self._time_index
 
     @property
+    def transaction_index(self) -> TransactionIndex:
+        """The aborted transactions whose markers lie in this segment, read from the file if need be.
+
+        Raises:
+            CorruptIndexError: if the file cannot be right.
+        """
+        if self._transaction_index is None:
+            try:
+                data = self._storage.read(self._path + TRANSACTION_INDEX_SUFFIX)
+            except FileNotFoundError:
+                data = b""
+            self._transaction_index = TransactionIndex.decode(self.base_offset, data)
+        return self._transaction_index
+
+    @property
     def max_timestamp(self) -> TimestampOffset:
         """The latest timestamp in the segment, and the last offset of the batch that first brought it."""
         if self._max is None:
@@ -134,7 +154,8 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Give the paths of the segment's files."""
-        return [self._path + suffix for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        suffixes = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        return [self._path + suffix for suffix in suffixes]
 
     def append(self, batch: Buffer, header: BatchHeader, last_offset: int) -> None:
         """Write one batch, whose last record has `last_offset`, at the end.
@@ -255,6 +276,11 @@ class Segment:
         self._first_timestamp_ms = None
         self._bytes_since_entry = 0
 
+    def reset_transaction_index(self) -> None:
+        """Begin with an empty transaction index, and without its file."""
+        self._transaction_index = TransactionIndex()
+        self._storage.remove(self._path + TRANSACTION_INDEX_SUFFIX)
+
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes; the indexes must already end before."""
         self.file.truncate(size)
@@ -262,11 +288,18 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Bring the indexes into their files, with a last entry for the latest timestamp; not yet to the disk."""
+        self.write_transaction_index()
         if self._offset_index is None or self._time_index is None:
             return  # never loaded, so never changed
         self._time_index.maybe_append(*self.max_timestamp)
         self._storage.write(self._path + OFFSET_INDEX_SUFFIX, self._offset_index.encode(), durable=False)
         self._storage.write(self._path + TIME_INDEX_SUFFIX, self._time_index.encode(), durable=False)
+
+    def write_transaction_index(self) -> None:
+        """Bring the transaction index into its file, which is not there as long as the index is empty."""
+        if self._transaction_index:
+            path = self._path + TRANSACTION_INDEX_SUFFIX
+            self._storage.write(path, self._transaction_index.encode(), durable=False)
 
     def close(self) -> None:
         """Let go of the file."""
