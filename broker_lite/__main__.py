@@ -1,20 +1,27 @@
 """`python -m broker_lite`: a broker as a process of its own.
 
-It ends cleanly on SIGTERM or SIGINT, and when `--parent-pipe` reaches its end, that is when its parent is gone. When
-it can be reached it writes `host:port` into `--ready-file` (whole or not at all) and to standard output.
+It ends cleanly on SIGTERM or SIGINT, and when the socket `--parent` reaches its end, that is when its parent is gone.
+When When it can be reached it writes `host:port` of its first listener into `--ready-file` (whole or not at all), and that
+of each listener to standard output, a line each.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from broker_lite.config import BrokerConfig, ConfigError, read_properties
+
+if TYPE_CHECKING:
+    from broker_lite.faults.backends import ControlServer
+    from broker_lite.server.server import Server
 
 DEFAULT_DATA_DIR = "broker-data"
 
@@ -28,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="one setting, beats the file; repeatable"
     )
     parser.add_argument("--ready-file", metavar="FILE", help="where to write host:port when clients are answered")
-    parser.add_argument("--parent-pipe", type=int, metavar="FD", help=argparse.SUPPRESS)
+    parser.add_argument("--settings-from-stdin", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--parent", type=int, metavar="FD", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         config = _config(options)
         data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)
-        asyncio.run(_serve(config, data_dir, options.ready_file, options.parent_pipe))
+        asyncio.run(_serve(config, data_dir, options.ready_file, options.parent))
     except (ConfigError, LogDirectoryError, ServerError) as error:
         print(f"broker_lite: {error}", file=sys.stderr)
         return 1
@@ -54,6 +62,8 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
     settings: dict[str, object] = {}
     if options.config is not None:
         settings.update(read_properties(options.config))
+    if options.settings_from_stdin:
+        settings.update(json.load(sys.stdin))
     for assignment in options.set:
         name, equals, value = assignment.partition("=")
         if not equals:
@@ -66,31 +76,66 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
     return BrokerConfig.of(settings)
 
 
-async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent_pipe: int | None) -> None:
+async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:
     from broker_lite.server.server import Server
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if parent_pipe is not None:
-        loop.add_reader(parent_pipe, stopping.set)  # nobody writes to it: readable means closed
     server = Server(config, data_dir)
     await server.start()
-    address = f"{config.host_name}:{server.port}"
+    parent_link = _Parent(loop, server, parent, stopping) if parent is not None else None
+    addresses = list(server.addresses.values())
     if ready_file is not None:
         try:
             with open(f"{ready_file}.tmp", "w", encoding="utf-8") as file:
-                file.write(address)
+                file.write(addresses[0])
             os.replace(f"{ready_file}.tmp", ready_file)
         except OSError as error:
             await server.stop()
             raise ConfigError(f"--ready-file {ready_file} cannot be written: {error}") from error
-    print(address, flush=True)
+    print("\n".join(addresses), flush=True)
     await stopping.wait()
-    if parent_pipe is not None:
-        loop.remove_reader(parent_pipe)
+    if parent_link is not None:
+        parent_link.close()
     await server.stop()
+
+
+class _Parent:
+    """The socket to the process that started this one: its end means stop, and what comes over it is about faults."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, server: Server, descriptor: int, stopping: asyncio.Event
+    ) -> None:
+        self._loop = loop
+        self._server = server
+        self._descriptor = descriptor
+        self._stopping = stopping
+        self._control: ControlServer | None = None
+        loop.add_reader(descriptor, self._on_readable)
+
+    def close(self) -> None:
+        """Let the broker stop in peace."""
+        self._loop.remove_reader(self._descriptor)
+        if self._control is not None:
+            self._control.close()
+
+    def _on_readable(self) -> None:
+        try:
+            data = os.read(self._descriptor, 65536)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._stopping.set()
+            self._loop.remove_reader(self._descriptor)
+            return
+        if self._control is None:
+            from broker_lite.faults.backends import ControlServer  # slow to import, and few brokers need it
+
+            assert self._server.broker is not None
+            self._control = ControlServer(self._server.broker, self._server.write_gate, self._loop, self._descriptor)
+        self._control.feed(data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

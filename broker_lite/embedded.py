@@ -4,13 +4,16 @@
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m broker_lite`,
-which tells its port through a pipe and ends when its parent does, by the end of another pipe.
+which tells its port through a pipe and ends when its parent does, by the end of a socket, over which faults are told.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,8 @@ from broker_lite.config import BrokerConfig
 if TYPE_CHECKING:
     import asyncio
 
+    from broker_lite.faults import Faults
+    from broker_lite.faults.faults import Backend
     from broker_lite.server.server import Server
 
 STOP_TIMEOUT_S = 30.0
@@ -61,6 +66,8 @@ class EmbeddedBroker:
         self._process = process
         self._runner: _Thread | _Process | None = None
         self._closed = False
+        self._faults: Faults | None = None
+        self._lock = threading.RLock()  # a fault may restart the broker from a thread of its own
         try:
             self._start()
         except BaseException:
@@ -77,13 +84,30 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`; the same after a restart."""
-        return self._address
+        """What clients call `bootstrap.servers`, of the first listener; the same after a restart."""
+        return next(iter(self._addresses.values()))
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The same for each listener, by its name, in the order of the setting `listeners`."""
+        return dict(self._addresses)
 
     @property
     def pid(self) -> int | None:
         """The process id, or None in a thread or while the broker is down."""
         return self._runner.pid if self._runner is not None else None
+
+    @property
+    def faults(self) -> Faults:
+        """What can be made to go wrong: see docs/faults.md."""
+        from broker_lite.faults import Faults
+
+        with self._lock:
+            if self._faults is None:
+                self._faults = Faults(self._restart_after_fault, self._process)
+                if self._runner is not None:
+                    self._faults.attach(self._runner.fault_backend(self._faults))
+            return self._faults
 
     def kill(self) -> None:
         """End the process by SIGKILL, as a crash would; `restart` brings it back.
@@ -91,34 +115,48 @@ class EmbeddedBroker:
         Raises:
             RuntimeError: in a thread, which cannot be killed.
         """
-        if not isinstance(self._runner, _Process):
-            raise RuntimeError("only a running EmbeddedBroker(process=True) can be killed")
-        self._runner.kill()
-        self._runner = None
+        with self._lock:
+            if not isinstance(self._runner, _Process):
+                raise RuntimeError("only a running EmbeddedBroker(process=True) can be killed")
+            if self._faults is not None:
+                self._faults.detach()
+            self._runner.kill()
+            self._runner = None
 
     def restart(self) -> None:
         """Start again on the same port and data; a broker that is still up is stopped cleanly first."""
-        if self._closed:
-            raise RuntimeError("this broker has been closed")
-        self._stop()
-        self._settings["port"] = int(self._address.rpartition(":")[2])
-        self._start()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this broker has been closed")
+            self._stop()
+            self._settings |= _same_ports(self._settings, self._addresses)
+            self._start()
 
     def close(self) -> None:
         """Stop cleanly and remove a temporary folder; a second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            try:
-                self._stop()
-            finally:
-                self._remove_temporary()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                try:
+                    self._stop()
+                finally:
+                    self._remove_temporary()
+
+    def _restart_after_fault(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self.restart()
 
     def _start(self) -> None:
         kind = _Process if self._process else _Thread
         self._runner = kind(self._settings, self.data_dir)
-        self._address = self._runner.address
+        self._addresses = self._runner.addresses
+        if self._faults is not None:
+            self._faults.attach(self._runner.fault_backend(self._faults))
 
     def _stop(self) -> None:
+        if self._faults is not None:
+            self._faults.detach()
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.stop()
@@ -148,7 +186,17 @@ class _Thread:
         if self._error is not None:
             self._thread.join()
             raise BrokerStartError(str(self._error)) from self._error
-        self.address = f"{self._server.host}:{self._server.port}"
+        self.addresses = self._server.addresses
+
+    def fault_backend(self, faults: Faults) -> Backend:
+        """Give the way to this broker for faults."""
+        from broker_lite.faults.backends import LocalBackend
+
+        assert self._server.broker is not None
+        assert self._loop is not None
+        return LocalBackend(
+            self._server.broker, self._server.write_gate, self._loop, faults.note, faults.restart_wanted
+        )
 
     def stop(self) -> None:
         """Stop cleanly."""
@@ -185,39 +233,63 @@ class _Process:
 
     def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
-        arguments = [f"--set={name}={_text(value)}" for name, value in settings.items()]
-        alive_here, self._alive = os.pipe()
+        self._channel, theirs = socket.socketpair()
         self._log_path = log_path = data_dir / LOG_NAME
-        command = [sys.executable, "-m", "broker_lite", "--data-dir", str(data_dir), "--parent-pipe", str(alive_here)]
+        command = [
+            sys.executable,
+            "-m",
+            "broker_lite",
+            "--settings-from-stdin",
+            "--data-dir",
+            str(data_dir),
+            "--parent",
+            str(theirs.fileno()),
+        ]
         with open(log_path, "ab") as log:
             begin = log.tell()
             try:
                 self._child = subprocess.Popen(
-                    [*command, *arguments],
-                    stdin=subprocess.DEVNULL,
+                    command,
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    pass_fds=[alive_here],
+                    pass_fds=[theirs.fileno()],
                     env=_environment(),
                     start_new_session=True,  # a Ctrl-C in the terminal is for the parent
                 )
             except BaseException:
-                os.close(self._alive)
+                self._channel.close()
                 raise
             finally:
-                os.close(alive_here)
+                theirs.close()
+        self._tell_settings(settings)
         assert self._child.stdout is not None
-        self.address = self._child.stdout.readline().decode().strip()
-        if not self.address:
+        lines = [self._child.stdout.readline().decode().strip() for _ in BrokerConfig.of(settings).listener_configs]
+        self.addresses = dict(
+            zip((each.name for each in BrokerConfig.of(settings).listener_configs), lines, strict=True)
+        )
+        if not all(lines):
             self._child.wait()
             self._release()
             said = log_path.read_bytes()[begin:].decode(errors="replace").strip()
             raise BrokerStartError(said or f"the broker ended with status {self._child.returncode}")
 
+    def _tell_settings(self, settings: Mapping[str, object]) -> None:
+        """Give the settings to the child; not on its command line, which everybody can read."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
+            pipe.write(json.dumps({name: _text(value) for name, value in settings.items()}).encode())
+
     @property
     def pid(self) -> int:
         """The child's process id."""
         return self._child.pid
+
+    def fault_backend(self, faults: Faults) -> Backend:
+        """Give the way to this broker for faults."""
+        from broker_lite.faults.backends import RemoteBackend
+
+        return RemoteBackend(self._channel, faults.note, faults.restart_wanted)
 
     def kill(self) -> None:
         """End it now."""
@@ -238,9 +310,9 @@ class _Process:
     def _release(self) -> None:
         assert self._child.stdout is not None
         self._child.stdout.close()
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
+        with contextlib.suppress(OSError):  # wakes the thread that reads from it, if there is one
+            self._channel.shutdown(socket.SHUT_RDWR)
+        self._channel.close()
 
 
 def _environment() -> dict[str, str]:
@@ -248,6 +320,20 @@ def _environment() -> dict[str, str]:
     here = str(Path(__file__).resolve().parent.parent)
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
+
+
+def _same_ports(settings: Mapping[str, object], addresses: Mapping[str, str]) -> dict[str, object]:
+    """Give the settings that make a restarted broker listen where it did before."""
+    config = BrokerConfig.of(settings)
+    if not config.security.listeners:
+        return {"port": int(next(iter(addresses.values())).rpartition(":")[2])}
+    listeners = []
+    for each in config.listener_configs:
+        told = addresses[each.name].rpartition(":")[2]
+        port = each.port if each.port or each.advertised_port else told
+        host = f"[{each.host}]" if ":" in each.host else each.host
+        listeners.append(f"{each.name}://{host}:{port}")
+    return {"listeners": ",".join(listeners)}
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,334 @@
+"""`EmbeddedBroker.faults`: what tests say, the same for a broker in a thread and in a process.
+
+    with broker.faults.drop_after(api="Produce", topic="orders", times=1) as fault:
+        producer.send("orders", b"1")
+        fault.wait()
+
+Theory of operation: a rule lives where the broker is; here is its handle. A backend carries rules there: for a thread
+it is the rule book itself, for a process the control channel. Rules outlive a restart of the broker, with their counts:
+they are handed to the next backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Protocol, TypedDict, Unpack
+
+from broker_lite.faults.rules import Effect, FaultSpec
+from broker_lite.protocol.apis import APIS
+from broker_lite.protocol.errors import ErrorCode
+
+WAIT_S = 30.0
+
+
+class FaultNeverFiredError(AssertionError):
+    """A fault that a test relied on did not happen."""
+
+
+class DiskWhere(TypedDict, total=False):
+    """Which writes a disk fault is about; what is left out means any."""
+
+    topic: str
+    partition: int
+    nth: int
+    times: int | None
+
+
+class Where(DiskWhere, total=False):
+    """Which requests a fault is about; what is left out means any.
+
+    `api` is a name as in Kafka's documentation ("Produce") or several; `nth` the first matching request that is meant,
+    counted from 1; `times` how many from there on, None for all; `predicate` (broker in a thread only) is called on the
+    broker's thread with the decoded request, and says whether it matches.
+    """
+
+    api: str | int | Iterable[str | int]
+    client_id: str
+    predicate: Callable[[Any], bool]
+
+
+class Status(TypedDict):
+    """What a rule has come to."""
+
+    seen: int
+    fired: int
+    held: int
+
+
+class Backend(Protocol):
+    """Where rules are at work. All methods return when what they ask for holds."""
+
+    def add(self, rule_id: int, spec: FaultSpec, seen: int, fired: int) -> None:
+        """Put a rule to work, with the counts that it has already."""
+
+    def remove(self, rule_id: int) -> None:
+        """Take a rule out of work and let go of what it holds."""
+
+    def release(self, rule_id: int) -> None:
+        """Let go of what a pause holds; the rule stays."""
+
+    def status(self, rule_id: int) -> Status:
+        """Give a rule's counts, also when it has been removed."""
+
+    def close(self) -> None:
+        """Let the broker stop in peace: no rule does anything any more."""
+
+
+class FaultHandle:
+    """One fault: tells whether it fired, and ends it. As a context manager it ends with the block."""
+
+    def __init__(self, faults: Faults, rule_id: int, spec: FaultSpec, must_fire: bool) -> None:
+        self._faults = faults
+        self._must_fire = must_fire
+        self.rule_id = rule_id
+        self.spec = spec
+        self.restarts = 0
+        """How many restarts by this fault are complete."""
+        self._removed = False
+        self._last = Status(seen=0, fired=0, held=0)
+
+    def __repr__(self) -> str:
+        return f"<fault {self.rule_id}: {describe(self.spec)}; fired {self._last['fired']}>"
+
+    def __enter__(self) -> FaultHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.remove()
+        if kind is None and self._must_fire and not self.fired:
+            seen = self._last["seen"]
+            raise FaultNeverFiredError(
+                f"{describe(self.spec)} never fired: {seen} matching requests or writes, nth={self.spec.nth}. "
+                "Pass must_fire=False if that is fine"
+            )
+
+    @property
+    def fired(self) -> int:
+        """How often the fault has happened."""
+        return self._status()["fired"]
+
+    @property
+    def held(self) -> int:
+        """How many requests a pause holds now."""
+        return self._status()["held"]
+
+    def wait(self, timeout_s: float = WAIT_S, times: int = 1) -> None:
+        """Return when the fault has happened `times` times; for a restart, when the broker is back as often.
+
+        Raises:
+            TimeoutError: if that takes longer than `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        restarts = self.spec.effect is Effect.RESTART
+        with self._faults._changed:
+            while (self.restarts if restarts else self._last["fired"]) < times:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError(f"{self!r} did not happen {times} times within {timeout_s} s")
+                self._faults._changed.wait(left_s)
+
+    def release(self) -> None:
+        """Let go of the requests that a pause holds now; those that come later are held again."""
+        self._faults._release(self)
+
+    def remove(self) -> None:
+        """End the fault; what it holds goes on. A second call does nothing."""
+        self._faults._remove(self)
+
+    def _status(self) -> Status:
+        if not self._removed:
+            self._last = self._faults._status(self)
+        return self._last
+
+
+class Faults:
+    """What can be made to go wrong with one broker."""
+
+    def __init__(self, restart: Callable[[], None], process: bool) -> None:
+        self._restart_broker = restart
+        self._process = process
+        # Held while rules are carried to the backend. Never taken by who brings news from it, nor held with the other.
+        self._placing = threading.RLock()
+        self._changed = threading.Condition()
+        self._handles: dict[int, FaultHandle] = {}
+        self._backend: Backend | None = None
+        self._next_id = 1
+
+    def fail(self, error: ErrorCode | str, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
+        """Answer with an error code, in the field where this API has it, and without the request's effect.
+
+        With `topic` or `partition`, the rest of the request is served as usual.
+        """
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+        if code is ErrorCode.NONE:
+            raise ValueError("NONE is no error")
+        return self._new(Effect.FAIL, where, must_fire, error_code=int(code))
+
+    def delay(self, delay_ms: int, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
+        """Serve the request later; its connection waits with it, the others go on."""
+        return self._new(Effect.DELAY, where, must_fire, delay_ms=delay_ms)
+
+    def drop_before(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
+        """Close the connection in place of serving the request."""
+        return self._new(Effect.DROP_BEFORE, where, must_fire)
+
+    def drop_after(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
+        """Serve the request and close the connection in place of the answer: an acknowledgement that gets lost."""
+        return self._new(Effect.DROP_AFTER, where, must_fire)
+
+    def throttle(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        bytes_per_s: int = 0,
+        must_fire: bool = True,
+        **where: Unpack[Where],
+    ) -> FaultHandle:
+        """Slow clients down: by telling them and ignoring them for so long, as quotas do, or by a rate in secret."""
+        if not (throttle_time_ms or bytes_per_s):
+            raise ValueError("throttle needs throttle_time_ms or bytes_per_s")
+        return self._new(Effect.THROTTLE, where, must_fire, throttle_time_ms=throttle_time_ms, bytes_per_s=bytes_per_s)
+
+    def pause(self, *, must_fire: bool = True, **where: Unpack[Where]) -> FaultHandle:
+        """Hold requests until `release` or `remove`; `held` says how many wait."""
+        return self._new(Effect.PAUSE, where, must_fire)
+
+    def restart(
+        self, *, kill: bool = False, after_effect: bool = False, must_fire: bool = True, **where: Unpack[Where]
+    ) -> FaultHandle:
+        """Restart the broker at a request, before or after its effect; by SIGKILL if `kill` (process only).
+
+        Unless `times` says otherwise, once. The request is never answered.
+        """
+        if kill and not self._process:
+            raise ValueError("a broker in a thread cannot be killed: use EmbeddedBroker(process=True)")
+        if "times" not in where:
+            where["times"] = 1
+        return self._new(Effect.RESTART, where, must_fire, kill=kill, after_effect=after_effect)
+
+    def disk_full(self, *, must_fire: bool = True, **where: Unpack[DiskWhere]) -> FaultHandle:
+        """Let writes fail with ENOSPC; producers are answered KAFKA_STORAGE_ERROR. A restart is not disturbed."""
+        return self._new(Effect.DISK_FULL, {**where}, must_fire)
+
+    def slow_disk(self, delay_ms: int, *, must_fire: bool = True, **where: Unpack[DiskWhere]) -> FaultHandle:
+        """Let each write take so much longer. One thread serves all, so everybody waits."""
+        return self._new(Effect.SLOW_DISK, {**where}, must_fire, delay_ms=delay_ms)
+
+    def clear(self) -> None:
+        """End all faults."""
+        for handle in list(self._handles.values()):
+            handle.remove()
+
+    def _new(self, effect: Effect, where: Any, must_fire: bool, **values: Any) -> FaultHandle:
+        chosen = dict(where)
+        apis = _api_keys(chosen.pop("api", None))
+        unknown = set(chosen) - {"topic", "partition", "client_id", "predicate", "nth", "times"}
+        if unknown:
+            raise TypeError(f"a fault has no {', '.join(sorted(unknown))}: see docs/faults.md")
+        spec = FaultSpec(effect=effect, apis=apis, **chosen, **values)
+        if self._process:
+            spec.to_json()  # refuses a predicate here and now
+        with self._placing:
+            handle = FaultHandle(self, self._next_id, spec, must_fire)
+            self._next_id += 1
+            self._handles[handle.rule_id] = handle
+            if self._backend is not None:
+                with contextlib.suppress(OSError):  # a broker that is down takes its rules when it is up again
+                    self._backend.add(handle.rule_id, spec, 0, 0)
+            return handle
+
+    # What the broker's side calls.
+
+    def attach(self, backend: Backend) -> None:
+        """Put all rules to work in a broker that has just started."""
+        with self._placing:
+            self._backend = backend
+            for handle in self._handles.values():
+                backend.add(handle.rule_id, handle.spec, handle._last["seen"], handle._last["fired"])
+
+    def detach(self) -> None:
+        """Keep the counts of a broker that is about to stop, or has died."""
+        with self._placing:
+            backend, self._backend = self._backend, None
+            if backend is None:
+                return
+            with contextlib.suppress(OSError):  # it is dead: what was heard last holds
+                for handle in self._handles.values():
+                    handle._last = {**backend.status(handle.rule_id), "held": 0}
+            backend.close()
+
+    def note(self, rule_id: int, seen: int, fired: int) -> None:
+        """Hear that a rule has fired; may come from any thread."""
+        with self._changed:
+            handle = self._handles.get(rule_id)
+            if handle is None:
+                return
+            handle._last = Status(seen=seen, fired=fired, held=handle._last["held"])
+            self._changed.notify_all()
+
+    def restart_wanted(self, rule_id: int) -> None:
+        """Hear that a rule wants the broker restarted; may come from any thread."""
+        # Not on this thread: it may be the one that has to end first.
+        threading.Thread(target=self._restart, args=(rule_id,), name="broker_lite-restart", daemon=True).start()
+
+    def _restart(self, rule_id: int) -> None:
+        handle = self._handles.get(rule_id)
+        self._restart_broker()
+        with self._changed:
+            if handle is not None:
+                handle.restarts += 1
+            self._changed.notify_all()
+
+    def _release(self, handle: FaultHandle) -> None:
+        with self._placing:
+            if self._backend is not None and not handle._removed:
+                self._backend.release(handle.rule_id)
+
+    def _remove(self, handle: FaultHandle) -> None:
+        with self._placing:
+            if handle._removed:
+                return
+            if self._backend is not None:
+                self._backend.remove(handle.rule_id)
+            handle._status()
+            handle._removed = True
+            del self._handles[handle.rule_id]
+
+    def _status(self, handle: FaultHandle) -> Status:
+        with self._placing:
+            if self._backend is None:
+                return handle._last
+            try:
+                return self._backend.status(handle.rule_id)
+            except OSError:
+                return handle._last
+
+
+def _api_keys(api: Any) -> tuple[int, ...] | None:
+    if api is None:
+        return None
+    names = {entry.codec_name.lower(): int(entry.key) for entry in APIS.values()}
+    keys = []
+    for each in [api] if isinstance(api, (str, int)) else api:
+        key = names.get(each.lower(), -1) if isinstance(each, str) else int(each)
+        if key not in APIS:
+            known = ", ".join(sorted(entry.codec_name for entry in APIS.values()))
+            raise ValueError(f"api={each!r} is not served here; there are {known}")
+        keys.append(key)
+    return tuple(keys)
+
+
+def describe(spec: FaultSpec) -> str:
+    """Say in a few words what a fault does and to what."""
+    what = spec.effect.value
+    if spec.effect is Effect.FAIL:
+        what = f"fail with {ErrorCode(spec.error_code).name}"
+    names = "/".join(APIS[key].codec_name for key in spec.apis or ())
+    where = [names, spec.topic or "", "" if spec.partition is None else f"partition {spec.partition}"]
+    return " ".join([what, *filter(None, where)])
