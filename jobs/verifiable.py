@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from broker_lite.config import ConfigError, read_properties
 
@@ -77,6 +78,58 @@ class Stop:
         self._signals += 1
 
 
+class BrokerWatch:
+    """Hears what librdkafka says of its connections, and tells a person once for each outage, however often it tries.
+
+    librdkafka logs every attempt to connect, some twenty a second. What it would log comes as an error too, so its log
+    is kept to emergencies, unless the settings say otherwise.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._servers = settings["bootstrap.servers"]
+        self._given = settings
+        self._reason = ""
+        self._down = False
+        self._told: set[int] = set()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give the client's settings, with those that let it be heard here."""
+        return {"log_level": "2", **self._given, "error_cb": self.note}
+
+    def note(self, error: KafkaError) -> None:
+        """Take one error of the client as a whole; it goes on by itself."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down = True
+        else:
+            self._reason = _ATTEMPT.sub("", error.str())
+        if error.code() not in _ATTEMPTS and error.code() not in self._told:
+            self._told.add(error.code())
+            print(f"waiting: {self.state}", file=sys.stderr, flush=True)
+
+    def answered(self) -> None:
+        """Note that a broker has answered: what was wrong is over, and is told again when it comes back."""
+        self._down = False
+        self._reason = ""
+        self._told.clear()
+
+    @property
+    def state(self) -> str:
+        """Say what stands in the way; "" if nothing is known to."""
+        if self._down:
+            return f"no broker answers at {self._servers}" + (f": {self._reason}" if self._reason else "")
+        return self._reason
+
+    def explain(self, message: str) -> str:
+        """Add to a message what stands in the way."""
+        return f"{message}; {self.state}" if self.state and self.state not in message else message
+
+
+_ATTEMPTS = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})
+"""Errors of one connection, which come with every attempt: the reasons when all brokers are down."""
+_ATTEMPT = re.compile(r" \(after \d+ms in state [A-Z_]+[^)]*\)")
+
+
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that both clients have."""
     parser.add_argument(
@@ -85,6 +138,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument(
         "--max-messages", type=int, default=-1, metavar="N", help="stop after N records (default: -1, until a signal)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="fail if not done by then, whether or not a broker answers (default: never)",
     )
     parser.add_argument(
         "--command-config",
@@ -125,7 +184,7 @@ def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
 
 
-def run_client(run: Callable[[], bool], events: EventWriter) -> int:
+def run_client(run: Callable[[], bool], events: EventWriter, watch: BrokerWatch) -> int:
     """Run a client to its end; gives the exit status. An error ends up in the history, and on the standard error."""
     try:
         return 0 if run() else FAILED
@@ -134,6 +193,7 @@ def run_client(run: Callable[[], bool], events: EventWriter) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (VerifiableError, KafkaException) as error:
-        events.write("client_error", message=str(error))
-        print(f"error: {error}", file=sys.stderr)
+        message = watch.explain(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+        events.write("client_error", message=message)
+        print(f"error: {message}", file=sys.stderr)
         return FAILED

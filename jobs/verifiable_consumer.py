@@ -12,6 +12,7 @@ the events.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from jobs.verifiable import (
     USAGE,
+    BrokerWatch,
     EventWriter,
     Stop,
     VerifiableError,
@@ -53,8 +55,10 @@ class VerifiableConsumer:
     def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
         self._options = options
         self._settings = settings
+        self.watch = BrokerWatch(settings)
         self._events = events
         self._stop = stop
+        self._deadline = math.inf
         self._consumer: Any = None
         self._consumed = 0
         self._poll: list[Any] = []
@@ -70,7 +74,9 @@ class VerifiableConsumer:
             VerifiableError, KafkaException: if no more can be read.
         """
         options = self._options
-        self._consumer = Consumer(self._settings)
+        if options.timeout is not None:
+            self._deadline = time.monotonic() + options.timeout
+        self._consumer = Consumer(self.watch.settings)
         self._events.write(
             "startup_complete",
             group_id=options.group_id,
@@ -92,7 +98,6 @@ class VerifiableConsumer:
             self._events.write("shutdown_complete")
 
     def _consume(self) -> bool:
-        deadline = None if self._options.timeout is None else time.monotonic() + self._options.timeout
         while not self._stop.requested:
             self._poll_once()
             if self._options.until_end and self._at_end():
@@ -100,7 +105,7 @@ class VerifiableConsumer:
                 return True
             if self._consumed == self._options.max_messages:
                 return True
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > self._deadline:
                 raise VerifiableError(f"not done within {self._options.timeout} s, after {self._consumed} records")
         return True
 
@@ -119,6 +124,7 @@ class VerifiableConsumer:
         error = message.error()
         if error is None:
             self._consumed += 1
+            self.watch.answered()
             self._poll.append(message)
             self._assigned[message.partition()] = message.offset() + 1
             if self._options.verbose:
@@ -131,7 +137,7 @@ class VerifiableConsumer:
         elif error.fatal() or error.code() in _GIVE_UP:
             raise KafkaException(error)
         else:
-            print(f"waiting: {error.str()}", file=sys.stderr)
+            self.watch.note(error)
 
     def _end_poll(self, commit: bool = True) -> None:
         """Show the records taken since the last time as one poll, and commit their offsets."""
@@ -202,16 +208,22 @@ class VerifiableConsumer:
 
     def _look_up_offsets(self) -> None:
         """Ask where each partition begins and ends now, open transactions included."""
-        admin = AdminClient({**connection_settings(self._settings), "log_level": 4})
-        topic = self._consumer.list_topics(self._options.topic, REQUEST_S).topics[self._options.topic]
+        topic = self._consumer.list_topics(self._options.topic, self._request_s()).topics[self._options.topic]
+        self.watch.answered()
         if topic.error is not None:
             raise VerifiableError(f"topic {self._options.topic}: {topic.error.str()}")
+        admin = AdminClient({"log_level": "2", **connection_settings(self._settings)})
         self._log_starts = self._ask(admin, topic.partitions, OffsetSpec.earliest())
         self._targets = self._ask(admin, topic.partitions, OffsetSpec.latest())
 
+    def _request_s(self) -> float:
+        return max(WAIT_S, min(REQUEST_S, self._deadline - time.monotonic()))
+
     def _ask(self, admin: Any, partitions: Any, which: Any) -> dict[int, int]:
         wanted = {TopicPartition(self._options.topic, number): which for number in partitions}
-        answers = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_S)
+        answers = admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._request_s()
+        )
         return {each.partition: answer.result().offset for each, answer in answers.items()}
 
     def _at_end(self) -> bool:
@@ -289,7 +301,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="--until-end, and no producer writes any more: the checker then demands every acknowledged record",
     )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="fail if not done by then (default: never)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -313,7 +324,8 @@ def run(options: argparse.Namespace) -> int:
     settings.setdefault("isolation.level", "read_uncommitted")
     events, stop = EventWriter(settings["client.id"]), Stop()
     stop.listen()
-    return run_client(VerifiableConsumer(options, settings, events, stop).run, events)
+    client = VerifiableConsumer(options, settings, events, stop)
+    return run_client(client.run, events, client.watch)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from jobs.housekeeping.arguments import positive
 from jobs.verifiable import (
     USAGE,
+    BrokerWatch,
     EventWriter,
     Stop,
     VerifiableError,
@@ -56,8 +58,10 @@ class VerifiableProducer:
     def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
         self._options = options
         self._settings = settings
+        self.watch = BrokerWatch(settings)
         self._events = events
         self._stop = stop
+        self._deadline = math.inf
         self._producer: Any = None
         self._sent = 0
         self._acknowledged = 0
@@ -73,8 +77,10 @@ class VerifiableProducer:
         Raises:
             VerifiableError, KafkaException: if no more can be sent.
         """
-        self._producer = Producer(self._settings)
+        self._producer = Producer(self.watch.settings)
         begin = time.monotonic()
+        if self._options.timeout is not None:
+            self._deadline = begin + self._options.timeout
         self._events.write("startup_complete")
         try:
             self._produce(begin)
@@ -89,7 +95,17 @@ class VerifiableProducer:
                 target_throughput=self._options.throughput,
                 avg_throughput=round(self._acknowledged / seconds, 3),
             )
-        return self._failed == 0 and self._acknowledged == self._sent
+        good = self._failed == 0 and self._acknowledged == self._sent
+        if self._is_late and not (good and self._sent == self._options.max_messages):
+            raise VerifiableError(
+                f"not done within {self._options.timeout} s: {self._acknowledged} of {self._sent} records that were "
+                "sent were acknowledged"
+            )
+        return good
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
 
     def _produce(self, begin: float) -> None:
         transactional = "transactional.id" in self._settings
@@ -98,7 +114,7 @@ class VerifiableProducer:
         numbers = itertools.count() if self._options.max_messages < 0 else range(self._options.max_messages)
         for number in numbers:
             self._keep_pace(begin, number)
-            if self._stop.requested:
+            if self._stop.requested or self._is_late:
                 break
             if transactional and self._transaction is None:
                 self._begin_transaction()
@@ -106,8 +122,8 @@ class VerifiableProducer:
             if self._in_transaction == self._options.transaction_size:
                 self._end_transaction()
         if self._transaction is not None:
-            # A signal cuts a transaction short: it is taken back. A last one that is merely smaller is not.
-            self._end_transaction(abort=self._stop.requested)
+            # What cuts a transaction short takes it back. A last one that is merely smaller is committed.
+            self._end_transaction(abort=self._stop.requested or self._is_late)
 
     def _send(self, number: int) -> None:
         prefix, keys = self._options.value_prefix, self._options.repeating_keys
@@ -122,8 +138,10 @@ class VerifiableProducer:
         while True:
             try:
                 self._producer.produce(self._options.topic, value, key, on_delivery=partial(self._on_delivery, record))
-            except BufferError:
+            except BufferError:  # as many as it may hold are without an answer
                 self._producer.poll(WAIT_S)
+                if self._is_late:
+                    self._producer.purge()
             except KafkaException as error:
                 self._note_error(record, error.args[0], written_perhaps=False)
                 if error.args[0].fatal():
@@ -138,6 +156,7 @@ class VerifiableProducer:
             self._note_error(record, error, written_perhaps=error.code() not in _NOT_WRITTEN)
             return
         self._acknowledged += 1
+        self.watch.answered()
         offset = message.offset()
         place = {"offset": -1 if offset is None else max(offset, -1), "partition": message.partition()}
         self._events.write("producer_send_success", **record, **place)
@@ -153,7 +172,7 @@ class VerifiableProducer:
     def _keep_pace(self, begin: float, number: int) -> None:
         if self._options.throughput > 0:
             due = begin + number / self._options.throughput
-            while not self._stop.requested and (left := due - time.monotonic()) > 0:
+            while not self._stop.requested and not self._is_late and (left := due - time.monotonic()) > 0:
                 self._producer.poll(min(left, WAIT_S))
 
     def _begin_transaction(self) -> None:
@@ -202,10 +221,10 @@ class VerifiableProducer:
 
     def _call(self, call: Any) -> None:
         """Repeat a call of the transaction API while its outcome is open, as its contract asks for."""
-        deadline = time.monotonic() + self._options.transaction_deadline
+        deadline = min(time.monotonic() + self._options.transaction_deadline, self._deadline)
         while True:
             try:
-                call(TRANSACTION_CALL_S)
+                call(max(WAIT_S, min(TRANSACTION_CALL_S, deadline - time.monotonic())))
             except KafkaException as error:
                 given_up = self._stop.at_once or time.monotonic() > deadline
                 if given_up or not error.args[0].retriable():
@@ -214,9 +233,9 @@ class VerifiableProducer:
                 return
 
     def _flush(self) -> None:
-        """Wait until every record has its answer; delivery.timeout.ms bounds it."""
+        """Wait until every record has its answer; delivery.timeout.ms and --timeout bound it."""
         while self._producer.flush(WAIT_S):
-            if self._stop.at_once:
+            if self._stop.at_once or self._is_late:
                 self._producer.purge()
 
 
@@ -274,7 +293,8 @@ def run(options: argparse.Namespace) -> int:
     settings.setdefault("enable.idempotence", "true" if settings["acks"] in ("all", "-1") else "false")
     events, stop = EventWriter(settings["client.id"]), Stop()
     stop.listen()
-    return run_client(VerifiableProducer(options, settings, events, stop).run, events)
+    client = VerifiableProducer(options, settings, events, stop)
+    return run_client(client.run, events, client.watch)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -183,6 +184,26 @@ def test_an_unreachable_broker_is_a_failure_without_secrets(
     assert consumer.wait() == 1
     assert consumer.counts["client_error"] == 1
     assert secret not in consumer.file.read_text() + consumer.errors.decode()
+
+
+def test_a_broker_that_is_not_there_is_said_once_and_within_the_timeout(tmp_path: Path, clients: ExitStack) -> None:
+    with socket.socket() as closed:  # bound and not listening: nobody else gets the port, and connections are refused
+        closed.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{closed.getsockname()[1]}"
+        nobody = Clients(servers, tmp_path, clients)
+        for client in (
+            nobody.producer("p", "--max-messages", "3", "--timeout", "0.5"),
+            nobody.producer("transactional", "--transactional-id", "x", "--timeout", "0.5"),
+            nobody.consumer("assigned", "--assign", "--final", "--timeout", "0.5"),
+            nobody.consumer("member", "--group-id", "g", "--timeout", "0.5"),
+        ):
+            assert client.wait() == 1
+            waiting, error = client.errors.decode().splitlines()
+            assert waiting.startswith(f"waiting: no broker answers at {servers}: ")
+            assert error.startswith("error: ")
+            assert f"no broker answers at {servers}: " in error
+            assert "Connection refused" in error
+            assert client.counts["client_error"] == 1
 
 
 def test_the_configurations_are_read(ours: Clients) -> None:
