@@ -1,8 +1,8 @@
 """`python -m broker_lite`: a broker as a process of its own.
 
 It ends cleanly on SIGTERM or SIGINT, and when the socket `--parent` reaches its end, that is when its parent is gone.
-When When it can be reached it writes `host:port` of its first listener into `--ready-file` (whole or not at all), and that
-of each listener to standard output, a line each.
+When it can be reached it writes `host:port` of its first listener into `--ready-file` (whole or not at all), and that
+of each of its listeners to standard output, a line each.
 """
 
 from __future__ import annotations

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from broker_lite.log.config import LogConfig, topic_settings
+from broker_lite.security.settings import (
+    LISTENER_PREFIX,
+    ListenerConfig,
+    SecurityConfig,
+    listener_configs,
+    read_listener_setting,
+)
 from broker_lite.settings import (
     INT_MAX,
     LONG_MAX,
@@ -101,7 +109,13 @@ class BrokerConfig:
 
     log: LogConfig = field(default=LogConfig(), metadata={"setting": False})
     """What topics without settings of their own have."""
-    given: Mapping[str, object] = field(default_factory=dict, metadata={"setting": False})
+    security: SecurityConfig = field(default=SecurityConfig(), metadata={"setting": False})
+    """Listeners, TLS and SASL, as they were given."""
+    listener_configs: tuple[ListenerConfig, ...] = field(
+        default_factory=lambda: listener_configs(SecurityConfig(), {}, "127.0.0.1", 0), metadata={"setting": False}
+    )
+    """What that comes to for each listener; never empty."""
+    given: Mapping[str, object] = field(default_factory=dict, repr=False, metadata={"setting": False})
     """The settings that were given, by name, read; all others have their defaults."""
 
     @classmethod
@@ -111,20 +125,22 @@ class BrokerConfig:
         Raises:
             ConfigError: for an unknown name or a value that does not fit.
         """
-        own, log = settings_of(cls), broker_log_settings()
+        own, log, security = settings_of(cls), broker_log_settings(), settings_of(SecurityConfig)
         values: dict[str, object] = {}
         given: dict[str, object] = {}
         for name, value in settings.items():
-            setting = own.get(name) or log.get(name)
-            if setting is None:
+            setting = own.get(name) or log.get(name) or security.get(name)
+            if setting is None and not name.startswith(LISTENER_PREFIX):
                 raise ConfigError(_unknown(name))
             try:
-                given[name] = setting.read(value)
+                given[name] = setting.read(value) if setting is not None else read_listener_setting(name, value)
             except SettingError as error:
                 raise ConfigError(str(error)) from None
             if name in own:
-                values[setting.field] = given[name]
-        config = cls(**values, log=LogConfig.of_broker(given), given=MappingProxyType(given))  # type: ignore[arg-type]
+                values[own[name].field] = given[name]
+        log_config = LogConfig.of_broker(given)
+        config = cls(**values, log=log_config, given=MappingProxyType(given))  # type: ignore[arg-type]
+        config = replace(config, **_security(config))
         _check(config)
         return config
 
@@ -156,7 +172,18 @@ def broker_log_settings() -> Mapping[str, Setting]:
 
 def broker_settings() -> Mapping[str, Setting]:
     """Give every setting of a broker, by name."""
-    return {**settings_of(BrokerConfig), **broker_log_settings()}
+    return {**settings_of(BrokerConfig), **broker_log_settings(), **settings_of(SecurityConfig)}
+
+
+def _security(config: BrokerConfig) -> dict[str, Any]:
+    declared = settings_of(SecurityConfig)
+    given = {name: value for name, value in config.given.items() if name in declared}
+    security = SecurityConfig(**{declared[name].field: value for name, value in given.items()})  # type: ignore[arg-type]
+    try:
+        found = listener_configs(security, config.given, config.host_name, config.port)
+    except SettingError as error:
+        raise ConfigError(str(error)) from None
+    return {"security": security, "listener_configs": found}
 
 
 def _unknown(name: str) -> str:

@@ -278,7 +278,7 @@ class _Process:
         """Give the settings to the child; not on its command line, which everybody can read."""
         assert self._child.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
-            pipe.write(json.dumps({name: _text(value) for name, value in settings.items()}).encode())
+            pipe.write(json.dumps(dict(settings), default=str).encode())
 
     @property
     def pid(self) -> int:
@@ -334,7 +334,3 @@ def _same_ports(settings: Mapping[str, object], addresses: Mapping[str, str]) ->
         host = f"[{each.host}]" if ":" in each.host else each.host
         listeners.append(f"{each.name}://{host}:{port}")
     return {"listeners": ",".join(listeners)}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -39,7 +39,7 @@ _HARMLESS = (
     replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
     replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-    unclean.leader.election.interval.ms inter.broker.listener.name
+    unclean.leader.election.interval.ms
     """
     # Internal topics here have the replicas that there are: one.
     """
@@ -100,25 +100,25 @@ HARMLESS: Final = frozenset(_HARMLESS.split())
 """Accepted in a file, without effect."""
 
 _MATTERS = """
-    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.listeners
+    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     alter.config.policy.class.name broker.id client.quota.callback.class config.providers
-    connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms cordoned.log.dirs
-    create.topic.policy.class.name early.start.listeners group.consumer.migration.policy
-    group.coordinator.rebalance.protocols kafka.metrics.reporters listener.security.protocol.map listeners
+    connections.max.idle.ms cordoned.log.dirs create.topic.policy.class.name early.start.listeners
+    group.consumer.migration.policy group.coordinator.rebalance.protocols kafka.metrics.reporters
     log.cleaner.backoff.ms log.cleaner.enable log.cleaner.io.max.bytes.per.second log.dir
     log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms log.retention.check.interval.ms max.connection.creation.rate
-    max.connections.per.ip max.connections.per.ip.overrides max.request.partition.size.limit metric.reporters
-    offsets.retention.check.interval.ms offsets.retention.minutes principal.builder.class
-    producer.id.expiration.check.interval.ms producer.id.expiration.ms security.inter.broker.protocol
-    security.providers transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    log.flush.start.offset.checkpoint.interval.ms log.retention.check.interval.ms
+    max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
+    max.request.partition.size.limit metric.reporters offsets.retention.check.interval.ms
+    offsets.retention.minutes principal.builder.class producer.id.expiration.check.interval.ms
+    producer.id.expiration.ms security.inter.broker.protocol security.providers
+    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.two.phase.commit.enable transactional.id.expiration.ms
     unstable.api.versions.enable unstable.feature.versions.enable
 """
 _REFUSED: Final = frozenset(_MATTERS.split())
 _PREFIXES: Final = (
-    "delegation.token.", "group.consumer.", "group.share.", "listener.name.", "remote.log.", "sasl.", "ssl.",
+    "delegation.token.", "group.consumer.", "group.share.", "remote.log.", "sasl.", "ssl.",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.authorizer import Authorizer, super_users
+from broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 __all__ = ["Broker", "Clock", "Topic"]
 
@@ -70,8 +71,6 @@ class Broker:
         self.clock = clock
         self.scheduler = scheduler
         self.new_uuid = new_uuid
-        self.host = config.host_name
-        self.port = config.port
         now_ms = clock.now_ms()
         self.logs = LogManager.open(
             storage,
@@ -93,6 +92,9 @@ class Broker:
             self.authorizer = Authorizer(
                 storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
             )
+        self.scram_credentials = ScramCredentials(
+            storage, log_dir, configured_credentials(config.listener_configs, lambda: new_uuid().bytes)
+        )
         self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""

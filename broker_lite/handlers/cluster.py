@@ -23,15 +23,15 @@ def handle_find_coordinator(broker: Broker, request: Request) -> Body:
     wanted, version = request.message(), request.version
     served = wanted.key_type in (GROUP_KEY, TRANSACTION_KEY)
     if version < SEVERAL_KEYS_FROM:
-        return request.response(**_coordinator(broker, served))
+        return request.response(**_coordinator(broker, request, served))
     kind = apis.response_class(request.api_key).Coordinator
     keys = wanted.coordinator_keys or ()
     return request.response(
-        coordinators=[kind(version=version, key=key, **_coordinator(broker, served)) for key in keys]
+        coordinators=[kind(version=version, key=key, **_coordinator(broker, request, served)) for key in keys]
     )
 
 
-def _coordinator(broker: Broker, served: bool) -> dict[str, Any]:
+def _coordinator(broker: Broker, request: Request, served: bool) -> dict[str, Any]:
     if not served:
         text = "this broker coordinates consumer groups only"
         return {
@@ -41,8 +41,8 @@ def _coordinator(broker: Broker, served: bool) -> dict[str, Any]:
         "error_code": 0,
         "error_message": None,
         "node_id": broker.config.node_id,
-        "host": broker.host,
-        "port": broker.port,
+        "host": request.endpoint.host,
+        "port": request.endpoint.port,
     }
 
 
@@ -60,8 +60,8 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Body:
     node = apis.response_class(request.api_key).DescribeClusterBroker(
         version=version,
         broker_id=broker.config.node_id,
-        host=broker.host,
-        port=broker.port,
+        host=request.endpoint.host,
+        port=request.endpoint.port,
         rack=None,
         is_fenced=False,
     )

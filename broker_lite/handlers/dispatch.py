@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker_lite.handlers import (
+    acls,
     api_versions,
     cluster,
     create_topics,
@@ -18,6 +19,8 @@ from broker_lite.handlers import (
     offset_commit,
     offset_fetch,
     produce,
+    sasl,
+    scram_users,
 )
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
@@ -42,6 +45,13 @@ HANDLERS: dict[int, Callable[[Broker, Request], Body | None]] = {
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
+    ApiKey.SASL_HANDSHAKE: sasl.handle_handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl.handle_authenticate,
+    ApiKey.DESCRIBE_ACLS: acls.handle_describe,
+    ApiKey.CREATE_ACLS: acls.handle_create,
+    ApiKey.DELETE_ACLS: acls.handle_delete,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_users.handle_describe,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram_users.handle_alter,
     ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
 }
 

@@ -29,7 +29,11 @@ def handle(broker: Broker, request: Request) -> Body:
         create = wanted.allow_auto_topic_creation or version < 4
         topics = [_wanted_topic(broker, types, version, each, create) for each in wanted.topics]
     node = types.MetadataResponseBroker(
-        version=version, node_id=broker.config.node_id, host=broker.host, port=broker.port, rack=None
+        version=version,
+        node_id=broker.config.node_id,
+        host=request.endpoint.host,
+        port=request.endpoint.port,
+        rack=None,
     )
     return request.response(
         brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.config.node_id, topics=topics

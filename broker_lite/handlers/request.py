@@ -27,7 +27,6 @@ DROP: Body = _Drop()
 """In the place of an answer: the connection is closed without a word, as a fault wants it."""
 
 
-
 class Endpoint(NamedTuple):
     """Where clients of a listener are told to connect to."""
 
@@ -35,20 +34,20 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Origin(NamedTuple):
-    """What is the same for all requests of a connection until it authenticates again."""
-
-    principal: str
-    """Who sends them, as in access control lists: `User:alice`."""
-    client_host: str
-    endpoint: Endpoint
-    """What the listener that they came over is called by clients: answers name this address."""
-
-
 class Request:
     """One request; `body` is valid only until the handler returns, since the read buffer is used again."""
 
-    __slots__ = ("_send", "api_key", "body", "client_host", "client_id", "correlation_id", "principal", "version")
+    __slots__ = (
+        "_send",
+        "api_key",
+        "body",
+        "client_host",
+        "client_id",
+        "correlation_id",
+        "endpoint",
+        "principal",
+        "version",
+    )
 
     def __init__(
         self,
@@ -59,7 +58,8 @@ class Request:
         client_host: str,
         body: memoryview,
         send: Callable[[Request, Body], None],
-        principal: str = ANONYMOUS,
+        principal: str,
+        endpoint: Endpoint,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -69,6 +69,9 @@ class Request:
         self.body = body
         self._send = send
         self.principal = principal
+        """Who sent it, as in access control lists: `User:alice`."""
+        self.endpoint = endpoint
+        """The address that clients know the listener by that it came over; answers name this one."""
 
     @property
     def origin(self) -> object:

@@ -103,6 +103,16 @@ class Storage(Protocol):
             FileNotFoundError: if it is not there.
         """
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was written to last, in milliseconds since 1970.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Let a file have been written to last at this time."""
+
     def flush_later(self, paths: Sequence[str]) -> Flush:
         """Begin to bring files or directories onto the disk; one that is gone by then is left out."""
 
@@ -197,6 +207,9 @@ class DiskFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    __del__ = close
+    """A deleted segment's file is closed by whoever is the last to send from it."""
+
 
 class DiskLock:
     """A `Lock` that the operating system lets go of when its holder dies."""
@@ -253,6 +266,14 @@ class DiskStorage:
     def size(self, path: str) -> int:
         """See `Storage`."""
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """See `Storage`."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """See `Storage`."""
+        os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def flush_later(self, paths: Sequence[str]) -> Flush:
         """See `Storage`."""

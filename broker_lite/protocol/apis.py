@@ -44,12 +44,19 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    SASL_AUTHENTICATE = 36
     DELETE_GROUPS = 42
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
@@ -106,6 +113,13 @@ APIS = _table(
         (ApiKey.API_VERSIONS, 0, 4, 3, "ApiVersions", "metadata.api_versions"),
         (ApiKey.CREATE_TOPICS, 2, 7, 5, "CreateTopics", "admin.topics"),
         (ApiKey.DELETE_TOPICS, 1, 6, 4, "DeleteTopics", "admin.topics"),
+        (ApiKey.SASL_HANDSHAKE, 0, 1, 2, "SaslHandshake", "sasl"),
+        (ApiKey.SASL_AUTHENTICATE, 0, 2, 2, "SaslAuthenticate", "sasl"),
+        (ApiKey.DESCRIBE_ACLS, 1, 3, 2, "DescribeAcls", "admin.acl"),
+        (ApiKey.CREATE_ACLS, 1, 3, 2, "CreateAcls", "admin.acl"),
+        (ApiKey.DELETE_ACLS, 1, 3, 2, "DeleteAcls", "admin.acl"),
+        (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, "DescribeUserScramCredentials", "admin.users"),
+        (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, "AlterUserScramCredentials", "admin.users"),
         (ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "InitProducerId", "producer.transaction"),
         (ApiKey.DELETE_GROUPS, 0, 2, 2, "DeleteGroups", "admin.groups"),
         (ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "DescribeCluster", "admin.cluster"),

@@ -4,13 +4,16 @@ Theory of operation: as in Kafka, a connection's requests are handled one after 
 until the answer of the one before is on its way; a long poll or a join thus holds back what comes after it, and
 answers keep their order without a queue. Bytes are read into one buffer, handlers see slices of it, and produced
 records go from there to the file without a copy. At each wake-up a bounded number of requests is handled, then the
-other connections get their turn. What a client does wrong ends its own connection, with one line in the log.
+other connections get their turn. What a client does wrong ends its own connection, with one line in the log. On a
+SASL listener a gate takes the frames until the client has proved who it is; TLS is one layer below, in `tls.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import os
 import socket
 from collections.abc import Callable
 
@@ -19,13 +22,18 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import DROP, Body, Request, frame_response
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
+from broker_lite.security.acls import ANONYMOUS
+from broker_lite.security.sasl import SaslGate, Stage, Step
 from broker_lite.server.limits import (
+    MAX_FAILURE_LENGTH,
     MAX_IDLE_READ_BUFFER_BYTES,
     MAX_REQUEST_BYTES_PER_WAKE_UP,
     MAX_REQUESTS_PER_WAKE_UP,
     MAX_UNSENT_BYTES,
     READ_BUFFER_BYTES,
+    SCRAM_NONCE_BYTES,
 )
+from broker_lite.server.listener import Listener
 from broker_lite.server.output import Output
 
 logger = logging.getLogger(__name__)
@@ -34,16 +42,28 @@ logger = logging.getLogger(__name__)
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one accepted connection."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, on_close: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        on_close: Callable[[Connection], None],
+        listener: Listener,
+    ) -> None:
         self._broker = broker
         self._loop = loop
         self._on_close = on_close
+        self._listener = listener
+        self._principal = ANONYMOUS
         self._frame_limit = broker.config.socket_request_max_bytes
+        sasl = listener.config.sasl
+        self._gate = SaslGate(sasl, broker.scram_credentials.get, _new_nonce) if sasl is not None else None
+        if sasl is not None:
+            self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._pending: Request | None = None
+        self._pending: Request | Step | None = None
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
@@ -64,7 +84,10 @@ class Connection(asyncio.BufferedProtocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._broker.config.socket_send_buffer_bytes)
         dup = sock.dup()
         dup.setblocking(False)
-        self._output = Output(self._loop, dup, self._resume, self._on_send_error)
+        self._output = self._make_output(dup)
+
+    def _make_output(self, sock: socket.socket) -> Output:
+        return Output(self._loop, sock, self._resume, self._on_send_error)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Let go of everything; a pending request keeps its token, and its answer goes nowhere."""
@@ -148,6 +171,13 @@ class Connection(asyncio.BufferedProtocol):
         size: int = SIZE.unpack_from(self._buffer, self._start)[0]
         self._start = begin + size
         frame = self._view[begin : self._start]
+        gate = self._gate
+        if (
+            gate is not None
+            and not gate.lets_through(frame, self._broker.clock.monotonic_ms())
+            and not self._authenticate(gate, frame)
+        ):
+            return size
         header = read_request_header(frame)
         request = Request(
             header.api_key,
@@ -157,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
             self._host,
             frame[header.body_position :],
             self._answer_later,
+            self._principal,
+            self._listener.endpoint,
         )
         self._pending = request
         faults = self._broker.faults
@@ -165,6 +197,36 @@ class Connection(asyncio.BufferedProtocol):
             self._pending = None
             self._send(request, body)
         return size
+
+    def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
+        """Take one step of the authentication; gives whether the frame is the handlers' after all."""
+        step = gate.receive(frame, self._broker.clock.monotonic_ms())
+        if step.failure is not None:
+            # Nothing else is handled meanwhile, so that guessing takes its time.
+            self._pending = step
+            self._broker.note_refusal(
+                f"closing connection from {self.peer} on listener {self._listener.config.name}: "
+                f"{step.failure[:MAX_FAILURE_LENGTH]}"
+            )
+            self._loop.call_later(self._listener.failed_delay_s, self._refuse, step)
+        elif step.answer is not None:
+            assert self._output is not None
+            self._output.send([step.answer])
+        if gate.stage is Stage.OPEN:
+            self._principal = gate.principal
+            self._frame_limit = self._broker.config.socket_request_max_bytes
+        return step.pass_on
+
+    def _refuse(self, step: Step) -> None:
+        if self._closed:
+            return
+        if step.answer is not None:
+            assert self._output is not None
+            try:
+                self._output.send([step.answer])
+            except OSError as error:
+                logger.debug("connection from %s lost: %s", self.peer, error)
+        self.close()
 
     def _answer_later(self, request: Request, body: Body) -> None:
         if self._pending is not request or self._closed:
@@ -231,11 +293,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
         full = self._end == len(self._buffer)
         if full != self._reading_paused:
-            self._reading_paused = full
-            if full:
-                transport.pause_reading()
-            else:
-                transport.resume_reading()
+            self._pause_reading(full)
+
+    def _pause_reading(self, paused: bool) -> None:
+        assert self._transport is not None
+        self._reading_paused = paused
+        if paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def _rebuild(self, capacity: int) -> None:
         here = self._end - self._start
@@ -247,3 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer = buffer
             self._view = memoryview(buffer)
         self._start, self._end = 0, here
+
+
+def _new_nonce() -> str:
+    return base64.b64encode(os.urandom(SCRAM_NONCE_BYTES)).decode()

@@ -33,3 +33,15 @@ LISTEN_BACKLOG: Final = 1024
 
 CHECKPOINT_INTERVAL_S: Final = 60.0
 """How often recovery points are written: what a restart after a crash need not look at again."""
+
+TLS_PIECE_BYTES: Final = 256 * 1024
+"""How much is encrypted at a time, and so how much of a TLS connection's answer is in memory twice."""
+
+TLS_HANDSHAKE_TIMEOUT_S: Final = 30.0
+"""How long a client may take for the TLS handshake."""
+
+SCRAM_NONCE_BYTES: Final = 24
+"""The random bytes in the server's share of a SCRAM nonce."""
+
+MAX_FAILURE_LENGTH: Final = 300
+"""The most that is logged of why an authentication failed: a client chooses its user's name."""

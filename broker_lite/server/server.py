@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import socket
 import time
 
 from broker_lite.config import BrokerConfig
@@ -18,14 +18,13 @@ from broker_lite.log.config import LONG_MAX
 from broker_lite.log.storage import DiskStorage
 from broker_lite.server.connection import Connection
 from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG
+from broker_lite.server.listener import Listener, ServerError, bind
+
+__all__ = ["Server", "ServerError"]
 
 logger = logging.getLogger(__name__)
 
 SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
-
-
-class ServerError(Exception):
-    """The broker cannot start; the message says why and what to do."""
 
 
 class Server:
@@ -34,8 +33,12 @@ class Server:
     def __init__(self, config: BrokerConfig, data_dir: str) -> None:
         self._config = config
         self._data_dir = data_dir
+        self._storage = DiskStorage()
+        self.write_gate = self._storage.gate
+        """What may hold up or refuse the broker's writes."""
         self._connections: set[Connection] = set()
-        self._listener: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.broker: Broker | None = None
 
@@ -47,26 +50,33 @@ class Server:
             LogDirectoryError: if the data directory cannot be used.
         """
         loop = asyncio.get_running_loop()
-        sock = _listening_socket(self._config.host_name, self._config.port)
-        try:
-            self.broker = Broker(self._config, DiskStorage(), self._data_dir, SYSTEM_CLOCK, loop)
-        except BaseException:
-            sock.close()
-            raise
-        self.broker.host, self.broker.port = self._config.host_name, sock.getsockname()[1]
-        self._listener = await loop.create_server(self._accept, sock=sock, backlog=LISTEN_BACKLOG)
+        with contextlib.ExitStack() as undo:
+            bound = []
+            for each in self._config.listener_configs:
+                sock, listener = bind(each)
+                undo.callback(sock.close)
+                bound.append((sock, listener))
+            self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
+            undo.pop_all()
+        for sock, listener in bound:
+            accept = functools.partial(self._accept, listener)
+            self._listeners.append(listener)
+            self._servers.append(await loop.create_server(accept, sock=sock, backlog=LISTEN_BACKLOG))
         self._every(CHECKPOINT_INTERVAL_S, self.broker.logs.checkpoint)
         flush_ms = self._config.log.flush_ms
         # A topic may have its own flush.ms, so there is a look at least every second.
         self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
-        logger.info("listening on %s:%d, data in %s", self.broker.host, self.broker.port, self._data_dir)
+        for listener in self._listeners:
+            protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
+            logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
+        logger.info("data in %s", self._data_dir)
 
     async def stop(self) -> None:
         """Close listener and connections, then bring everything onto the disk."""
         for timer in self._timers:
             timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.close()
         await asyncio.sleep(0)  # the transports' own callbacks come first
@@ -75,22 +85,20 @@ class Server:
             logger.info("stopped cleanly")
 
     @property
-    def host(self) -> str:
-        """The host that is listened on and told to clients."""
-        return self._config.host_name
+    def addresses(self) -> dict[str, str]:
+        """What clients are told of each listener, as host:port, in the order of the settings."""
+        return {
+            listener.config.name: f"{_in_url(listener.endpoint.host)}:{listener.endpoint.port}"
+            for listener in self._listeners
+        }
 
-    @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        assert self.broker is not None
-        return self.broker.port
-
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self, listener: Listener) -> asyncio.BaseProtocol:
         assert self.broker is not None
         if len(self._connections) >= self._config.max_connections:
             self.broker.note_refusal(f"connection refused: max.connections={self._config.max_connections} are open")
             return _Refusal()
-        connection = Connection(self.broker, asyncio.get_running_loop(), self._connections.discard)
+        kind = _tls_connection() if listener.context is not None else Connection
+        connection = kind(self.broker, asyncio.get_running_loop(), self._connections.discard, listener)
         self._connections.add(connection)
         return connection
 
@@ -121,19 +129,12 @@ class _Refusal(asyncio.Protocol):
         transport.abort()
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ServerError(f"host.name={host} cannot be resolved: {error}") from error
-    with contextlib.ExitStack() as undo:
-        undo.callback(sock.close)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(address)
-        except OSError as error:
-            raise ServerError(f"cannot listen on {host}:{port} ({error}): choose another port, or 0 for any") from error
-        sock.setblocking(False)
-        undo.pop_all()
-    return sock
+def _tls_connection() -> type[Connection]:
+    # Loaded on first use: most brokers have no TLS listener, and starting is quick.
+    from broker_lite.server.tls import TlsConnection
+
+    return TlsConnection
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -15,7 +15,7 @@ ALLOWED = {
     "broker_lite.protocol": ("broker_lite.protocol",),
     "broker_lite.coordinators": ("broker_lite.protocol", "broker_lite.coordinators"),
     "broker_lite.log": ("broker_lite.protocol", "broker_lite.coordinators", "broker_lite.log", "broker_lite.settings"),
-    "broker_lite.security": ("broker_lite.protocol", "broker_lite.log.storage", "broker_lite.security"),
+    "broker_lite.security": ("broker_lite.protocol", "broker_lite.log.storage", "broker_lite.security", "broker_lite.settings"),
     "broker_lite.handlers": ("broker_lite", "exactly_once.crash_points"),
     "broker_lite": ("broker_lite",),
     "offset_store": ("offset_store",),

@@ -87,6 +87,8 @@ class MemoryStorage:
         self.locks: set[str] = set()
         self.pending: list[_Flush] = []
         self.room: int | None = None
+        self.modified: dict[str, int] = {}
+        self.now_ms = 0
 
     def lose_power(self, rng: random.Random) -> None:
         """Cut every file's unflushed bytes somewhere; what was rewritten as a whole may be the old or the new."""
@@ -106,7 +108,7 @@ class MemoryStorage:
             raise FileNotFoundError(path)
         return bytes(self.files[path].data)
 
-    def write(self, path: str, data: Buffer, *, durable: bool) -> None:
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
         content = _Content()
         if path in self.files:
             content.durable = self.files[path].durable
@@ -117,6 +119,13 @@ class MemoryStorage:
 
     def size(self, path: str) -> int:
         return len(self.read(path))
+
+    def modified_ms(self, path: str) -> int:
+        self.read(path)
+        return self.modified.get(path, self.now_ms)
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        self.modified[path] = time_ms
 
     def flush_later(self, paths: Sequence[str]) -> _Flush:
         flush = _Flush(self, tuple(paths))

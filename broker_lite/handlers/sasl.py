@@ -1,0 +1,22 @@
+"""SaslHandshake v0 and v1, SaslAuthenticate v0 to v2, where they are too late: on a connection that is open.
+
+Authentication itself comes before any handler: `broker_lite/security/sasl.py`. What gets here came over a listener
+without SASL, after authentication without `connections.max.reauth.ms`, or again within a second.
+"""
+
+from __future__ import annotations
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode
+
+
+def handle_handshake(_broker: Broker, request: Request) -> Body:
+    """Refuse."""
+    return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
+
+
+def handle_authenticate(_broker: Broker, request: Request) -> Body:
+    """Refuse."""
+    text = "SaslAuthenticate request received after successful authentication"
+    return request.response(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=text, auth_bytes=b"")

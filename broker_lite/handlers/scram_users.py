@@ -1,0 +1,114 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials, version 0 (KIP-554).
+
+The client salts the password, so that it never gets here. Users that the settings name are described too, and can be
+given another password, but not removed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+from broker_lite.security.credentials import Key
+from broker_lite.security.scram import MAX_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+
+MAX_USER_NAME_LENGTH = 1024
+MAX_SALT_BYTES = 1024
+_BY_NUMBER = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
+
+
+def handle_describe(broker: Broker, request: Request) -> Body:
+    """Say which users there are, with which mechanisms and how many iterations."""
+    wanted = request.message()
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
+        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=None, results=[])
+    known = broker.scram_credentials.users()
+    asked = Counter([user.name for user in wanted.users or ()] or list(known))
+    types, version = apis.response_class(request.api_key), request.version
+    kind = types.DescribeUserScramCredentialsResult
+    results = []
+    for user, times in asked.items():
+        error, text = ErrorCode.NONE, None
+        if times > 1:
+            error, text = ErrorCode.DUPLICATE_RESOURCE, f"the request names user {user} more than once"
+        elif user not in known:
+            error, text = ErrorCode.RESOURCE_NOT_FOUND, f"user {user} has no SCRAM credentials"
+        infos = [
+            kind.CredentialInfo(version=version, mechanism=SCRAM_MECHANISMS[name].number, iterations=each.iterations)
+            for name, each in (known[user].items() if error is ErrorCode.NONE else ())
+        ]
+        results.append(
+            kind(version=version, user=user, error_code=int(error), error_message=text, credential_infos=infos)
+        )
+    return request.response(error_code=0, error_message=None, results=results)
+
+
+def handle_alter(broker: Broker, request: Request) -> Body:
+    """Remove and set credentials, each on its own; acknowledged once they are on the disk."""
+    wanted = request.message()
+    errors: dict[str, KafkaError | None] = {}
+    removals: dict[str, Key] = {}
+    additions: dict[str, tuple[Key, ScramCredential]] = {}
+    times = Counter([each.name for each in (*wanted.deletions, *wanted.upsertions)])
+    allowed = authorized_on_cluster(broker, request, Operation.ALTER)
+    for each in (*wanted.deletions, *wanted.upsertions):
+        errors[each.name] = None
+        try:
+            if not allowed:
+                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is not allowed")
+            if times[each.name] > 1:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+                )
+            key = (_mechanism(each).name, each.name)
+            if hasattr(each, "salted_password"):
+                additions[each.name] = key, _credential(each)
+            elif not broker.scram_credentials.is_kept(*key):
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+            else:
+                removals[each.name] = key
+        except KafkaError as error:
+            errors[each.name] = error
+    if removals or additions:
+        try:
+            broker.scram_credentials.change(removals.values(), dict(additions.values()))
+        except KafkaError as error:
+            errors.update(dict.fromkeys((*removals, *additions), error))
+    return request.response(results=[_result(request, user, error) for user, error in errors.items()])
+
+
+def _mechanism(wanted: Any) -> ScramMechanism:
+    if not wanted.name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanism = _BY_NUMBER.get(wanted.mechanism)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return mechanism
+
+
+def _credential(wanted: Any) -> ScramCredential:
+    mechanism = _mechanism(wanted)
+    if wanted.iterations < mechanism.min_iterations:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if wanted.iterations > MAX_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if len(wanted.name) > MAX_USER_NAME_LENGTH or len(wanted.salt) > MAX_SALT_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name or the salt is too long")
+    return ScramCredential.of_salted(mechanism, bytes(wanted.salt), bytes(wanted.salted_password), wanted.iterations)
+
+
+def _result(request: Request, user: str, error: KafkaError | None) -> Any:
+    return apis.response_class(request.api_key).AlterUserScramCredentialsResult(
+        version=request.version,
+        user=user,
+        error_code=int(error.code if error is not None else ErrorCode.NONE),
+        error_message=error.message if error is not None else None,
+    )

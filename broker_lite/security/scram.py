@@ -1,0 +1,160 @@
+"""SCRAM (RFC 5802, RFC 7677), the server's side, as in Kafka's ScramSaslServer. Pure: the nonce is passed in.
+
+Theory of operation: a credential is kept as salt, stored key, server key and iterations; from these a proof can be
+verified but not made, and the password cannot be had. The client says who it is and a nonce; the server answers with
+both nonces, salt and iterations; the client proves that it knows the password; the server proves that it knows the
+credential. The names of users and the reasons of failures go into no answer. Absent: channel binding (Kafka has none),
+delegation tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_lite.security.mechanism import SaslError
+
+MAX_ITERATIONS: Final = 16384
+"""The most that AlterUserScramCredentials accepts, as in Kafka: each attempt to log in costs the client that many."""
+
+DEFAULT_ITERATIONS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ScramMechanism:
+    """One of the two mechanisms; `number` is Kafka's in the admin protocol."""
+
+    name: str
+    number: int
+    hash_name: str
+    min_iterations: int = 4096
+
+
+SCRAM_SHA_256: Final = ScramMechanism("SCRAM-SHA-256", 1, "sha256")
+SCRAM_SHA_512: Final = ScramMechanism("SCRAM-SHA-512", 2, "sha512")
+SCRAM_MECHANISMS: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What is kept of a password."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    @classmethod
+    def of_salted(cls, mechanism: ScramMechanism, salt: bytes, salted: bytes, iterations: int) -> ScramCredential:
+        """Make the credential of a password that is salted already."""
+        client_key = _mac(mechanism, salted, b"Client Key")
+        return cls(salt, _hash(mechanism, client_key), _mac(mechanism, salted, b"Server Key"), iterations)
+
+    @classmethod
+    def of_password(cls, mechanism: ScramMechanism, salt: bytes, password: str, iterations: int) -> ScramCredential:
+        """Make the credential of a password; as in Kafka its UTF-8 bytes are taken as they are, without SASLprep."""
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+        return cls.of_salted(mechanism, salt, salted, iterations)
+
+
+# RFC 5802, section 7. Of the flags of channel binding only "no" (n) and "not that I know of" (y) can be served.
+_SASL_NAME = r"(?:[^=,\x00]|=2C|=3D)+"
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+_CLIENT_FIRST = re.compile(
+    rf"(?P<header>[ny],(?:a=(?P<authzid>{_SASL_NAME}))?,)(?P<bare>n=(?P<name>{_SASL_NAME}),r=(?P<nonce>{_PRINTABLE})"
+    r"(?:,[^\x00]*)?)"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9/+=]+),r=(?P<nonce>{_PRINTABLE})(?:,[^\x00]*?)?)"
+    r",p=(?P<proof>[A-Za-z0-9/+=]+)"
+)
+
+
+class ScramServer:
+    """One exchange: `evaluate` takes the client's two messages in turn."""
+
+    def __init__(
+        self, mechanism: ScramMechanism, credential_of: Callable[[str], ScramCredential | None], nonce: str
+    ) -> None:
+        self._mechanism = mechanism
+        self._credential_of = credential_of
+        self._server_nonce = nonce
+        self._credential: ScramCredential | None = None
+        self._first: tuple[str, str, str, str] | None = None
+        self.complete = False
+        self.user = ""
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Give the answer to a message.
+
+        Raises:
+            SaslError: if the client is not who it says, or does not speak SCRAM; the exchange is over.
+        """
+        try:
+            message = token.decode()
+        except UnicodeDecodeError:
+            raise SaslError("a SCRAM message is not UTF-8") from None
+        if self._first is None:
+            return self._evaluate_first(message)
+        if self.complete:
+            raise SaslError("a SCRAM message after the last one")
+        return self._evaluate_final(message, self._first)
+
+    def _evaluate_first(self, message: str) -> bytes:
+        match = _CLIENT_FIRST.fullmatch(message)
+        if match is None:
+            raise SaslError("the first SCRAM message is malformed")
+        user = match["name"].replace("=2C", ",").replace("=3D", "=")
+        credential = self._credential_of(user)
+        if credential is None:
+            raise SaslError(f"user {user!r} has no credential for {self._mechanism.name}")
+        if match["authzid"] not in (None, match["name"]):
+            raise SaslError(
+                f"user {user!r} asks to act as another",
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        if credential.iterations < self._mechanism.min_iterations:
+            raise SaslError(f"the credential of {user!r} has too few iterations")
+        nonce = match["nonce"] + self._server_nonce
+        salt = base64.b64encode(credential.salt).decode()
+        answer = f"r={nonce},s={salt},i={credential.iterations}"
+        self._credential, self.user = credential, user
+        self._first = (match["header"], match["bare"], nonce, answer)
+        return answer.encode()
+
+    def _evaluate_final(self, message: str, first: tuple[str, str, str, str]) -> bytes:
+        credential, mechanism = self._credential, self._mechanism
+        assert credential is not None
+        header, bare, nonce, server_first = first
+        match = _CLIENT_FINAL.fullmatch(message)
+        if match is None:
+            raise SaslError(f"the final SCRAM message of {self.user!r} is malformed")
+        if not hmac.compare_digest(match["nonce"].encode(), nonce.encode()):
+            raise SaslError(f"the final SCRAM message of {self.user!r} has another nonce")
+        if match["binding"] != base64.b64encode(header.encode()).decode():
+            raise SaslError(f"the final SCRAM message of {self.user!r} has another channel binding than the first")
+        try:
+            proof = base64.b64decode(match["proof"], validate=True)
+        except binascii.Error:
+            raise SaslError(f"the proof of {self.user!r} is not in base 64") from None
+        signed = f"{bare},{server_first},{match['without_proof']}".encode()
+        signature = _mac(mechanism, credential.stored_key, signed)
+        client_key = bytes(left ^ right for left, right in zip(signature, proof, strict=False))
+        if not hmac.compare_digest(_hash(mechanism, client_key), credential.stored_key):
+            raise SaslError(f"wrong password of {self.user!r}")
+        self.complete = True
+        return b"v=" + base64.b64encode(_mac(mechanism, credential.server_key, signed))
+
+
+def _mac(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, mechanism.hash_name)
+
+
+def _hash(mechanism: ScramMechanism, data: bytes) -> bytes:
+    return hashlib.new(mechanism.hash_name, data).digest()

@@ -1,0 +1,65 @@
+"""A listener that is bound: its settings, the address that clients are told, its keys."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from dataclasses import dataclass
+
+from broker_lite.handlers.request import Endpoint
+from broker_lite.security.settings import ListenerConfig
+from broker_lite.security.tls import TlsError, server_context
+
+
+class ServerError(Exception):
+    """The broker cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What connections need to know of where they came in."""
+
+    config: ListenerConfig
+    endpoint: Endpoint
+    context: ssl.SSLContext | None = None
+
+    @property
+    def failed_delay_s(self) -> float:
+        """How long the answer to a failed authentication is held back."""
+        return self.config.sasl.failed_delay_ms / 1000 if self.config.sasl is not None else 0.0
+
+
+def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
+    """Take a listener's address and load its keys; nobody can connect yet.
+
+    Raises:
+        ServerError: if the address cannot be taken, or keys and certificates do not fit.
+    """
+    try:
+        context = server_context(config) if config.tls is not None else None
+    except TlsError as error:
+        raise ServerError(str(error)) from error
+    sock = _bound(config)
+    port: int = config.advertised_port or sock.getsockname()[1]
+    return sock, Listener(config, Endpoint(config.advertised_host, port), context)
+
+
+def _bound(config: ListenerConfig) -> socket.socket:
+    host, port = config.host, config.port
+    where = f"listener {config.name}: host {host!r}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ServerError(f"{where} cannot be resolved: {error}") from error
+    with contextlib.ExitStack() as undo:
+        undo.callback(sock.close)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(address)
+        except OSError as error:
+            raise ServerError(f"cannot listen on {host}:{port} ({error}): choose another port, or 0 for any") from error
+        sock.setblocking(False)
+        undo.pop_all()
+    return sock

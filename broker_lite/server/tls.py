@@ -1,0 +1,239 @@
+"""A connection under TLS: the plain connection, with a layer of encryption in between.
+
+Theory of operation: OpenSSL works between two buffers in memory, so that sockets, back-pressure and turns are those of
+a plain connection. What arrives is decrypted straight into the plain connection's read buffer, as far as that has room;
+what is not yet decrypted is bounded, since reading pauses with it. What is to be sent is read and encrypted in pieces:
+sendfile cannot be had here. A handshake that fails ends in one line of the log that names what the client should do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.protocol.fetch import Part
+from broker_lite.security.principals import PrincipalError
+from broker_lite.security.tls import explain, principal_of
+from broker_lite.server.connection import Connection
+from broker_lite.server.limits import (
+    MAX_SENT_BYTES_PER_WAKE_UP,
+    READ_BUFFER_BYTES,
+    TLS_HANDSHAKE_TIMEOUT_S,
+    TLS_PIECE_BYTES,
+)
+from broker_lite.server.listener import Listener
+from broker_lite.server.output import Output
+
+
+class TlsOutput(Output):
+    """Encrypts and sends; `unsent_bytes` counts what is in the one or the other form."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_drained: Callable[[], None],
+        on_error: Callable[[Exception], None],
+        tls: ssl.SSLObject,
+        encrypted: ssl.MemoryBIO,
+    ) -> None:
+        super().__init__(loop, sock, on_drained, on_error)
+        self._tls = tls
+        self._encrypted = encrypted
+        self._piece = memoryview(b"")
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Send parts after whatever is unsent; without any, send what the TLS layer has to say.
+
+        Raises:
+            OSError: if the peer is gone.
+        """
+        for part in parts:
+            self._put(memoryview(part) if isinstance(part, (bytes, bytearray, memoryview)) else part)
+        if not self._waiting:
+            self._advance()
+
+    def close(self) -> None:
+        """Forget what is unsent and close the socket."""
+        super().close()
+        self._piece = memoryview(b"")
+
+    def _advance(self) -> None:
+        budget = MAX_SENT_BYTES_PER_WAKE_UP
+        try:
+            while budget > 0 and (self._piece or self._encrypt()):
+                sent = self._socket.send(self._piece)
+                self._piece = self._piece[sent:]
+                self.unsent_bytes -= sent
+                budget -= sent
+        except BlockingIOError:
+            pass
+        if self._piece or self._queue:
+            self._wait()
+        elif self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _encrypt(self) -> bool:
+        """Encrypt the next piece; gives whether there is one."""
+        room = TLS_PIECE_BYTES
+        while self._queue and room > 0:
+            head = self._queue[0]
+            if isinstance(head, memoryview):
+                plain = head[:room]
+                if len(plain) == len(head):
+                    self._queue.popleft()
+                else:
+                    self._queue[0] = head[len(plain) :]
+            else:
+                plain = memoryview(self._read(head, room))
+            room -= len(plain)
+            self.unsent_bytes -= len(plain)
+            while plain:
+                plain = plain[self._tls.write(plain) :]
+        if not self._encrypted.pending:
+            return False
+        self._piece = memoryview(self._encrypted.read())
+        self.unsent_bytes += len(self._piece)
+        return True
+
+    def _read(self, head: list[object], room: int) -> bytes:
+        file, position, size = head
+        assert isinstance(position, int)
+        assert isinstance(size, int)
+        data: bytes = file.pread(min(size, room), position)  # type: ignore[attr-defined]
+        if not data:
+            raise EOFError(f"segment file ends at {position}, {size} bytes before the end of what was to be sent")
+        if len(data) == size:
+            self._queue.popleft()
+        else:
+            head[1], head[2] = position + len(data), size - len(data)
+        return data
+
+
+class TlsConnection(Connection):
+    """The protocol object of one accepted connection of a TLS listener."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        on_close: Callable[[Connection], None],
+        listener: Listener,
+    ) -> None:
+        super().__init__(broker, loop, on_close, listener)
+        assert listener.context is not None
+        self._received = ssl.MemoryBIO()
+        self._encrypted = ssl.MemoryBIO()
+        self._tls = listener.context.wrap_bio(self._received, self._encrypted, server_side=True)
+        self._arrivals = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._shaken = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport over; the client begins."""
+        super().connection_made(transport)
+        self._handshake_timer = self._loop.call_later(TLS_HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let go of everything."""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+        super().connection_lost(error)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Give the buffer for what arrives encrypted; it is empty whenever there is reading."""
+        return self._arrivals
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypt what has arrived, and handle it."""
+        self._received.write(self._arrivals[:nbytes])
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """Note what was cut off; the transport closes itself."""
+        if not self._shaken and not self._closed:
+            self._fail("it ended in the TLS handshake")
+        return super().eof_received()
+
+    def _make_output(self, sock: socket.socket) -> Output:
+        return TlsOutput(self._loop, sock, self._resume, self._on_send_error, self._tls, self._encrypted)
+
+    def _pause_reading(self, paused: bool) -> None:
+        super()._pause_reading(paused)
+        if not paused and self._received.pending:
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        if self._closed:
+            return
+        try:
+            if self._shaken or self._shake_hands():
+                self._decrypt()
+        except ssl.SSLError as error:
+            self._fail(f"TLS failed: {explain(error)}")
+        except OSError:
+            self.close()
+
+    def _shake_hands(self) -> bool:
+        assert self._output is not None
+        assert self._listener.config.tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._output.send([])
+            return False
+        except ssl.SSLError as error:
+            self._output.send([])  # the alert
+            self._fail(f"the TLS handshake failed: {explain(error)}")
+            return False
+        assert self._handshake_timer is not None
+        self._handshake_timer.cancel()
+        self._shaken = True
+        self._output.send([])
+        try:
+            principal = principal_of(self._tls, self._listener.config.tls)
+        except PrincipalError as error:
+            self._fail(str(error))
+            return False
+        if self._gate is None:
+            self._principal = principal
+        return True
+
+    def _decrypt(self) -> None:
+        ended = False
+        while not self._closed and not self._reading_paused and not ended:
+            room = super().get_buffer(-1)
+            filled = 0
+            try:
+                while filled < len(room):
+                    count: Any = self._tls.read(len(room) - filled, room[filled:])
+                    if not count:
+                        ended = True
+                        break
+                    filled += count
+            except ssl.SSLWantReadError:
+                pass
+            if not filled:
+                break
+            super().buffer_updated(filled)
+        if ended:
+            super().eof_received()
+            self.close()
+        elif not self._closed and self._encrypted.pending:
+            assert self._output is not None
+            self._output.send([])
+
+    def _on_handshake_timeout(self) -> None:
+        if not self._closed:
+            self._fail(f"no TLS handshake within {TLS_HANDSHAKE_TIMEOUT_S:.0f} s")
+
+    def _fail(self, reason: str) -> None:
+        self._broker.note_refusal(
+            f"closing connection from {self.peer} on listener {self._listener.config.name}: {reason}"
+        )
+        self.close()
