@@ -3,8 +3,9 @@
 Theory of operation: members join, the group waits until all known members have joined again (or the rebalance
 timeout has passed), answers all joins at once under a new generation, then waits for the leader's assignment and
 hands it out. Whoever carries this machine calls `expire` at `next_deadline_ms` and sends the answers that each
-call returns; a request's token comes back in exactly one answer. The transitions (Kafka's ClassicGroup and
-GroupMetadataManager are the model):
+call returns; a request's token comes back in exactly one answer. When `unwritten` is set, the group is to be written
+down (`group_storage.py`) before the answers go out; if that fails, `not_written` gives the answers to send instead.
+The transitions (Kafka's ClassicGroup and GroupMetadataManager are the model):
 
     from                 event                                             to
     Empty                a member joins                                    PreparingRebalance
@@ -12,15 +13,19 @@ GroupMetadataManager are the model):
     PreparingRebalance   nobody is left                                    Empty
     CompletingRebalance  the leader syncs                                  Stable
     CompletingRebalance  join with other protocols, leave, time is up      PreparingRebalance
+    PreparingRebalance   time is up, only silent static members are left   PreparingRebalance, until their sessions end
     Stable               leader joins again, join with other protocols,    PreparingRebalance
-                         new member, leave, session expired
+                         new member, leave, session expired,
+                         a member has not synced in time
     Empty                the group is deleted                              Dead
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker_lite.coordinators.group_messages import (
-    NO_GENERATION,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
     Answer,
     GroupSettings,
     GroupState,
@@ -58,15 +63,35 @@ class ClassicGroup:
         self.pending_members: dict[str, int] = {}
         """Ids given out with MEMBER_ID_REQUIRED (KIP-394) -> until when they may be used."""
         self.rebalance_deadline_ms: int | None = None
+        """Until when members may join, in PreparingRebalance; afterwards, until when they may sync."""
+        self.unwritten = False
+        self.state_timestamp_ms = -1
+        """When the group came into its state, in milliseconds since 1970, as far as it was written."""
         self._initial_delay_left_ms = 0
         self._in_initial_delay = False
         self._joined_in_delay = False
+
+    def not_written(self, answers: list[Answer], now_ms: int) -> list[Answer]:
+        """Take back answers that rest on what could not be written, and let the members try again."""
+        self.unwritten = False
+        refused: list[Answer] = []
+        for answer in answers:
+            if answer.error is ErrorCode.NONE:
+                answer = _refused(answer)
+            refused.append(answer)
+        if self.state is GroupState.STABLE:
+            refused += self._start_rebalance(now_ms)
+        return refused
 
     def join(self, request: Join, now_ms: int) -> list[Answer]:
         """Handle JoinGroup; the answer comes now or when the rebalance completes."""
         error = self._join_error(request)
         if error is not ErrorCode.NONE:
-            return [JoinAnswer(request.token, error, request.member_id)]
+            refusal = JoinAnswer(request.token, error, request.member_id)
+            if error is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id in self.members:
+                # The group has grown beyond what it may hold: whoever joins again too late is out (KIP-389).
+                return [refusal, *self._remove([request.member_id], now_ms)]
+            return [refusal]
         if not request.member_id:
             return self._join_unknown(request, now_ms)
         if self.pending_members.pop(request.member_id, None) is not None:
@@ -87,23 +112,25 @@ class ClassicGroup:
             return [SyncAnswer(request.token, error)]
         member = self.members[request.member_id]
         member.session_deadline_ms = now_ms + member.session_timeout_ms
+        member.synced = True
         if self.state is GroupState.STABLE:
+            self._stop_waiting_for_syncs()
             return [self._sync_answer(member, request.token)]
         answers = self._replace_waiting(member)
         member.awaiting_sync = request.token
-        member.synced = True
         if request.member_id != self.leader_id:
             return answers
         assignments = dict(request.assignments)
         self._move_to(GroupState.STABLE)
-        self.rebalance_deadline_ms = None
+        self._stop_waiting_for_syncs()
+        self.unwritten = True
         for each in self.members.values():
             each.assignment = assignments.get(each.member_id, b"")
             if each.awaiting_sync is not None:
                 answers.append(self._sync_answer(each, each.awaiting_sync))
                 each.awaiting_sync = None
                 each.session_deadline_ms = now_ms + each.session_timeout_ms
-        # Members that have not synced yet still may, until their session ends.
+        # Members that have not synced yet still may, until the rebalance timeout is over.
         return answers
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
@@ -129,16 +156,22 @@ class ClassicGroup:
             return error, []
         return ErrorCode.NONE, self._remove([member_id], now_ms)
 
-    def commit_error(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """Decide whether an OffsetCommit may be written; counts as a heartbeat of the member."""
+    def commit_error(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, transactional: bool = False
+    ) -> ErrorCode:
+        """Decide whether offsets may be written; an OffsetCommit counts as a heartbeat of the member.
+
+        A transaction's commit need not name a member (before KIP-447 none did), and one that does may come while the
+        assignment is on its way.
+        """
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._member_error(member_id, instance_id, generation)
-        if error is not ErrorCode.NONE:
+        if error is not ErrorCode.NONE or transactional:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -189,36 +222,43 @@ class ClassicGroup:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
+        if self._is_full(request):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not request.protocols or not self._supports(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and request.member_id not in self.pending_members:
             return self._member_error(request.member_id, request.group_instance_id, None)
-        replaces = request.group_instance_id in self.static_members
-        if not replaces and len(self.members) >= settings.max_size:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
+    def _is_full(self, request: Join) -> bool:
+        """Whether there is no room for who joins; in a rebalance room is for those who have joined first (KIP-389)."""
+        member = self.members.get(request.member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            joined = sum(each.awaiting_join is not None for each in self.members.values())
+            return (member is None or member.awaiting_join is None) and joined >= self.settings.max_size
+        # An heir takes the place of its static member. Kafka refuses it in a full group.
+        known = member is not None or request.group_instance_id in self.static_members
+        return not known and len(self.members) >= self.settings.max_size
+
     def _supports(self, request: Join) -> bool:
-        """Whether the others and the newcomer have a protocol in common."""
+        """Whether all members, who joins included if it is one, and what is offered have a protocol in common."""
         if not request.protocol_type:
             return False
-        others = [m for m in self.members.values() if m.member_id != request.member_id]
-        if not others:
+        if not self.members:
             return True
         offered = {name for name, _ in request.protocols}
-        common = set.intersection(*({name for name, _ in m.protocols} for m in others))
+        common = set.intersection(*({name for name, _ in m.protocols} for m in self.members.values()))
         return self.protocol_type == request.protocol_type and bool(offered & common)
 
     def _sync_error(self, request: Sync) -> ErrorCode:
         error = self._member_error(request.member_id, request.group_instance_id, request.generation)
         if error is not ErrorCode.NONE:
             return error
-        if self.state is GroupState.PREPARING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
         other_type = request.protocol_type not in (None, self.protocol_type)
         if other_type or request.protocol_name not in (None, self.protocol_name):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.NONE
+        rebalancing = self.state is GroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
 
     def _member_error(self, member_id: str, instance_id: str | None, generation: int | None) -> ErrorCode:
         if instance_id is not None:
@@ -261,6 +301,7 @@ class ClassicGroup:
             request.rebalance_timeout_ms,
             request.protocols,
             session_deadline_ms=now_ms + request.session_timeout_ms,
+            is_new=True,
         )
         if not self.members:
             self.protocol_type = request.protocol_type
@@ -278,18 +319,24 @@ class ClassicGroup:
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
         answers = self._fence_waiting(member)
-        unchanged = member.protocols == request.protocols
+        leader_before = self.leader_id
         member.member_id = request.new_member_id
         self.members[member.member_id] = member
         self.static_members[instance_id] = member.member_id
         was_leader = self.leader_id == old_id
         if was_leader:
             self.leader_id = member.member_id
-        if unchanged and self.state is GroupState.STABLE and (not was_leader or request.supports_skip_assignment):
-            member.session_deadline_ms = now_ms + member.session_timeout_ms
-            return [*answers, self._join_answer(member, request.token, skip_assignment=was_leader)]
         self._update_member(member, request, now_ms)
-        return answers + self._start_rebalance(now_ms)
+        if self.state is not GroupState.STABLE or self._select_protocol() != self.protocol_name:
+            return answers + self._start_rebalance(now_ms)
+        # The group stays as it is, whatever else the member subscribes to now: a leader would see that (KIP-814).
+        member.awaiting_join = None
+        self.unwritten = True
+        answer = self._join_answer(member, request.token, skip_assignment=was_leader)
+        if was_leader and not request.supports_skip_assignment:
+            # It must not assign anew, for its sync would be ignored; the old leader's id keeps it from that.
+            answer = replace(answer, leader=leader_before or "", skip_assignment=False, members=())
+        return [*answers, answer]
 
     def _update_member(self, member: Member, request: Join, now_ms: int) -> None:
         member.protocols = request.protocols
@@ -297,7 +344,8 @@ class ClassicGroup:
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id = request.client_id
         member.client_host = request.client_host
-        member.session_deadline_ms = now_ms + request.session_timeout_ms
+        patience_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else request.session_timeout_ms
+        member.session_deadline_ms = now_ms + patience_ms
         member.supports_skip_assignment = request.supports_skip_assignment
         member.awaiting_join = request.token
 
@@ -370,9 +418,9 @@ class ClassicGroup:
         return self._complete_join(now_ms)
 
     def _rebalance_time_is_up(self, now_ms: int) -> list[Answer]:
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is not GroupState.PREPARING_REBALANCE:
             late = [m.member_id for m in self.members.values() if not m.synced]
-            assert late, "the leader's sync would have ended this state"
+            assert late, "who syncs last ends the wait"
             return self._remove(late, now_ms)
         if self._in_initial_delay and self._joined_in_delay and self._initial_delay_left_ms > 0:
             # Members keep arriving: wait for more of them, within the rebalance timeout.
@@ -385,32 +433,40 @@ class ClassicGroup:
 
     def _complete_join(self, now_ms: int) -> list[Answer]:
         self._in_initial_delay = False
-        self.rebalance_deadline_ms = None
         joined = [m for m in self.members.values() if m.awaiting_join is not None]
-        for member in [m for m in self.members.values() if m.awaiting_join is None]:
-            if member.group_instance_id is None or not joined:
-                self._forget(member)
-            # A static member keeps its place, and its share, until its session ends (KIP-345).
+        for member in [m for m in self.members.values() if m.awaiting_join is None and m.group_instance_id is None]:
+            self._forget(member)
+        # A static member keeps its place, and its share, until its session ends (KIP-345).
+        if self.members and not joined:
+            timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
+            first_end_ms = min(m.session_deadline_ms for m in self.members.values())
+            self.rebalance_deadline_ms = max(now_ms + timeout_ms, first_end_ms)
+            return []
+        self.rebalance_deadline_ms = None
         if joined and all(m.member_id != self.leader_id for m in joined):
             self.leader_id = joined[0].member_id
         self.generation += 1
         if not self.members:
             self.protocol_name = None
             self._move_to(GroupState.EMPTY)
+            self.unwritten = True
             return []
         self.protocol_name = self._select_protocol()
         self._move_to(GroupState.COMPLETING_REBALANCE)
         self.rebalance_deadline_ms = now_ms + max(m.rebalance_timeout_ms for m in self.members.values())
         answers: list[Answer] = []
         for member in self.members.values():
-            member.synced = False
+            member.synced = member.is_new = False
             member.assignment = b""
-            if member.awaiting_join is None:
-                continue
-            answers.append(self._join_answer(member, member.awaiting_join))
-            member.awaiting_join = None
             member.session_deadline_ms = now_ms + member.session_timeout_ms
+            if member.awaiting_join is not None:
+                answers.append(self._join_answer(member, member.awaiting_join))
+                member.awaiting_join = None
         return answers
+
+    def _stop_waiting_for_syncs(self) -> None:
+        if all(member.synced for member in self.members.values()):
+            self.rebalance_deadline_ms = None
 
     def _select_protocol(self) -> str:
         """Each member votes for the first of its protocols that all support; the most votes win."""
@@ -447,24 +503,15 @@ class ClassicGroup:
 
 
 def _waits(member: Member) -> bool:
-    """Whether we hold a request of the member: it cannot send heartbeats then, and is not expected to."""
-    return member.awaiting_join is not None or member.awaiting_sync is not None
+    """Whether we hold a request of the member: it cannot send heartbeats then, and is not expected to.
+
+    A new one is not waited for without end: nobody would notice if it gave up before it was a member.
+    """
+    return not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None)
 
 
-def check_invariants(group: ClassicGroup) -> None:
-    """Assert what holds between any two events; used by tests and by the simulator."""
-    members = group.members.values()
-    assert (group.state in (GroupState.EMPTY, GroupState.DEAD)) == (not group.members)
-    assert all(m.awaiting_join is None or m.awaiting_sync is None for m in members)
-    if group.state is not GroupState.PREPARING_REBALANCE:
-        assert all(m.awaiting_join is None for m in members)
-    if group.state is not GroupState.COMPLETING_REBALANCE:
-        assert all(m.awaiting_sync is None for m in members)
-    waiting = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
-    assert waiting == (group.rebalance_deadline_ms is not None)
-    assert (group.leader_id is None) == (not group.members)
-    assert group.leader_id is None or group.leader_id in group.members
-    assert not set(group.pending_members) & set(group.members)
-    static = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
-    assert static == group.static_members
-    assert group.generation >= 0 > NO_GENERATION
+def _refused(answer: Answer) -> Answer:
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if isinstance(answer, JoinAnswer):
+        return JoinAnswer(answer.token, error, answer.member_id)
+    return SyncAnswer(answer.token, error)

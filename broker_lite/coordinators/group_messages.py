@@ -11,6 +11,8 @@ from enum import Enum
 from broker_lite.protocol.errors import ErrorCode
 
 NO_GENERATION = -1
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long a member may wait in its first rebalance; Kafka's group.new.member.join.timeout.ms, which is fixed too."""
 
 
 class GroupState(Enum):
@@ -110,6 +112,8 @@ class Member:
     awaiting_join: object | None = None
     awaiting_sync: object | None = None
     synced: bool = field(default=False)
+    is_new: bool = field(default=False)
+    """Its first rebalance is not complete: it may wait for that only so long, then it counts as gone."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Give the subscription that this member sent for one protocol."""

@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_lite.coordinators.group import TRANSITIONS, ClassicGroup, check_invariants
+from broker_lite.coordinators.group import TRANSITIONS, ClassicGroup
 from broker_lite.coordinators.group_messages import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
     Answer,
     GroupSettings,
     GroupState,
@@ -18,6 +19,7 @@ from broker_lite.coordinators.group_messages import (
     Sync,
     SyncAnswer,
 )
+from broker_lite.coordinators.group_storage import check_invariants, restore, store
 from broker_lite.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000
@@ -187,6 +189,127 @@ def test_what_is_refused() -> None:
     assert errors(full.join(join("b1", new_id="b"), 0)) == {"b1": ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
+def test_a_member_that_no_longer_fits_is_out() -> None:
+    """KIP-389: in a rebalance those who join first stay, when the bound was lowered before."""
+    group = stable("a", "b")
+    group.settings = GroupSettings(6_000, 60_000, 0, 1)
+    assert group.join(join("a1", member_id="a"), 0) == []
+    answers = group.join(join("b1", member_id="b"), 1)
+    assert errors(answers) == {"b1": ErrorCode.GROUP_MAX_SIZE_REACHED, "a1": ErrorCode.NONE}
+    assert set(group.members) == {"a"}
+
+
+def test_a_member_may_not_change_to_a_protocol_that_the_group_does_not_share() -> None:
+    group = stable("a")
+    answers = group.join(join("j", member_id="a", protocols=(("sticky", b""),)), 0)
+    assert errors(answers) == {"j": ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
+
+
+def static(group: ClassicGroup, token: str, new_id: str, **changes: Any) -> JoinAnswer:
+    (answer,) = group.join(join(token, new_id=new_id, group_instance_id="i", **changes), 5)
+    assert isinstance(answer, JoinAnswer)
+    return answer
+
+
+def static_group() -> ClassicGroup:
+    group = new_group()
+    static(group, "a1", "a")
+    group.sync(Sync("a2", 1, "a", "i", None, None, (("a", b"all"),)), 0)
+    group.unwritten = False
+    return group
+
+
+def test_an_heir_of_the_leader_that_cannot_skip_is_told_of_the_old_leader() -> None:
+    """KIP-814: else it would assign, and its sync would be ignored."""
+    group = static_group()
+    answer = static(group, "b1", "b")
+    assert (answer.leader, answer.skip_assignment, answer.members, answer.generation) == ("a", False, (), 1)
+    assert group.state is GroupState.STABLE
+    assert group.unwritten
+    assert group.leader_id == "b"
+
+
+def test_an_heir_with_another_subscription_does_not_make_a_rebalance() -> None:
+    group = static_group()
+    answer = static(group, "b1", "b", protocols=(("range", b"more"),), supports_skip_assignment=True)
+    assert (answer.skip_assignment, answer.members) == (True, (("b", "i", b"more"),))
+    assert group.state is GroupState.STABLE
+
+
+def test_an_heir_by_which_the_group_chooses_another_protocol_makes_a_rebalance() -> None:
+    group = static_group()
+    answer = static(group, "b1", "b", protocols=(("roundrobin", b""), ("range", b"r")))
+    assert (answer.generation, answer.protocol_name) == (2, "roundrobin")
+
+
+def test_silent_static_members_are_waited_for_until_their_sessions_end() -> None:
+    """KIP-345: nobody has joined, so there is nobody to give their share to."""
+    group = static_group()
+    group.members["a"].session_timeout_ms = 3 * REBALANCE_MS
+    group.heartbeat("a", "i", 1, 0)
+    group.join(join("b1", new_id="b"), 0)
+    group.leave("b", None, 1)
+    assert group.state is GroupState.PREPARING_REBALANCE
+    assert group.expire(REBALANCE_MS) == []
+    assert set(group.members) == {"a"}
+    assert group.state is GroupState.PREPARING_REBALANCE
+    group.expire(3 * REBALANCE_MS)
+    assert group.state is GroupState.EMPTY
+
+
+def test_a_member_that_never_syncs_is_removed_even_if_it_sends_heartbeats() -> None:
+    group = stable("a", "b")
+    group.join(join("a1", member_id="a"), 0)
+    group.join(join("b1", member_id="b"), 0)
+    group.sync(sync("a2", "a", group.generation, (("a", b"1"), ("b", b"2"))), 0)
+    assert group.state is GroupState.STABLE
+    for now_ms in range(0, REBALANCE_MS, 5_000):
+        for member_id in ("a", "b"):
+            assert group.heartbeat(member_id, None, group.generation, now_ms) is ErrorCode.NONE
+    group.expire(REBALANCE_MS)
+    assert set(group.members) == {"a"}
+    assert group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_new_member_is_not_waited_for_without_end() -> None:
+    group = stable("a")
+    group.members["a"].rebalance_timeout_ms = 10 * NEW_MEMBER_JOIN_TIMEOUT_MS
+    group.members["a"].session_timeout_ms = 10 * NEW_MEMBER_JOIN_TIMEOUT_MS
+    group.heartbeat("a", None, 1, 0)
+    group.join(join("b1", new_id="b"), 0)
+    answers = group.expire(NEW_MEMBER_JOIN_TIMEOUT_MS)
+    assert errors(answers) == {"b1": ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_what_could_not_be_written_is_taken_back() -> None:
+    group = stable("a")
+    group.join(join("a1", member_id="a"), 0)
+    answers = group.sync(sync("a2", "a", group.generation, (("a", b"1"),)), 0)
+    assert group.unwritten
+    assert errors(group.not_written(answers, 1)) == {"a2": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert group.heartbeat("a", None, group.generation, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_group_is_read_back_as_it_was_written() -> None:
+    group = stable("a", "b")
+    again = restore("g", group.settings, store(group, 77), 1_000)
+    check_invariants(again)
+    assert (again.state, again.generation, again.leader_id) == (GroupState.STABLE, group.generation, group.leader_id)
+    assert again.heartbeat("a", None, group.generation, 1_001) is ErrorCode.NONE
+    (synced,) = again.sync(sync("s", "b", group.generation), 1_002)
+    assert isinstance(synced, SyncAnswer)
+    assert synced.assignment == b"b"
+    again.expire(1_001 + SESSION_MS)
+    assert set(again.members) == {"b"}
+    assert store(again, 99) != store(group, 99)
+
+
+def test_a_transaction_may_commit_without_a_member() -> None:
+    group = stable("a")
+    assert group.commit_error("", None, -1, 0, transactional=True) is ErrorCode.NONE
+    assert group.commit_error("a", None, 9, 0, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+
+
 def test_who_may_commit() -> None:
     group = new_group()
     assert group.commit_error("", None, -1, 0) is ErrorCode.NONE
@@ -286,6 +409,16 @@ class Everything(RuleBasedStateMachine):
         if deadline_ms is not None:
             self.now_ms = max(self.now_ms, deadline_ms)
             self.take(self.group.expire(self.now_ms))
+
+    @rule()
+    def on_restart(self) -> None:
+        """A written group comes back as it is; requests that waited were lost with their connections."""
+        if self.group.unwritten and self.group.state in (GroupState.STABLE, GroupState.EMPTY):
+            stored = store(self.group, 5)
+            again = restore("g", self.group.settings, stored, self.now_ms)
+            check_invariants(again)
+            assert (again.state, again.generation) == (self.group.state, self.group.generation)
+            assert store(again, 5) == stored
 
     @rule()
     def on_delete(self) -> None:

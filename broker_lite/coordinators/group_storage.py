@@ -1,0 +1,84 @@
+"""A classic group as it is written down and read back, and what must hold of it.
+
+Theory of operation: Kafka writes a group when its leader's assignment has come, when it has become empty, and when a
+static member's heir has taken over; never in between. What is read back is Stable with all its members, whose sessions
+begin anew, or Empty. Of what the members support only the chosen protocol's part is kept.
+"""
+
+from __future__ import annotations
+
+from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.group_messages import GroupSettings, GroupState, Member
+from broker_lite.coordinators.group_records import StoredGroup, StoredMember
+
+
+def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
+    """Give what is to be written down now; ``timestamp_ms`` is since 1970."""
+    group.unwritten = False
+    group.state_timestamp_ms = timestamp_ms
+    members = tuple(
+        StoredMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.metadata(group.protocol_name),
+            member.assignment,
+        )
+        for member in group.members.values()
+    )
+    name = group.protocol_name
+    return StoredGroup(group.protocol_type or "", group.generation, name, group.leader_id, timestamp_ms, members)
+
+
+def new_group_record(timestamp_ms: int) -> StoredGroup:
+    """Give what Kafka writes down of a group that a first member is about to join."""
+    return StoredGroup("", 0, None, None, timestamp_ms, ())
+
+
+def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms: int) -> ClassicGroup:
+    """Give the group that was written down."""
+    group = ClassicGroup(group_id, settings)
+    group.generation, group.state_timestamp_ms = stored.generation, stored.state_timestamp_ms
+    group.protocol_type, group.protocol_name = stored.protocol_type or None, stored.protocol_name
+    for each in stored.members:
+        group.members[each.member_id] = Member(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            each.session_timeout_ms,
+            each.rebalance_timeout_ms,
+            ((stored.protocol_name or "", each.subscription),),
+            session_deadline_ms=now_ms + each.session_timeout_ms,
+            assignment=each.assignment,
+            synced=True,
+        )
+        if each.group_instance_id is not None:
+            group.static_members[each.group_instance_id] = each.member_id
+    if group.members:
+        group.state = GroupState.STABLE
+        group.leader_id = stored.leader_id if stored.leader_id in group.members else next(iter(group.members))
+    return group
+
+
+def check_invariants(group: ClassicGroup) -> None:
+    """Assert what holds between any two events; used by tests and by the simulator."""
+    members = group.members.values()
+    assert (group.state in (GroupState.EMPTY, GroupState.DEAD)) == (not group.members)
+    assert all(m.awaiting_join is None or m.awaiting_sync is None for m in members)
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        assert all(m.awaiting_join is None for m in members)
+    if group.state is not GroupState.COMPLETING_REBALANCE:
+        assert all(m.awaiting_sync is None for m in members)
+    waiting = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+    waiting = waiting or not all(m.synced for m in members)
+    assert waiting == (group.rebalance_deadline_ms is not None)
+    assert (group.leader_id is None) == (not group.members)
+    assert group.leader_id is None or group.leader_id in group.members
+    assert not set(group.pending_members) & set(group.members)
+    static = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
+    assert static == group.static_members
+    assert group.generation >= 0
