@@ -99,6 +99,23 @@ class BrokerConfig:
         1, "Partitions of __consumer_offsets, when it is made.", least=1, kafka_default="50"
     )
 
+    transaction_max_timeout_ms: int = integer(900_000, "The largest transaction.timeout.ms of a producer.", least=1)
+    transactional_id_expiration_ms: int = integer(
+        7 * 24 * 3600 * 1000, "After how long without use a transactional id is forgotten.", least=1
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        10_000, "How often the broker looks for transactions whose time is up, while there are any.", least=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3_600_000, "How often the broker looks for transactional ids to forget.", least=1
+    )
+    transaction_state_log_num_partitions: int = integer(
+        1, "Partitions of __transaction_state, when it is made.", least=1, kafka_default="50"
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        100 << 20, "segment.bytes of __transaction_state, when it is made.", least=1
+    )
+
     authorizer_class_name: str = text(
         "", "Kafka's StandardAuthorizer (its class name) switches access control lists on; empty: everybody may do all."
     )
