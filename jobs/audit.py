@@ -1,7 +1,8 @@
 """`sparkonce audit TABLE`: proof from a table's log that every offset was written once.
 
-Exit status: 0 proven, 1 something is wrong, 2 it could not be examined. The arithmetic is in `exactly_once.audit`
-(the chains), `audit_broker` and `audit_rows`; this module reads what they need and prints what they found.
+Exit status: 0 proven, 1 something is wrong or could not be examined, 2 the command line cannot be used. The arithmetic
+is in `exactly_once.audit` (the chains), `audit_broker` and `audit_rows`; this module reads what they need and prints
+what they found.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from exactly_once.audit_findings import Chain, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
 from jobs.audit_report import Examined, as_json, as_text
-from jobs.housekeeping.arguments import add_kafka, add_table
+from jobs.housekeeping.arguments import FAILED, GOOD, USAGE, UsageError, add_kafka, add_table
 from jobs.housekeeping.brokers import settings_from
 from offset_store.commit_log import CommitLog
 from offset_store.errors import OffsetStoreError
 
-PROVEN, BROKEN, NOT_EXAMINED = 0, 1, 2
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar could be of use."""
 
@@ -61,25 +61,29 @@ def run(options: argparse.Namespace) -> int:
     """Examine a table; gives the exit status."""
     try:
         examined = examine(options)
-    except (AuditError, OffsetStoreError, OptionError, ConfigError, CoordinatesError) as error:
+    except (UsageError, OptionError, ConfigError, CoordinatesError) as error:
         print(f"sparkonce audit: {error}", file=sys.stderr)
-        return NOT_EXAMINED
+        return USAGE
+    except (AuditError, OffsetStoreError) as error:
+        print(f"sparkonce audit: {error}", file=sys.stderr)
+        return FAILED
     if options.json:
         print(json.dumps(as_json(examined), indent=2))
         print(examined.summary, file=sys.stderr)
     else:
         print("\n".join(as_text(examined)))
-    return PROVEN if examined.proven else BROKEN
+    return GOOD if examined.proven else FAILED
 
 
 def examine(options: argparse.Namespace) -> Examined:
     """Look at everything that was asked for.
 
     Raises:
-        AuditError, OffsetStoreError, OptionError, ConfigError, CoordinatesError: if something cannot be looked at.
+        AuditError, OffsetStoreError: if something cannot be looked at.
+        UsageError, OptionError, ConfigError, CoordinatesError: if the command line cannot be used.
     """
     if options.expect_all_rows and options.coordinates is None:
-        raise AuditError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
+        raise UsageError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
     kafka = settings_from(options)
     log = CommitLog.open(options.table, dict(options.storage))
     kept = log.oldest_state()

@@ -33,7 +33,10 @@ from exactly_once.recovery import (
 )
 from jobs.housekeeping import brokers
 from jobs.housekeeping.arguments import (
+    FAILED,
     MAX_LONG,
+    USAGE,
+    UsageError,
     add_kafka,
     add_table,
     positive,
@@ -100,16 +103,19 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action; 0 if it did what was asked, 1 with a message if it could not."""
+    """Run the action; 0 if it did what was asked, 1 with a message if it could not, 2 if the words cannot be used."""
     try:
         opened = OffsetsTable.open(options.table, dict(options.storage))
         if options.action == "show":
             return _show(options, opened)
         change = _planned_set(options, opened) if options.action == "set" else _planned_rewind(options, opened)
         return _carry_out(options, opened, change)
-    except (OffsetStoreError, RecoveryError, OptionError, ConfigError, OSError, KafkaError) as error:
+    except (UsageError, OptionError, ConfigError) as error:
         print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
-        return 1
+        return USAGE
+    except (OffsetStoreError, RecoveryError, OSError, KafkaError) as error:
+        print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
@@ -256,10 +262,10 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
     single = (options.topic, options.partition, options.offset)
     if options.from_json is not None:
         if any(each is not None for each in single):
-            raise RecoveryError("give --from-json, or --topic, --partition and --offset, not both")
+            raise UsageError("give --from-json, or --topic, --partition and --offset, not both")
         return plan_set(stored, _wanted_from_json(options.from_json, options.app_id))
     if None in single or options.app_id is None:
-        raise RecoveryError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
+        raise UsageError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
     topic_id, source = options.topic_id, options.source
     kafka = brokers.settings_from(options)
     if topic_id is None and kafka:
@@ -304,9 +310,9 @@ def _wanted_from_json(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
             for each in application["offsets"]
         }
     except OSError as error:
-        raise RecoveryError(f"cannot read {file}: {error}") from error
+        raise UsageError(f"cannot read {file}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecoveryError(f"{file} is not what `sparkonce offsets show --json` writes: {error!r}") from error
+        raise UsageError(f"{file} is not what `sparkonce offsets show --json` writes: {error!r}") from error
 
 
 def _offset(value: object) -> int:
@@ -319,7 +325,7 @@ def _offset(value: object) -> int:
 
 def _planned_rewind(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
     if options.app_id is None and not options.restore:
-        raise RecoveryError("give --app-id (the rows of every appId go back together with --restore only)")
+        raise UsageError("give --app-id (the rows of every appId go back together with --restore only)")
     entries, now = opened.entries(), opened.stored()
     if not now.offsets and not now.batches:
         raise RecoveryError(
@@ -343,7 +349,7 @@ def _one_app(app_id: str | None, now: Stored) -> str:
         return app_id
     known = sorted({key.app_id for key in now.batches})
     if len(known) != 1:
-        raise RecoveryError(f"--batches counts the batches of one application: give --app-id ({', '.join(known)})")
+        raise UsageError(f"--batches counts the batches of one application: give --app-id ({', '.join(known)})")
     return known[0]
 
 

@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 
 from offset_store.locations import Location
 
+GOOD, FAILED, USAGE = 0, 1, 2
+"""Exit statuses: all is well and done; something is wrong or could not be done; the command line cannot be used."""
+
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class UsageError(ValueError):
+    """Options that do not go together, or a file they name that cannot be used; the message says what to give."""
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:

@@ -278,31 +278,33 @@ def test_what_show_writes_set_reads(pipeline: Pipeline, tmp_path: Path, capsys: 
     assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 0
     assert pipeline.offsets() == {0: 30, 1: 101}
     file.write_text(json.dumps(document).replace("101", '"101"'))
-    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 1
+    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 2
     assert "not a whole number" in capsys.readouterr().err
     file.write_text("[]")
-    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 1
+    assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 2
     assert "is not what `sparkonce offsets show --json` writes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("status", "words", "said"),
     [
-        (("set", "--topic", "t", "--partition", 0, "--offset", 0), "give --app-id"),
-        (("set", "--app-id", "nobody", "--topic", "t", "--partition", 0, "--offset", 0), "has no offsets"),
-        (("set", "--app-id", APP, "--topic", "t", "--partition", 0, "--offset", 0), "does not know it"),
-        (("set", "--from-json", "x", "--offset", 3), "not both"),
-        (("set", "--from-json", "/nowhere.json"), "cannot read /nowhere.json"),
-        (("rewind", "--to-version", 1), "give --app-id"),
-        (("rewind", "--to-version", 1, "--app-id", "nobody"), "no offsets of appId nobody"),
-        (("rewind", "--to-version", 3, "--app-id", APP), "not older"),
-        (("show", "--bootstrap-servers", "nowhere"), "is not host:port"),
-        (("show", "--command-config", "/nowhere/at.all"), "--command-config /nowhere/at.all: there is no such file"),
-        (("show", "--kafka", "security.protocol=SSL"), "kafka.bootstrap.servers is required"),
+        (2, ("set", "--topic", "t", "--partition", 0, "--offset", 0), "give --app-id"),
+        (1, ("set", "--app-id", "nobody", "--topic", "t", "--partition", 0, "--offset", 0), "has no offsets"),
+        (1, ("set", "--app-id", APP, "--topic", "t", "--partition", 0, "--offset", 0), "does not know it"),
+        (2, ("set", "--from-json", "x", "--offset", 3), "not both"),
+        (2, ("set", "--from-json", "/nowhere.json"), "cannot read /nowhere.json"),
+        (2, ("rewind", "--to-version", 1), "give --app-id"),
+        (1, ("rewind", "--to-version", 1, "--app-id", "nobody"), "no offsets of appId nobody"),
+        (1, ("rewind", "--to-version", 3, "--app-id", APP), "not older"),
+        (2, ("show", "--bootstrap-servers", "nowhere"), "is not host:port"),
+        (2, ("show", "--command-config", "/nowhere/at.all"), "--command-config /nowhere/at.all: there is no such file"),
+        (2, ("show", "--kafka", "security.protocol=SSL"), "kafka.bootstrap.servers is required"),
     ],
 )
-def test_refusals(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], words: tuple[object, ...], said: str) -> None:
-    assert offsets(words[0], pipeline.path, *words[1:]) == 1
+def test_refusals(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], status: int, words: tuple[object, ...], said: str
+) -> None:
+    assert offsets(words[0], pipeline.path, *words[1:]) == status
     assert said in capsys.readouterr().err
     assert pipeline.version == 3
 
