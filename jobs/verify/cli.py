@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--kind", Kind)
     _choice(parser, "--result", Result)
     parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
-    parser.add_argument("--list", action="store_true", help="print the names of the cells and what each must show")
+    parser.add_argument(
+        "--list", action="store_true", help="print each cell's name and what it must show, and run none"
+    )
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
@@ -86,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce verify: {error}", file=sys.stderr)
         return 2
     if options.list:
+        print("# cell (for --cell), and what its table must show: neither (a loss nor duplicates), loss, duplicates")
         for cell in cells:
             print(f"{cell.name}  {must_show(cell).value}")
         return 0
@@ -107,7 +110,7 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     _tell_left_out(reasons)
     outcomes: list[Outcome] = []
     with working_folder(options.keep, "verify-") as folder, open_show(len(possible)) as show:
-        engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say)
+        engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say, progress=_tell_progress)
         try:
             for outcome in engine.run(possible):
                 outcomes.append(outcome)
@@ -126,6 +129,10 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     if not is_good(outcomes):
         return 1
     return 0 if missing is None else 2
+
+
+def _tell_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _settings(cells: Sequence[Cell]) -> tuple[dict[str, str], str | None]:

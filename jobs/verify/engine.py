@@ -65,6 +65,8 @@ class Engine:
     second_opinion: SecondOpinion = broken_chain
     tell: Callable[[str], None] = print
     """Takes lines that are not outcomes."""
+    progress: Callable[[str], None] = lambda _line: None
+    """Takes lines for somebody who waits; no result is among them."""
     _session: SparkProcess | None = None
     _numbers: Iterator[int] = field(default_factory=count)
     _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -79,6 +81,7 @@ class Engine:
         if self._session is None or not self._session.is_alive:
             self.close()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
+            self.progress("starting Spark, which takes some seconds")
             self._session = SparkProcess({**SESSION, **self.conf}, self.crash_folder, self.folder / "spark.log")
         return self._session
 
