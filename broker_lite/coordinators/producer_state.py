@@ -235,6 +235,17 @@ class ProducerStates:
             entry.current_transaction_first_offset = self._ongoing[producer_id] = first_offset
         self._entries[producer_id] = entry
 
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been silent for so long, unless they have a transaction open; gives how many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if producer_id not in self._ongoing and now_ms - entry.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._entries[producer_id]
+        return len(gone)
+
     def check_marker(self, marker: Marker) -> None:
         """Say whether the end of a transaction may be written.
 

@@ -165,7 +165,7 @@ class LogManager:
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its files; slices of it that are being sent keep their bytes only until then.
+        """Delete a topic and its files; slices of it that are being sent keep their bytes.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -177,7 +177,7 @@ class LogManager:
         del self._by_id[topic.topic_id]
         self._write_topics()
         for index, log in enumerate(topic.partitions):
-            log.abandon()
+            log.forget()
             aside = self._aside(name, index, DELETED_SUFFIX)
             self._storage.rename(log.directory, aside)
             self._storage.remove_directory(aside)
@@ -210,7 +210,11 @@ class LogManager:
             (checkpoints.LOG_START_OFFSETS, start_offsets),
             (checkpoints.HIGH_WATERMARKS, high_watermarks),
         ):
-            self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
+            self.write_checkpoint(name, offsets)
+
+    def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Write offsets by topic and partition to a file of the log directory; when this returns they are there."""
+        self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
 
     def close(self, now_ms: int) -> None:
         """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so."""
@@ -276,6 +280,7 @@ class LogManager:
         self._clear_leftovers(names, wanted)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+        cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
             logs = [
@@ -287,9 +292,13 @@ class LogManager:
                     recovery_point=recovery_points.get((name, index), 0),
                     log_start_offset=start_offsets.get((name, index), 0),
                     clean=self.clean,
+                    # A Kafka broker may have compacted what it had not yet noted as flushed.
+                    holes_allowed=not known,
                 )
                 for index in range(count)
             ]
+            for index, log in enumerate(logs):
+                log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, tuple(logs), MappingProxyType(settings), config))
         if not known:
             self._write_topics()

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker_lite.coordinators.producer_state import Marker, ProducerStates, Verification
@@ -24,12 +25,14 @@ from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import encode_snapshot
 from broker_lite.log.recovery import load_producers, rebuild_transaction_index, recover_segment, snapshot_offsets
 from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
+from broker_lite.log.segment_swap import CLEANED, SWAP, DeletedSegments, finish_swaps
 from broker_lite.log.storage import Flush, Storage
 from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
 from broker_lite.log.transaction_index import AbortedTransaction
+from broker_lite.log.validation import check_batch
 from broker_lite.protocol.control_records import EndMarker, encode_end_marker
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time, validate
+from broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,10 @@ class PartitionLog:
         self._pending: deque[tuple[int, Flush]] = deque()
         self._unflushed_messages = 0
         self._last_flush_ms = now_ms
+        self.deleted = DeletedSegments()
+        self.cleaned_offset: int | None = None
+        """Up to where the log was compacted, None if it never was."""
+        self.closed = False
 
     @classmethod
     def open(
@@ -78,11 +85,15 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean: bool = False,
+        holes_allowed: bool = False,
     ) -> PartitionLog:
-        """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked."""
+        """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked.
+
+        With `holes_allowed`, offsets that are missing between two segments there do not end the log.
+        """
         storage.make_directory(directory)
         log = cls(storage, directory, config, now_ms)
-        log._load(now_ms, recovery_point, log_start_offset, clean)
+        log._load(now_ms, recovery_point, log_start_offset, clean, holes_allowed)
         return log
 
     @property
@@ -138,7 +149,7 @@ class PartitionLog:
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
                 write failed. In each case the log is as it was, unless it was the flush that failed.
         """
-        header = self._check(batch, now_ms, by_coordinator)
+        batch, header = check_batch(self.config, batch, now_ms, by_coordinator)
         append_time_ms = NO_TIMESTAMP
         if header.producer_id >= 0:
             repeated = self.producers.check(header, verification, by_coordinator)
@@ -195,7 +206,7 @@ class PartitionLog:
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
         segment = self._segments[-1]
-        if segment.should_roll(len(batch), header.max_timestamp, last_offset, now_ms):
+        if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
             segment = self.roll(now_ms)
         segment.append(batch, header, last_offset)
         self.log_end_offset = last_offset + 1
@@ -205,35 +216,6 @@ class PartitionLog:
         self._unflushed_messages += messages
         if self._unflushed_messages >= self.config.flush_messages:
             self.flush(now_ms)
-
-    def _check(self, batch: bytearray | memoryview, now_ms: int, by_coordinator: bool) -> BatchHeader:
-        """Judge one batch of a producer as Kafka's LogValidator does, without looking into its records."""
-        config = self.config
-        size = len(batch)
-        if size > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes; max.message.bytes is {config.max_message_bytes}"
-            )
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes; segment.bytes is {config.segment_bytes}"
-            )
-        try:
-            header = validate(batch)
-        except CorruptBatchError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-        fault = _fault(header, size, by_coordinator)
-        if fault is not None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, fault)
-        if not config.log_append_time and (
-            header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-            or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamps {header.base_timestamp} to {header.max_timestamp} are too far from the broker's {now_ms}",
-            )
-        return header
 
     def delete_records(self, before_offset: int, now_ms: int) -> int:  # noqa: ARG002 what changes a log gets the time
         """Let the log start at `before_offset` (-1: the high watermark), if it does not start there or later.
@@ -396,15 +378,65 @@ class PartitionLog:
 
     def abandon(self) -> None:
         """Let go of all files as they are."""
+        self.closed = True
         for segment in self._segments:
             segment.close()
+
+    def forget(self) -> None:
+        """Let go of all files, which are closed when those who are sending from them have finished."""
+        self.closed = True
+        for segment in self._segments:
+            segment.let_go()
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; the last one is active."""
+        return tuple(self._segments)
+
+    def segments_between(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
+        """Give the segments that begin before `end_offset`, from the one that `start_offset` lies in on."""
+        first = max(bisect_right(self._bases, start_offset) - 1, 0)
+        return tuple(self._segments[first : bisect_left(self._bases, end_offset)])
+
+    def drop_segments(self, count: int, now_ms: int) -> None:
+        """Delete the oldest segments, not all of them; the log starts at the first that stays."""
+        assert 0 < count < len(self._segments)
+        dropped = self._segments[:count]
+        self.advance_start(self._bases[count])
+        del self._segments[:count], self._bases[:count]
+        self._delete(dropped, now_ms)
+
+    def begin_cleaned(self, base_offset: int, now_ms: int) -> Segment:
+        """Begin a segment that is to take the place of some."""
+        return Segment.create(self._storage, self.directory, base_offset, self.config, now_ms, CLEANED)
+
+    def flush_segment(self, segment: Segment) -> Flush:
+        """Begin to bring a segment's files onto the disk."""
+        return self._storage.flush_later([*segment.paths(), self.directory])
+
+    def swap_segments(self, cleaned: Segment, old: Sequence[Segment], now_ms: int) -> None:
+        """Put a segment that is on the disk in the place of neighbours that it has the content of."""
+        cleaned.modified_ms = old[-1].modified_ms
+        cleaned.rename(SWAP)
+        first = self._segments.index(old[0])
+        self._segments[first : first + len(old)] = [cleaned]
+        self._bases[first : first + len(old)] = [cleaned.base_offset]
+        self._delete(old, now_ms, keep_snapshot=cleaned.base_offset)
+        cleaned.rename("")
+
+    def _delete(self, segments: Sequence[Segment], now_ms: int, keep_snapshot: int = -1) -> None:
+        self.deleted.add(segments, now_ms, self.config.file_delete_delay_ms)
+        for segment in segments:
+            if segment.base_offset != keep_snapshot:
+                self._storage.remove(f"{self.directory}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}")
 
     def _write_snapshot(self, *, durable: bool) -> str:
         path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
         self._storage.write(path, encode_snapshot(self.producers.entries()), durable=durable)
         return path
 
-    def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool) -> None:
+    def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool, holes_allowed: bool) -> None:
+        finish_swaps(self._storage, self.directory, self.config, now_ms)
         names = self._storage.list_directory(self.directory)
         stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
         for base_offset in sorted(int(stem) for stem in stems if stem.isdigit()):
@@ -415,22 +447,37 @@ class PartitionLog:
         if clean:
             recovered_from = self.log_end_offset = self._segments[-1].next_offset()
         else:
-            recovered_from = self._recover(recovery_point)
+            recovered_from = self._recover(recovery_point, holes_allowed)
+        if self.log_end_offset < self.log_start_offset:
+            recovered_from = self._begin_again(now_ms)
         self._bases = [segment.base_offset for segment in self._segments]
         self._recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
         self.producers = load_producers(
             self._storage, self.directory, self._segments, self.log_end_offset, recovered_from
         )
         self._remove_stray_snapshots()
 
-    def _recover(self, recovery_point: int) -> int:
+    def _begin_again(self, now_ms: int) -> int:
+        """Begin an empty log at the start offset, which the end of what was found lies before."""
+        logger.warning(
+            "%s: its start %d is beyond its end, so nothing in it counts", self.directory, self.log_start_offset
+        )
+        for segment in self._segments:
+            segment.remove()
+        begun = Segment.create(self._storage, self.directory, self.log_start_offset, self.config, now_ms)
+        self._segments[:] = [begun]
+        self.log_end_offset = self.log_start_offset
+        return self.log_start_offset
+
+    def _recover(self, recovery_point: int, holes_allowed: bool) -> int:
         """Read the segments from the recovery point on through; gives the base offset of the first of them."""
         bases = [segment.base_offset for segment in self._segments]
         first = index = max(bisect_right(bases, recovery_point) - 1, 0)
         while index < len(self._segments):
             segment = self._segments[index]
-            if index > first and segment.base_offset != self.log_end_offset:
+            if index > first and segment.base_offset != self.log_end_offset and not holes_allowed:
                 break  # the end of the segment before it never reached the disk, cut just between two batches
             before = segment.size
             self.log_end_offset = recover_segment(segment, self._assign_epoch)
@@ -451,17 +498,3 @@ class PartitionLog:
         for offset in offsets[:-1]:
             if offset not in self._bases:
                 self._storage.remove(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-
-
-def _fault(header: BatchHeader, size: int, by_coordinator: bool) -> str | None:
-    if header.size != size:
-        return f"one batch was expected; {size - header.size} bytes follow it"
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
-    if header.is_control:
-        return "control batches are the broker's alone"
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and not by_coordinator)):
-        return f"producer {header.producer_id} without epoch or sequence"
-    if header.is_transactional and header.producer_id < 0:
-        return "a transactional batch needs a producer id"
-    return None

@@ -7,8 +7,10 @@ gets an entry, and when a segment is full, are those of Kafka's LogSegment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,8 +23,16 @@ from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
 from broker_lite.log.transaction_index import TransactionIndex
 from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.legacy_records import decode_any
 from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, decode_records, read_header
+from broker_lite.protocol.records import (
+    HEADER_BYTES,
+    LEGACY_HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -30,8 +40,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 _SCAN_BYTES = 4096
 """How much is read at once while looking from header to header."""
 
-_OFFSETS = struct.Struct(">qi11xi")
-"""Of a batch's header: base offset, length, last offset delta."""
+_OFFSETS = struct.Struct(">qi4xb6xi")
+"""Of a batch's header: base offset, length, magic, last offset delta."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +65,11 @@ class BatchPosition(NamedTuple):
     header: BatchHeader
 
 
+def _padded(window: bytes) -> bytes:
+    """Give a window on the file's end room for a whole header, as the smallest message of old is smaller than that."""
+    return window if len(window) >= HEADER_BYTES else window.ljust(HEADER_BYTES, b"\0")
+
+
 def file_name(base_offset: int, suffix: str) -> str:
     """Give the name of one of a segment's files: the base offset in 20 digits."""
     return f"{base_offset:020d}{suffix}"
@@ -72,6 +87,7 @@ class Segment:
         "_max",
         "_offset_index",
         "_path",
+        "_state",
         "_storage",
         "_time_index",
         "_transaction_index",
@@ -79,10 +95,16 @@ class Segment:
         "size",
     )
 
-    def __init__(self, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> None:
-        """Take hold of a segment that is on the disk; a new one is begun by `create`."""
+    def __init__(
+        self, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int, state: str = ""
+    ) -> None:
+        """Take hold of a segment that is on the disk; a new one is begun by `create`.
+
+        `state` comes at the end of its files' names: nothing for a segment of the log, see `segment_swap`.
+        """
         self._storage = storage
         self._path = f"{directory}/{base_offset:020d}"
+        self._state = state
         self._config = config
         self._created_ms = now_ms
         self.base_offset = base_offset
@@ -93,15 +115,17 @@ class Segment:
         self._max: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
         self._bytes_since_entry = 0
-        self.size = storage.size(self._path + LOG_SUFFIX)
+        self.size = storage.size(self._name(LOG_SUFFIX))
 
     @classmethod
-    def create(cls, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+    def create(
+        cls, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int, state: str = ""
+    ) -> Segment:
         """Begin an empty segment."""
-        file = storage.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
+        file = storage.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX + state)}")
         if file.size:
             file.truncate(0)
-        segment = cls(storage, directory, base_offset, config, now_ms)
+        segment = cls(storage, directory, base_offset, config, now_ms, state)
         segment._file = file
         segment.reset_indexes()
         segment.reset_transaction_index()
@@ -111,7 +135,7 @@ class Segment:
     def file(self) -> File:
         """The `.log` file, opened if need be."""
         if self._file is None:
-            self._file = self._storage.open(self._path + LOG_SUFFIX)
+            self._file = self._storage.open(self._name(LOG_SUFFIX))
         return self._file
 
     @property
@@ -139,7 +163,7 @@ class Segment:
         """
         if self._transaction_index is None:
             try:
-                data = self._storage.read(self._path + TRANSACTION_INDEX_SUFFIX)
+                data = self._storage.read(self._name(TRANSACTION_INDEX_SUFFIX))
             except FileNotFoundError:
                 data = b""
             self._transaction_index = TransactionIndex.decode(self.base_offset, data)
@@ -152,10 +176,35 @@ class Segment:
             self._max = self.time_index.last
         return self._max
 
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """The latest timestamp; without any, when the file was written to last."""
+        latest = self.max_timestamp.timestamp_ms if self.size else NO_TIMESTAMP
+        return latest if latest >= 0 else self.modified_ms
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The timestamp of the first batch, -1 if there is none."""
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = self._find_first_timestamp()
+        return self._first_timestamp_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When the `.log` file was written to last; a compacted one has the time of what it took the place of."""
+        return self._storage.modified_ms(self._name(LOG_SUFFIX))
+
+    @modified_ms.setter
+    def modified_ms(self, time_ms: int) -> None:
+        self._storage.set_modified_ms(self._name(LOG_SUFFIX), time_ms)
+
     def paths(self) -> list[str]:
         """Give the paths of the segment's files."""
         suffixes = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        return [self._path + suffix for suffix in suffixes]
+        return [self._name(suffix) for suffix in suffixes]
+
+    def _name(self, suffix: str) -> str:
+        return f"{self._path}{suffix}{self._state}"
 
     def append(self, batch: Buffer, header: BatchHeader, last_offset: int) -> None:
         """Write one batch, whose last record has `last_offset`, at the end.
@@ -186,23 +235,27 @@ class Segment:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
 
-    def should_roll(self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int) -> bool:
+    def should_roll(self, config: LogConfig, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int) -> bool:
         """Whether a batch of `size` bytes belongs into a new segment (Kafka's LogSegment.shouldRoll)."""
-        config = self._config
         return (
             self.size > config.segment_bytes - size
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or (self.size > 0 and self._waited_ms(max_timestamp_ms, now_ms) > config.segment_ms)
+            or (self.size > 0 and self._waited_ms(max_timestamp_ms, now_ms) > self._roll_ms(config))
             or len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
             or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
         )
 
+    def _roll_ms(self, config: LogConfig) -> int:
+        most = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            most = min(most, config.max_compaction_lag_ms)  # what is in the active segment is never compacted
+        jitter = min(config.segment_jitter_ms, most)
+        # Any number will do that differs from partition to partition and from segment to segment.
+        return most - zlib.crc32(self._path.encode()) % jitter if jitter else most
+
     def _waited_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
-        if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = self._find_first_timestamp()
-        if self._first_timestamp_ms >= 0:
-            return max_timestamp_ms - self._first_timestamp_ms
-        return now_ms - self._created_ms
+        first_ms = self.first_timestamp_ms
+        return max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self._created_ms
 
     def _find_first_timestamp(self) -> int:
         first = next(self.batches(0), None)
@@ -216,12 +269,14 @@ class Segment:
         """
         file, end = self.file, self.size
         window, window_start = b"", position
-        while end - position >= HEADER_BYTES:
+        while end - position >= LEGACY_HEADER_BYTES:
             if position - window_start + HEADER_BYTES > len(window):
-                window, window_start = file.pread(min(_SCAN_BYTES, end - position), position), position
+                window, window_start = _padded(file.pread(min(_SCAN_BYTES, end - position), position)), position
             header = read_header(window, position - window_start)
-            if header.size < HEADER_BYTES:
-                raise CorruptBatchError(f"{self._path}{LOG_SUFFIX}: batch of {header.size} bytes at {position}")
+            if header.magic >= MAGIC and end - position < HEADER_BYTES:
+                return
+            if header.size < (HEADER_BYTES if header.magic >= MAGIC else LEGACY_HEADER_BYTES):
+                raise CorruptBatchError(f"{self._name(LOG_SUFFIX)}: batch of {header.size} bytes at {position}")
             if header.size > end - position:
                 return
             yield BatchPosition(position, header)
@@ -232,16 +287,18 @@ class Segment:
         # The hot loop of every read: only the three fields that decide are unpacked.
         file, end, position = self.file, self.size, self.offset_index.lookup(offset)
         window, window_start = b"", position
-        while end - position >= HEADER_BYTES:
+        while end - position >= LEGACY_HEADER_BYTES:
             at = position - window_start
             if at + HEADER_BYTES > len(window):
-                window, window_start, at = file.pread(min(_SCAN_BYTES, end - position), position), position, 0
-                if len(window) < HEADER_BYTES:
-                    break
-            base_offset, length, last_offset_delta = _OFFSETS.unpack_from(window, at)
+                window, window_start, at = _padded(file.pread(min(_SCAN_BYTES, end - position), position)), position, 0
+            base_offset, length, magic, last_offset_delta = _OFFSETS.unpack_from(window, at)
             size = length + LOG_OVERHEAD_BYTES
-            if size < HEADER_BYTES:
-                raise CorruptBatchError(f"{self._path}{LOG_SUFFIX}: batch of {size} bytes at {position}")
+            if magic < MAGIC:  # a message of old: its offset is the last one of what is in it
+                last_offset_delta = 0
+            elif end - position < HEADER_BYTES:
+                break
+            if size < (HEADER_BYTES if magic >= MAGIC else LEGACY_HEADER_BYTES):
+                raise CorruptBatchError(f"{self._name(LOG_SUFFIX)}: batch of {size} bytes at {position}")
             if base_offset + last_offset_delta >= offset:
                 return BatchPosition(position, read_header(window, at)) if size <= end - position else None
             position += size
@@ -256,7 +313,7 @@ class Segment:
         offset = max(self.time_index.lookup(timestamp_ms), start_offset)
         for batch in self.batches(self.offset_index.lookup(offset)):
             if batch.header.max_timestamp >= timestamp_ms and batch.header.last_offset >= start_offset:
-                for record in decode_records(self.file.pread(batch.header.size, batch.position)):
+                for record in decode_any(self.file.pread(batch.header.size, batch.position)):
                     if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                         return TimestampOffset(record.timestamp, record.offset)
         return None
@@ -279,7 +336,7 @@ class Segment:
     def reset_transaction_index(self) -> None:
         """Begin with an empty transaction index, and without its file."""
         self._transaction_index = TransactionIndex()
-        self._storage.remove(self._path + TRANSACTION_INDEX_SUFFIX)
+        self._storage.remove(self._name(TRANSACTION_INDEX_SUFFIX))
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes; the indexes must already end before."""
@@ -292,13 +349,13 @@ class Segment:
         if self._offset_index is None or self._time_index is None:
             return  # never loaded, so never changed
         self._time_index.maybe_append(*self.max_timestamp)
-        self._storage.write(self._path + OFFSET_INDEX_SUFFIX, self._offset_index.encode(), durable=False)
-        self._storage.write(self._path + TIME_INDEX_SUFFIX, self._time_index.encode(), durable=False)
+        self._storage.write(self._name(OFFSET_INDEX_SUFFIX), self._offset_index.encode(), durable=False)
+        self._storage.write(self._name(TIME_INDEX_SUFFIX), self._time_index.encode(), durable=False)
 
     def write_transaction_index(self) -> None:
         """Bring the transaction index into its file, which is not there as long as the index is empty."""
         if self._transaction_index:
-            path = self._path + TRANSACTION_INDEX_SUFFIX
+            path = self._name(TRANSACTION_INDEX_SUFFIX)
             self._storage.write(path, self._transaction_index.encode(), durable=False)
 
     def close(self) -> None:
@@ -313,10 +370,28 @@ class Segment:
         for path in self.paths():
             self._storage.remove(path)
 
+    def let_go(self) -> None:
+        """Let go of the file, which is closed when the last one who is sending from it has, too."""
+        self._file = None
+
+    def forget(self) -> None:
+        """Delete the segment's files, but leave the open one to those who are sending from it."""
+        self.let_go()
+        for path in self.paths():
+            self._storage.remove(path)
+
+    def rename(self, state: str) -> None:
+        """Give the files names that end in `state`; the `.log` file comes first."""
+        before = self.paths()
+        self._state = state
+        for source, target in zip(before, self.paths(), strict=True):
+            with contextlib.suppress(FileNotFoundError):  # not every segment has every index
+                self._storage.rename(source, target)
+
     def _load_indexes(self) -> None:
         try:
-            offsets = self._storage.read(self._path + OFFSET_INDEX_SUFFIX)
-            times = self._storage.read(self._path + TIME_INDEX_SUFFIX)
+            offsets = self._storage.read(self._name(OFFSET_INDEX_SUFFIX))
+            times = self._storage.read(self._name(TIME_INDEX_SUFFIX))
             offset_index = OffsetIndex.decode(self.base_offset, offsets, self.size)
             time_index = TimeIndex.decode(self.base_offset, times)
             if self.size and not len(time_index):

@@ -298,6 +298,14 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_
     return header._replace(attributes=attributes, max_timestamp=now_ms)
 
 
+def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
+    """Take the mark of the broker's time from the one batch in `batch`, in place; gives the new header."""
+    attributes = header.attributes & ~LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
+    write_crc(batch)
+    return header._replace(attributes=attributes)
+
+
 def decode_records(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:
     """Decode the one batch in `batch`, inflating it if need be; the checksum is not looked at (see `validate`).
 

@@ -145,6 +145,8 @@ class MemoryStorage:
         self.directories.add(path)
 
     def rename(self, source: str, target: str) -> None:
+        if source in self.modified:
+            self.modified[target] = self.modified.pop(source)
         for table in (self.files,):
             for name in [name for name in table if name == source or name.startswith(f"{source}/")]:
                 table[target + name[len(source) :]] = table.pop(name)

@@ -1,0 +1,162 @@
+"""What the log does when nobody asks: retention, compaction, removal of deleted files, forgetting of silent producers.
+
+`Housekeeping` is driven from outside: each call of `step` does a small piece of work, if any is due, so that a server
+with one thread can serve clients between two pieces. Retention looks at all partitions every
+`log.retention.check.interval.ms`. Every `log.cleaner.backoff.ms` the dirtiest of the logs with `cleanup.policy=compact`
+is compacted if it is due; as long as there is one, the next follows without a pause. Where no topic is compacted,
+nothing of that runs. At most one log is worked on at a time, so retention and compaction of one never meet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from broker_lite.log import checkpoints
+from broker_lite.log.cleaner import DirtyLog, OffsetMapFullError, Steps, assess, clean
+from broker_lite.log.log_manager import LogManager
+from broker_lite.log.offset_map import OffsetMap
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.retention import delete_old_segments
+from broker_lite.log.storage import Flush
+from broker_lite.protocol.errors import CorruptBatchError, KafkaError
+
+FILE_REMOVAL_INTERVAL_MS = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HousekeepingSettings:
+    """The broker's settings that govern it; the defaults are Kafka's."""
+
+    retention_check_interval_ms: int = 300_000
+    cleaner_enable: bool = True
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_bytes: int = 128 << 20
+    cleaner_load_factor: float = 0.9
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+
+
+class Housekeeping:
+    """The housekeeping of one log directory. Not safe for use by several threads at once."""
+
+    def __init__(self, logs: LogManager, settings: HousekeepingSettings, monotonic_ms: int) -> None:
+        self._logs = logs
+        self.settings = settings
+        self._running: Generator[Flush | None, None, object] | None = None
+        self._waiting: Flush | None = None
+        self._log: PartitionLog | None = None
+        self._uncleanable: set[str] = set()
+        """Directories of logs whose compaction failed: they are left alone until the broker is started again."""
+        self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
+        self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
+        self._next_expiration_ms = monotonic_ms + settings.producer_id_expiration_check_interval_ms
+        self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
+
+    @property
+    def cleaning(self) -> PartitionLog | None:
+        """The log that is being compacted."""
+        return self._log
+
+    def step(self, now_ms: int, monotonic_ms: int) -> bool:
+        """Do a piece of what is due; False if there is nothing to do now, or it waits for the disk."""
+        if self._running is None:
+            self._running = self._begin(now_ms, monotonic_ms)
+            if self._running is None:
+                return False
+        if self._waiting is not None:
+            if not self._waiting.done():
+                return False
+            self._waiting.result()
+            self._waiting = None
+        if self._log is not None and self._log.closed:
+            self._stop()
+            return True
+        try:
+            self._waiting = next(self._running)
+        except StopIteration:
+            self._running = self._log = None
+        except (OSError, CorruptBatchError, OffsetMapFullError, KafkaError) as error:
+            self._fail(error)
+        return True
+
+    def close(self) -> None:
+        """Give up what is under way; the logs are whole."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+        self._running = self._waiting = self._log = None
+
+    def _fail(self, error: Exception) -> None:
+        if self._log is not None:
+            self._uncleanable.add(self._log.directory)
+            logger.error("%s: not compacted any more: %s", self._log.directory, error)
+        else:
+            logger.error("housekeeping failed, it is tried again: %s", error)
+        self._running = self._waiting = self._log = None
+
+    def _begin(self, now_ms: int, monotonic_ms: int) -> Generator[Flush | None, None, object] | None:
+        settings = self.settings
+        if monotonic_ms >= self._next_removal_ms:
+            self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
+            for log in self._partitions():
+                if log.deleted:
+                    log.deleted.remove_due(now_ms)
+        if monotonic_ms >= self._next_retention_ms:
+            self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
+            return self._retain(now_ms)
+        if monotonic_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = monotonic_ms + settings.producer_id_expiration_check_interval_ms
+            return self._expire(now_ms)
+        if settings.cleaner_enable and monotonic_ms >= self._next_cleaning_ms:
+            dirtiest = self._dirtiest(now_ms)
+            if dirtiest is not None:
+                self._log = dirtiest.log
+                return self._clean(dirtiest, now_ms)
+            self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
+        return None
+
+    def _partitions(self) -> Iterator[PartitionLog]:
+        for topic in list(self._logs.topics.values()):
+            yield from topic.partitions
+
+    def _retain(self, now_ms: int) -> Steps:
+        for log in self._partitions():
+            if not log.closed:
+                delete_old_segments(log, now_ms)
+                yield None
+
+    def _expire(self, now_ms: int) -> Steps:
+        for log in self._partitions():
+            log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
+            yield None
+
+    def _dirtiest(self, now_ms: int) -> DirtyLog | None:
+        compacted = [
+            assess(log, now_ms)
+            for log in self._partitions()
+            if "compact" in log.config.cleanup_policy
+            and len(log.segments) > 1
+            and log.directory not in self._uncleanable
+        ]
+        return max((each for each in compacted if each.due), key=lambda each: each.ratio, default=None)
+
+    def _clean(self, dirty: DirtyLog, now_ms: int) -> Steps:
+        # After a crash no segment that was compacted may be taken for the end of a log that was cut: what is compacted
+        # lies below the recovery point, in its file too.
+        self._logs.checkpoint()
+        settings = self.settings
+        yield from clean(dirty, OffsetMap(settings.cleaner_dedupe_buffer_bytes, settings.cleaner_load_factor), now_ms)
+        delete_old_segments(dirty.log, now_ms)
+        offsets = {
+            (topic.name, index): log.cleaned_offset
+            for topic in self._logs.topics.values()
+            for index, log in enumerate(topic.partitions)
+            if log.cleaned_offset is not None
+        }
+        self._logs.write_checkpoint(checkpoints.CLEANER_OFFSETS, offsets)

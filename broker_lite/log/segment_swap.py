@@ -1,0 +1,103 @@
+"""Putting compacted segments in the place of the old ones, so that a crash at any moment leaves one or the other.
+
+The names tell how far it came, as in Kafka's LocalLog.replaceSegments and LogLoader:
+
+    1. `….log.cleaned`  being written: after a crash it is removed, the old segments are what counts
+    2. `….log.swap`     complete and on the disk: after a crash it takes the place of all segments that begin in its
+                        range of offsets
+    3. `….log.deleted`  the old ones, out of the log: removed after `file.delete.delay.ms`, or at the next start
+    4. `….log`          the new one has its own name
+
+The content is flushed before the first rename, so what has the name `.swap` is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from broker_lite.log.config import LogConfig
+from broker_lite.log.segment import LOG_SUFFIX, Segment
+from broker_lite.log.storage import Storage
+
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+DELETED: Final = ".deleted"
+
+logger = logging.getLogger(__name__)
+
+
+class DeletedSegments:
+    """Segments that are out of the log, until their files are removed.
+
+    Their files stay open for whoever is sending from them, and are closed when the last one has finished.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Segment]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, segments: Sequence[Segment], now_ms: int, delay_ms: int) -> None:
+        """Mark segments as deleted by their names; `delay_ms` later `remove_due` removes the files."""
+        for segment in segments:
+            segment.rename(DELETED)
+            self._waiting.append((now_ms + delay_ms, segment))
+        if not delay_ms:
+            self.remove_due(now_ms)
+
+    def remove_due(self, now_ms: int) -> None:
+        """Remove the files whose time has come."""
+        waiting = self._waiting
+        for _ in range(len(waiting)):
+            due_ms, segment = waiting.popleft()
+            if due_ms <= now_ms:
+                segment.forget()
+            else:
+                waiting.append((due_ms, segment))
+
+
+def finish_swaps(storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
+    """Finish at the start what a crash has cut short; afterwards only segments by their own names are there."""
+    names = storage.list_directory(directory)
+    cleaned = {name: _offset(name) for name in names if name.endswith(CLEANED)}
+    swaps = {name: _offset(name) for name in names if name.endswith(SWAP)}
+    for name in [name for name in names if name.endswith(DELETED)]:
+        storage.remove(f"{directory}/{name}")
+    # A swap at or behind a file that was still being written belongs to the same work, and is not complete either.
+    first_cleaned = min((offset for offset in cleaned.values() if offset is not None), default=None)
+    for name, offset in list(swaps.items()):
+        if offset is None or (first_cleaned is not None and offset >= first_cleaned):
+            storage.remove(f"{directory}/{name}")
+            del swaps[name]
+    for name in cleaned:
+        storage.remove(f"{directory}/{name}")
+    ranges = []
+    for name, offset in swaps.items():
+        if name.endswith(LOG_SUFFIX + SWAP) and offset is not None:
+            segment = Segment(storage, directory, offset, config, now_ms, SWAP)
+            ranges.append((offset, segment.next_offset()))
+            segment.close()
+    if ranges:
+        _remove_replaced(storage, directory, min(ranges)[0], max(end for _, end in ranges))
+    for name in storage.list_directory(directory):
+        if name.endswith(SWAP):
+            logger.warning("%s/%s: finishing a compaction that was cut short", directory, name)
+            storage.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _remove_replaced(storage: Storage, directory: str, start: int, end: int) -> None:
+    for name in storage.list_directory(directory):
+        stem, dot, suffix = name.partition(".")
+        if dot and stem.isdigit() and start <= int(stem) < end and not suffix.endswith(SWAP[1:]):
+            storage.remove(f"{directory}/{name}")
+
+
+def _offset(name: str) -> int | None:
+    stem = name.partition(".")[0]
+    return int(stem) if stem.isdigit() else None
