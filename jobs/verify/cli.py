@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
@@ -123,12 +125,17 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     if options.report is not None:
         from jobs.verify.report import page
 
-        options.report.write_text(page(outcomes, result, full()))
+        options.report.write_text(page(outcomes, result, full(), _made()))
     print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
     print(result)
     if not is_good(outcomes):
         return 1
     return 0 if missing is None else 2
+
+
+def _made() -> str:
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    return f"{shlex.join(['sparkonce', *sys.argv[1:]])}, which ended at {now}"
 
 
 def _tell_progress(line: str) -> None:

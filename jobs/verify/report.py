@@ -43,6 +43,8 @@ details > div { scroll-margin-top: 4rem; padding: .3rem 0 1rem } pre { white-spa
 """
 
 DETAIL_PREFIX = "cell-"
+SHOWN = tuple(sorted(Guarantee, key=lambda guarantee: guarantee is not Guarantee.EXACTLY_ONCE))
+"""The guarantees from left to right: a narrow window shows the first, exactly-once, without scrolling."""
 
 
 class Verdict(Enum):
@@ -68,10 +70,11 @@ def verdict_of(outcome: Outcome) -> Verdict:
     return Verdict.WRONG if outcome.wrong is not None or not outcome.fired else _SHOWN[outcome.must_show]
 
 
-def page(outcomes: Sequence[Outcome], result: str, possible: Collection[Cell] = ()) -> str:
+def page(outcomes: Sequence[Outcome], result: str, possible: Collection[Cell] = (), made: str = "") -> str:
     """Give the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
+    ``made`` says which command made the page, and when.
     """
     wrong = [outcome for outcome in outcomes if verdict_of(outcome) is Verdict.WRONG]
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
@@ -79,6 +82,7 @@ def page(outcomes: Sequence[Outcome], result: str, possible: Collection[Cell] = 
     body = f"""<h1>Every crash, every guarantee</h1>
 <p>Each cell is one pipeline from a topic to a Delta table that was made to fail once, and was started again. The
 table was then held against the topic's records alone.</p>
+{f"<p>Made by {escape(made)}</p>" if made else ""}
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
 <div class="scroll">{table(_COUNT_HEAD, _counts(outcomes))}</div>
 <h2>The matrix</h2>
@@ -111,7 +115,7 @@ _COUNT_HEAD = (
 
 
 def _counts(outcomes: Sequence[Outcome]) -> Iterable[Sequence[str]]:
-    for guarantee in Guarantee:
+    for guarantee in SHOWN:
         chosen = [outcome for outcome in outcomes if outcome.cell.guarantee is guarantee]
         verdicts = [verdict_of(outcome) for outcome in chosen]
         numbers = [len(chosen)]
@@ -137,7 +141,7 @@ def _matrix(outcomes: Sequence[Outcome], possible: Collection[Cell]) -> str:
     for cell in sorted({*possible, *ran}, key=_cell_order):
         cells.setdefault((cell.point, cell.guarantee, cell.kind), []).append(cell)
     kinds = [kind for kind in Kind if any(key[2] is kind for key in cells)]
-    columns = [(guarantee, kind) for guarantee in Guarantee for kind in kinds]
+    columns = [(guarantee, kind) for guarantee in SHOWN for kind in kinds]
     return "".join(
         [
             '<table class="matrix"><thead>',
@@ -151,11 +155,11 @@ def _matrix(outcomes: Sequence[Outcome], possible: Collection[Cell]) -> str:
 
 def _matrix_head(kinds: Sequence[Kind]) -> str:
     over = "".join(
-        f'<th class="guarantee first" colspan="{len(kinds)}">{guarantee.value}</th>' for guarantee in Guarantee if kinds
+        f'<th class="guarantee first" colspan="{len(kinds)}">{guarantee.value}</th>' for guarantee in SHOWN if kinds
     )
     under = "".join(
         f'<th class="{"first" if number == 0 else ""}">{escape(kind.value).replace(" ", "<br>")}</th>'
-        for _ in Guarantee
+        for _ in SHOWN
         for number, kind in enumerate(kinds)
     )
     return f'<tr><th rowspan="2">crash point</th>{over}</tr><tr>{under}</tr>'

@@ -12,6 +12,7 @@ import pytest
 from exactly_once.crash_points import CrashPoint
 from exactly_once.guarantee import Guarantee
 from jobs.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
+from jobs.verify.matrix import full
 from jobs.verify.report import Verdict, page, verdict_of
 from jobs.verify.report_timeline import LANES, LEFT, WIDTH, timeline
 
@@ -188,3 +189,10 @@ def test_a_timeline_needs_no_time_and_keeps_its_numbers_apart(moments: Sequence[
     assert len(places) == len(moments)
     assert all(second - first >= 10 for first, second in pairwise(places))
     assert all(x <= LEFT + WIDTH for x in places)
+
+
+def test_exactly_once_comes_first_and_the_page_says_what_made_it() -> None:
+    text = page([], "RESULT cells=0", full(), "sparkonce verify --kafka '<real>', which ended at noon")
+    guarantees = re.findall(r'<th class="guarantee first"[^>]*>([a-z-]+)<', text)
+    assert guarantees == ["exactly-once", "at-most-once", "at-least-once"]
+    assert "Made by sparkonce verify --kafka &#x27;&lt;real&gt;&#x27;, which ended at noon" in text
