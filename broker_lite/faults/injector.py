@@ -175,8 +175,8 @@ class Injector:
         except ProtocolError as error:
             self._broker.note_refusal(f"closing connection from {request.client_host}: {error}")
             body = DROP
-        except OSError as error:
-            self._broker.note_refusal(f"{request.client_id}@{request.client_host}: {error}")
+        except Exception:
+            logger.exception("a request from %s failed; closing its connection", request.client_host)
             body = DROP
         if body is not None:
             request.answer(body)
@@ -289,6 +289,6 @@ def _with_throttle_time(request: Request, body: Body, throttle_time_ms: int) -> 
     if request.api_key == ApiKey.API_VERSIONS and request.version >= 1 and dispatch.answered_version(request):
         version = request.version
         listed = apis.decode_response(ApiKey.API_VERSIONS, version, body[0])  # type: ignore[arg-type]
-        listed.throttle_time_ms = throttle_time_ms
-        return [apis.encode_response(listed, version)]
+        fields = {"error_code": listed.error_code, "api_keys": listed.api_keys, "throttle_time_ms": throttle_time_ms}
+        return [apis.encode_response(apis.response(ApiKey.API_VERSIONS, version, **fields), version)]
     return body

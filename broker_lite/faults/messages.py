@@ -21,17 +21,14 @@ from broker_lite.protocol.apis import ApiKey
 _ERROR_FIELDS = ("error_code", "partition_error_code")
 _INDEX_FIELDS = ("partition_index", "partition")
 _TOPIC_RESOURCE = 2
-_UNKNOWN: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "broker_id", "committed_leader_epoch", "committed_offset", "controller_id", "end_offset", "generation_id",
-            "leader_epoch", "leader_id", "low_watermark", "node_id", "num_partitions", "offset", "port",
-            "producer_epoch", "producer_id", "replication_factor", "timestamp",
-        ),
-        -1,
+_UNKNOWN: dict[str, Any] = dict.fromkeys(
+    (
+        "broker_id", "committed_leader_epoch", "committed_offset", "controller_id", "end_offset", "generation_id",
+        "leader_epoch", "leader_id", "low_watermark", "node_id", "num_partitions", "offset", "port",
+        "producer_epoch", "producer_id", "replication_factor", "timestamp",
     ),
-    "authorized_operations": -(2**31),
-}  # fmt: skip
+    -1,
+)  # fmt: skip
 """What Kafka answers in fields that have no default in the schema, when there is only an error to tell."""
 _ERRORS_IN_ELEMENTS = frozenset({ApiKey.METADATA})
 """APIs whose own error code is not for what happens to a topic (KIP-1102)."""
@@ -175,7 +172,7 @@ def _holds_error(struct: Any, version: int) -> bool:
 
 
 def _in(struct: Any, version: int) -> list[Any]:
-    return [field for field in struct._fields if field.for_version_q(version)]
+    return [field for field in struct.fields.values() if field.for_version_q(version)]
 
 
 def _fields(element: Any) -> Iterator[tuple[Any, Any]]:
@@ -183,6 +180,6 @@ def _fields(element: Any) -> Iterator[tuple[Any, Any]]:
     if not hasattr(element, "_struct"):
         return
     version = element.version
-    for field in element._struct._fields:
+    for field in element._struct.fields.values():
         if version is None or field.for_version_q(version):
             yield field, getattr(element, field.name)
