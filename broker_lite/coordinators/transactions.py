@@ -25,7 +25,7 @@ epoch, so that an EndTxn that was delayed on its way decides nothing any more (K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -113,7 +113,7 @@ class Transactions:
         """Give what is kept of a transactional id."""
         return self._by_id.get(transactional_id)
 
-    def all(self) -> Iterable[Transaction]:
+    def all(self) -> Collection[Transaction]:
         """Give what is kept of every transactional id."""
         return self._by_id.values()
 

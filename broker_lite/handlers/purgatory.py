@@ -4,6 +4,9 @@ Theory of operation: a fetch that finds less than it wants is filed under each o
 bytes off what the waiters of that partition still miss; whoever misses nothing is answered soon after, when the
 append's own answer is out. A timer answers the others when their patience ends. The count may be wrong (a batch may
 lie beyond a fetch's limits), which wakes a fetch early; it then reads again and files itself anew.
+
+A read_committed fetch does not count what is appended while a transaction is open, since it will not see it; the end of
+a transaction may show it any number of bytes, and wakes it.
 """
 
 from __future__ import annotations
@@ -34,15 +37,21 @@ class Scheduler(Protocol):
 class Waiter:
     """One waiting fetch; `retry(final)` answers it or files it anew, and must answer if `final`."""
 
-    __slots__ = ("deadline_ms", "keys", "missing_bytes", "retry", "timer")
+    __slots__ = ("deadline_ms", "keys", "missing_bytes", "only_committed", "retry", "timer")
 
     def __init__(
-        self, keys: tuple[PartitionKey, ...], missing_bytes: int, deadline_ms: int, retry: Callable[[bool], None]
+        self,
+        keys: tuple[PartitionKey, ...],
+        missing_bytes: int,
+        deadline_ms: int,
+        retry: Callable[[bool], None],
+        only_committed: bool = False,
     ) -> None:
         self.keys = keys
         self.missing_bytes = missing_bytes
         self.deadline_ms = deadline_ms
         self.retry = retry
+        self.only_committed = only_committed
         self.timer: Timer | None = None
 
 
@@ -61,17 +70,22 @@ class FetchPurgatory:
         delay = max(waiter.deadline_ms - now_ms, 0) / 1000
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
-    def appended(self, topic: str, partition: int, size: int) -> None:
-        """Note that `size` bytes have been appended."""
+    def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
+        """Note that `size` bytes have been appended; `stable` tells whether they are below the last stable offset."""
         waiters = self._waiters.get((topic, partition))
         if not waiters:
             return
         ready = []
         for waiter in waiters:
-            waiter.missing_bytes -= size
-            if waiter.missing_bytes <= 0:
-                ready.append(waiter)
+            if stable or not waiter.only_committed:
+                waiter.missing_bytes -= size
+                if waiter.missing_bytes <= 0:
+                    ready.append(waiter)
         self._wake(ready)
+
+    def decided(self, topic: str, partition: int) -> None:
+        """Wake whoever waits for a partition in which a transaction has ended."""
+        self._wake(list(self._waiters.get((topic, partition), ())))
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
         """Wake whoever waits for partitions that have been deleted."""

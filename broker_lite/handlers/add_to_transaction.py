@@ -1,0 +1,114 @@
+"""AddPartitionsToTxn, versions 0 to 5, and AddOffsetsToTxn, versions 0 to 4.
+
+Clients use the first up to version 3; from version 4 it is for brokers that ask about, or add to, several transactions
+at once (KIP-890), and needs the right to act for the cluster. Clients with KIP-890 part 2 send neither: their first
+write to a partition adds it (`transaction_verification.py`). Absent: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
+from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster
+
+PRODUCER_FENCED_FROM = 2
+BATCHED_FROM = 4
+
+_Results = list[tuple[str, list[tuple[int, int]]]]
+
+
+def handle_partitions(broker: Broker, request: Request) -> Body:
+    """Add partitions to transactions, all of a transaction or none; or say whether they are in it."""
+    wanted, version = request.message(), request.version
+    if version < BATCHED_FROM:
+        producer = Producer(
+            wanted.v3_and_below_transactional_id, wanted.v3_and_below_producer_id, wanted.v3_and_below_producer_epoch
+        )
+        errors = _add(broker, request, producer, _places(wanted.v3_and_below_topics), LEGACY)
+        return request.response(results_by_topic_v3_and_below=_by_topic(wanted.v3_and_below_topics, errors))
+    if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results_by_transaction=[])
+    results = []
+    for each in wanted.transactions:
+        producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
+        places = _places(each.topics)
+        if each.verify_only:
+            errors = broker.transactions.transactions.verify_partitions(producer, places)
+        else:
+            errors = _add(broker, request, producer, places, EPOCH_BUMP)
+        results.append((each.transactional_id, _by_topic(each.topics, errors)))
+    return request.response(error_code=0, results_by_transaction=results)
+
+
+def handle_offsets(broker: Broker, request: Request) -> Body:
+    """Add the partition of `__consumer_offsets` that keeps a group, before offsets are committed to it."""
+    wanted = request.message()
+    error = _offsets_error(broker, request, wanted)
+    if error is ErrorCode.NONE:
+        topic = broker.topic(OFFSETS_TOPIC)
+        count = broker.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
+        place = (OFFSETS_TOPIC, partition_of(wanted.group_id, count))
+        now_ms = broker.clock.now_ms()
+        decision = broker.transactions.transactions.add_partitions(producer, [place], LEGACY, now_ms)
+        error = broker.transactions.carry_out(decision).error
+    return request.response(error_code=int(_for_version(error, request.version)))
+
+
+def _offsets_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
+    transactional_id = ResourceType.TRANSACTIONAL_ID
+    if not authorized(broker, request, Operation.WRITE, transactional_id, wanted.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not authorized(broker, request, Operation.READ, ResourceType.GROUP, wanted.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def _add(
+    broker: Broker, request: Request, producer: Producer, places: list[TopicPartition], client_version: int
+) -> dict[TopicPartition, ErrorCode]:
+    transactional_id = ResourceType.TRANSACTIONAL_ID
+    by_client = request.version < BATCHED_FROM
+    if by_client and not authorized(broker, request, Operation.WRITE, transactional_id, producer.transactional_id):
+        return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refused = {}
+    for place in places:
+        error = _place_error(broker, request, *place, by_client)
+        if error is not ErrorCode.NONE:
+            refused[place] = error
+    if refused:
+        return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+    decision = broker.transactions.transactions.add_partitions(producer, places, client_version, broker.clock.now_ms())
+    error = broker.transactions.carry_out(decision).error
+    return dict.fromkeys(places, _for_version(error, request.version))
+
+
+def _place_error(broker: Broker, request: Request, name: str, index: int, by_client: bool) -> ErrorCode:
+    if by_client and not authorized(broker, request, Operation.WRITE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = broker.topic(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _for_version(error: ErrorCode, version: int) -> ErrorCode:
+    """PRODUCER_FENCED is for clients that know it."""
+    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _places(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _by_topic(topics: Iterable[Any], errors: dict[TopicPartition, ErrorCode]) -> _Results:
+    return [(each.name, [(index, int(errors[each.name, index])) for index in each.partitions]) for each in topics]

@@ -1,0 +1,45 @@
+"""DescribeProducers version 0: which producers a partition knows, and which of them has a transaction open (KIP-664).
+
+Absent: nothing.
+"""
+
+from __future__ import annotations
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+_Producer = tuple[int, int, int, int, int, int]
+_Partition = tuple[int, int, str | None, list[_Producer]]
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Describe the producers of each partition."""
+    topics = [
+        (topic.name, [_describe(broker, request, topic.name, index) for index in topic.partition_indexes])
+        for topic in request.message().topics
+    ]
+    return request.response(topics=topics)
+
+
+def _describe(broker: Broker, request: Request, topic: str, index: int) -> _Partition:
+    if not authorized(broker, request, Operation.READ, ResourceType.TOPIC, topic):
+        return (index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, [])
+    try:
+        entries = broker.partition(topic, index).producers.entries()
+    except KafkaError as error:
+        return (index, int(error.code), error.message or None, [])
+    producers = [
+        (
+            each.producer_id,
+            each.epoch,
+            each.last_sequence,
+            each.last_timestamp_ms,
+            each.coordinator_epoch,
+            each.current_transaction_first_offset,
+        )
+        for each in entries
+    ]
+    return (index, 0, None, producers)

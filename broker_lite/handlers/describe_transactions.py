@@ -1,0 +1,94 @@
+"""DescribeTransactions version 0 and ListTransactions versions 0 to 2: what the coordinator knows (KIP-664).
+
+Lists may be narrowed down by state, by producer id, by age (KIP-994), and by a pattern of RE2 (KIP-1152).
+Absent: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_lite.coordinators.topic_patterns import PatternError, matching
+from broker_lite.coordinators.transaction_messages import Transaction, TransactionState
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+STATES = frozenset(state.value for state in TransactionState)
+DURATION_FROM = 1
+PATTERN_FROM = 2
+
+_State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
+
+
+def handle_describe(broker: Broker, request: Request) -> Body:
+    """Describe transactional ids; of their partitions, those that the client may see."""
+    wanted = request.message()
+    return request.response(transaction_states=[_describe(broker, request, each) for each in wanted.transactional_ids])
+
+
+def _describe(broker: Broker, request: Request, transactional_id: str) -> _State:
+    if not _may_see(broker, request, transactional_id):
+        return _unknown(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not transactional_id:
+        return _unknown(transactional_id, ErrorCode.INVALID_REQUEST)
+    known = broker.transactions.transactions.get(transactional_id)
+    if known is None:
+        return _unknown(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(known.partitions):
+        if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(index)
+    return (
+        0,
+        transactional_id,
+        known.state.value,
+        known.timeout_ms,
+        known.start_ms,
+        known.producer_id,
+        known.epoch,
+        list(topics.items()),
+    )
+
+
+def _unknown(transactional_id: str, error: ErrorCode) -> _State:
+    return (int(error), transactional_id, "", 0, 0, 0, 0, [])
+
+
+def _may_see(broker: Broker, request: Request, transactional_id: str) -> bool:
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def handle_list(broker: Broker, request: Request) -> Body:
+    """List the transactional ids that all filters let pass."""
+    wanted = request.message()
+    now_ms = broker.clock.now_ms()
+    found = [each for each in broker.transactions.transactions.all() if _passes(each, wanted, request.version, now_ms)]
+    pattern = wanted.transactional_id_pattern if request.version >= PATTERN_FROM else None
+    if pattern:
+        try:
+            names = matching(pattern, [each.transactional_id for each in found])
+        except PatternError as error:
+            broker.note_refusal(f"ListTransactions by {request.client_id}@{request.client_host}: {error}")
+            return request.response(
+                error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION), unknown_state_filters=[], transaction_states=[]
+            )
+        found = [each for each in found if each.transactional_id in names]
+    states = [
+        (each.transactional_id, each.producer_id, each.state.value)
+        for each in found
+        if _may_see(broker, request, each.transactional_id)
+    ]
+    unknown = [state for state in wanted.state_filters if state not in STATES]
+    return request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
+
+
+def _passes(known: Transaction, wanted: Any, version: int, now_ms: int) -> bool:
+    longer_than_ms = wanted.duration_filter if version >= DURATION_FROM else -1
+    return (
+        (not wanted.state_filters or known.state.value in wanted.state_filters)
+        and (not wanted.producer_id_filters or known.producer_id in wanted.producer_id_filters)
+        and (longer_than_ms < 0 or now_ms - known.start_ms > longer_than_ms)
+    )

@@ -1,0 +1,36 @@
+"""EndTxn, versions 0 to 5; version 5 gives the producer a new epoch for its next transaction (KIP-890 part 2).
+
+The answer goes out when the decision is in the log; the markers are written by then if they are not too many. Anyone
+who knows producer id and epoch may decide, as in Kafka: that is two-phase commit from outside. Absent: nothing.
+"""
+
+from __future__ import annotations
+
+from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+PRODUCER_FENCED_FROM = 2
+EPOCH_BUMP_FROM = 5
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Commit or abort."""
+    wanted, version = request.message(), request.version
+    if not authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
+        return request.response(error_code=int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    decision = broker.transactions.carry_out(
+        broker.transactions.transactions.end(
+            Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch),
+            wanted.committed,
+            EPOCH_BUMP if version >= EPOCH_BUMP_FROM else LEGACY,
+            broker.clock.now_ms(),
+        )
+    )
+    error = decision.error
+    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)

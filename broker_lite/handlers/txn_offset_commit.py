@@ -1,0 +1,134 @@
+"""TxnOffsetCommit, versions 0 to 5: offsets that take effect with the producer's transaction.
+
+From version 3 on the member names itself and its generation, so that one that has lost its partitions cannot commit
+(KIP-447). From version 5 on the commit itself adds the group's partition of `__consumer_offsets` to the transaction
+(KIP-890 part 2). Absent: nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
+from broker_lite.coordinators.producer_state import Verification
+from broker_lite.coordinators.transaction_messages import Producer
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.transaction_verification import verify
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import encode_batch
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+LEADER_EPOCH = 0
+ABORTABLE_FROM = 4
+ADDS_FROM = 5
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Keep offsets in the log; nobody sees them before the transaction is committed."""
+    wanted = request.message()
+    refusal = _refusal(broker, request, wanted)
+    offsets: dict[OffsetKey, CommittedOffset] = {}
+    errors: dict[tuple[str, int], ErrorCode] = {}
+    now_ms = broker.clock.now_ms()
+    for topic in wanted.topics:
+        for each in topic.partitions:
+            error = refusal if refusal is not ErrorCode.NONE else _partition_error(broker, request, topic.name, each)
+            errors[topic.name, each.partition_index] = error
+            if error is ErrorCode.NONE:
+                known = broker.topic(topic.name)
+                assert known is not None
+                offsets[OffsetKey(wanted.group_id, topic.name, each.partition_index)] = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    now_ms,
+                    known.topic_id,
+                )
+    failed = _commit(broker, request, wanted, offsets, now_ms) if offsets else ErrorCode.NONE
+    topics = [
+        (topic.name, [(each.partition_index, int(errors[topic.name, each.partition_index] or failed))
+                      for each in topic.partitions])
+        for topic in wanted.topics
+    ]  # fmt: skip
+    return request.response(topics=topics)
+
+
+def _refusal(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
+    transactional_id = ResourceType.TRANSACTIONAL_ID
+    if not authorized(broker, request, Operation.WRITE, transactional_id, wanted.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not authorized(broker, request, Operation.READ, ResourceType.GROUP, wanted.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if wanted.group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -> ErrorCode:
+    if not authorized(broker, request, Operation.READ, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = broker.topic(name)
+    if topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((wanted.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _commit(
+    broker: Broker, request: Request, wanted: Any, offsets: dict[OffsetKey, CommittedOffset], now_ms: int
+) -> ErrorCode:
+    producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
+    topic = broker.groups.offsets_topic()
+    index = partition_of(wanted.group_id, len(topic.partitions))
+    log, verification = topic.partitions[index], Verification.NONE
+    if not log.producers.in_transaction(producer.producer_id, producer.epoch):
+        place = (OFFSETS_TOPIC, index)
+        adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
+        verification, said = verify(broker, producer, [place], adds=adds, abortable=abortable)
+        if said[place] is ErrorCode.NOT_ENOUGH_REPLICAS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if said[place] is not ErrorCode.NONE:
+            return said[place]
+    error = _group_error(broker, request, wanted)
+    if error is not ErrorCode.NONE:
+        return error
+    records = [encode(key, value, now_ms) for key, value in offsets.items()]
+    batch = encode_batch(records, producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
+    try:
+        appended = log.append(batch, LEADER_EPOCH, now_ms, verification, by_coordinator=True)
+    except KafkaError as refused:
+        broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
+        too_large = refused.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+        if too_large:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        away = refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if away else refused.code
+    placed = [replace(record, offset=appended.base_offset + delta) for delta, record in enumerate(records)]
+    broker.pending_offsets.add(producer.producer_id, placed)
+    broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), stable=False)
+    return ErrorCode.NONE
+
+
+def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
+    """Let a member commit only under its group's generation; who names none is let be (KIP-447)."""
+
+    def partitions() -> Iterator[tuple[uuid.UUID, int]]:
+        for each in wanted.topics:
+            topic = broker.topic(each.name)
+            for partition in each.partitions if topic is not None else ():
+                yield topic.topic_id, partition.partition_index
+
+    error = broker.groups.commit_error(
+        wanted.group_id,
+        wanted.member_id,
+        wanted.group_instance_id,
+        wanted.generation_id,
+        partitions,
+        request.version,
+        transactional=True,
+    )
+    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
