@@ -12,8 +12,8 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -151,18 +151,70 @@ class LogManager:
             KafkaError: as `check_new_topic`.
         """
         config = self.check_new_topic(name, partitions, settings)
-        logs = []
-        for index in range(partitions):
-            directory = self._directory(name, index)
-            self._storage.remove_directory(directory)  # of a creation that was cut short
-            self._storage.make_directory(directory)
-            metadata = checkpoints.encode_partition_metadata(topic_id)
-            self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
-            logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+        logs = self._new_partitions(name, range(partitions), topic_id, config, now_ms)
         topic = Topic(name, topic_id, tuple(logs), MappingProxyType(dict(settings)), config)
         self._add(topic)
         self._write_topics()
         return topic
+
+    def check_new_partitions(self, name: str, count: int) -> Topic:
+        """Say whether `create_partitions` would accept this; gives the topic as it is.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        have = len(topic.partitions)
+        if count == have:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+        if count < have:
+            text = f"The topic {name} currently has {have} partition(s); {count} would not be an increase."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        if count > MAX_PARTITIONS_PER_TOPIC:
+            text = f"{count} partitions; at most {MAX_PARTITIONS_PER_TOPIC} are possible"
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        return topic
+
+    def create_partitions(self, name: str, count: int, now_ms: int) -> Topic:
+        """Give a topic more partitions; when this returns they are there for good.
+
+        Raises:
+            KafkaError: as `check_new_partitions`.
+        """
+        topic = self.check_new_partitions(name, count)
+        new = self._new_partitions(name, range(len(topic.partitions), count), topic.topic_id, topic.config, now_ms)
+        topic = replace(topic, partitions=(*topic.partitions, *new))
+        self._add(topic)
+        self._write_topics()
+        return topic
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        """Give a topic other settings of its own, in place of those that it has, from now on.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_CONFIG.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        config = self.config.with_topic_settings(settings)
+        self._add(replace(topic, settings=MappingProxyType(dict(settings)), config=config))
+        for log in topic.partitions:
+            log.config = config
+        self._write_topics()
+
+    def change_defaults(self, config: LogConfig) -> None:
+        """Let topics have these settings where they have none of their own, from now on."""
+        if config == self.config:
+            return
+        self.config = config
+        for topic in list(self._topics.values()):
+            changed = config.with_topic_settings(topic.settings)
+            self._add(replace(topic, config=changed))
+            for log in topic.partitions:
+                log.config = changed
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its files; slices of it that are being sent keep their bytes.
@@ -238,6 +290,19 @@ class LogManager:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _new_partitions(
+        self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
+    ) -> list[PartitionLog]:
+        logs = []
+        for index in indexes:
+            directory = self._directory(topic, index)
+            self._storage.remove_directory(directory)  # of a creation that was cut short
+            self._storage.make_directory(directory)
+            metadata = checkpoints.encode_partition_metadata(topic_id)
+            self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
+            logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+        return logs
 
     def _directory(self, topic: str, index: int) -> str:
         return f"{self.log_dir}/{topic}-{index}"
