@@ -21,12 +21,12 @@ from broker_lite.log.storage import Storage
 from broker_lite.log.transaction_index import AbortedTransaction
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import CorruptBatchError
+from broker_lite.protocol.legacy_records import validate_any
 from broker_lite.protocol.records import (
     HEADER_BYTES,
     BatchHeader,
     decode_records,
     read_header,
-    validate,
 )
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -49,7 +49,7 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
     try:
         while position < segment.size:
             window, window_start = _window(segment, window, window_start, position)
-            header = validate(window, position - window_start)
+            header = validate_any(window, position - window_start)
             if header.base_offset < next_offset or header.last_offset_delta < 0:
                 raise CorruptBatchError(f"offset {header.base_offset} where {next_offset} was next")
             if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:

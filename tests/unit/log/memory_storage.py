@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from broker_lite.protocol.primitives import Buffer
 
 
+class PowerCutError(BaseException):
+    """The power has gone in the middle; nothing reaches the disk until `lose_power` has told what was lost."""
+
+
 class _Content:
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
@@ -26,6 +30,7 @@ class MemoryFile:
 
     def append(self, data: Buffer) -> None:
         assert self.open
+        self._storage.operate()
         room = self._storage.room
         if room is not None:
             self._content.data += data[:room]
@@ -40,9 +45,11 @@ class MemoryFile:
         return bytes(self._content.data[position : position + size])
 
     def truncate(self, size: int) -> None:
+        self._storage.operate()
         del self._content.data[size:]
 
     def flush(self) -> None:
+        self._storage.operate()
         self._content.durable = bytes(self._content.data)
 
     def fileno(self) -> int:
@@ -62,6 +69,7 @@ class _Flush:
         return self._done
 
     def result(self) -> None:
+        self._storage.operate()
         for path in self._paths:
             content = self._storage.files.get(path)
             if content is not None:
@@ -89,9 +97,18 @@ class MemoryStorage:
         self.room: int | None = None
         self.modified: dict[str, int] = {}
         self.now_ms = 0
+        self.operations_left: int | None = None
+        """How many operations that change something are still done before the power goes."""
+
+    def operate(self) -> None:
+        if self.operations_left is not None:
+            if self.operations_left <= 0:
+                raise PowerCutError
+            self.operations_left -= 1
 
     def lose_power(self, rng: random.Random) -> None:
         """Cut every file's unflushed bytes somewhere; what was rewritten as a whole may be the old or the new."""
+        self.operations_left = None
         self.locks.clear()
         self.pending.clear()
         for content in self.files.values():
@@ -109,6 +126,7 @@ class MemoryStorage:
         return bytes(self.files[path].data)
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        self.operate()
         content = _Content()
         if path in self.files:
             content.durable = self.files[path].durable
@@ -145,6 +163,7 @@ class MemoryStorage:
         self.directories.add(path)
 
     def rename(self, source: str, target: str) -> None:
+        self.operate()
         if source in self.modified:
             self.modified[target] = self.modified.pop(source)
         for table in (self.files,):
@@ -155,7 +174,9 @@ class MemoryStorage:
             self.directories.add(target)
 
     def remove(self, path: str) -> None:
-        self.files.pop(path, None)
+        if path in self.files:
+            self.operate()
+            del self.files[path]
 
     def remove_directory(self, path: str) -> None:
         for name in [name for name in self.files if name.startswith(f"{path}/")]:
