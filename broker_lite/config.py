@@ -32,6 +32,7 @@ from broker_lite.settings import (
     SettingError,
     Update,
     boolean,
+    double,
     integer,
     settings_of,
     text,
@@ -58,6 +59,24 @@ class BrokerConfig:
         "The port that Prometheus' metrics are served on, at /metrics; 0: any free one, -1: none.",
         least=-1,
         most=65535,
+    )
+
+    log_retention_check_interval_ms: int = integer(
+        300_000, "How often segments that are too old or too many are looked for.", least=1
+    )
+    log_cleaner_enable: bool = boolean(True, "Whether topics with cleanup.policy=compact are compacted.")
+    log_cleaner_backoff_ms: int = integer(15_000, "How often logs to compact are looked for, when there was none.")
+    log_cleaner_dedupe_buffer_size: int = integer(
+        128 << 20, "Bytes of memory for the keys of one round of compaction, taken as they are needed.", least=1000
+    )
+    log_cleaner_io_buffer_load_factor: float = double(
+        0.9, "How full that memory may be.", least=0, most=1
+    )
+    producer_id_expiration_ms: int = integer(
+        86_400_000, "How long a partition remembers a producer that is silent.", least=1, update=Update.CLUSTER_WIDE
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        600_000, "How often producers to forget are looked for.", least=1
     )
 
     num_partitions: int = integer(1, "Partitions of a topic made on first use or without a number.", least=1)

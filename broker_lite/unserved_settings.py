@@ -14,8 +14,8 @@ _HARMLESS = (
     """
     background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
     group.coordinator.append.linger.ms group.coordinator.background.threads
-    group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.dedupe.buffer.size
-    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.threads log.initial.task.delay.ms
+    group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+    log.cleaner.io.buffer.size log.cleaner.threads log.initial.task.delay.ms
     num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
     num.replica.fetchers offsets.load.buffer.size producer.purgatory.purge.interval.requests
     queued.max.request.bytes queued.max.requests socket.listen.backlog.size socket.receive.buffer.bytes
@@ -104,13 +104,13 @@ _MATTERS = """
     alter.config.policy.class.name broker.id client.quota.callback.class config.providers
     connections.max.idle.ms cordoned.log.dirs create.topic.policy.class.name early.start.listeners
     group.consumer.migration.policy group.coordinator.rebalance.protocols kafka.metrics.reporters
-    log.cleaner.backoff.ms log.cleaner.enable log.cleaner.io.max.bytes.per.second log.dir
+    log.cleaner.io.max.bytes.per.second log.dir
     log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms log.retention.check.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms
     max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
     max.request.partition.size.limit metric.reporters offsets.retention.check.interval.ms
-    offsets.retention.minutes principal.builder.class producer.id.expiration.check.interval.ms
-    producer.id.expiration.ms security.inter.broker.protocol security.providers
+    offsets.retention.minutes principal.builder.class
+    security.inter.broker.protocol security.providers
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.two.phase.commit.enable transactional.id.expiration.ms
