@@ -65,12 +65,15 @@ class BrokerConfig:
         300_000, "How often segments that are too old or too many are looked for.", least=1
     )
     log_cleaner_enable: bool = boolean(True, "Whether topics with cleanup.policy=compact are compacted.")
-    log_cleaner_backoff_ms: int = integer(15_000, "How often logs to compact are looked for, when there was none.")
-    log_cleaner_dedupe_buffer_size: int = integer(
-        128 << 20, "Bytes of memory for the keys of one round of compaction, taken as they are needed.", least=1000
+    log_cleaner_backoff_ms: int = integer(
+        15_000, "How often logs to compact are looked for, when there was none.", update=Update.CLUSTER_WIDE
     )
+    log_cleaner_dedupe_buffer_size: int = integer(
+        128 << 20, "Bytes of memory for the keys of one round of compaction, taken as they are needed.", least=1000,
+        update=Update.CLUSTER_WIDE,
+    )  # fmt: skip
     log_cleaner_io_buffer_load_factor: float = double(
-        0.9, "How full that memory may be.", least=0, most=1
+        0.9, "How full that memory may be.", least=0, most=1, update=Update.CLUSTER_WIDE
     )
     producer_id_expiration_ms: int = integer(
         86_400_000, "How long a partition remembers a producer that is silent.", least=1, update=Update.CLUSTER_WIDE

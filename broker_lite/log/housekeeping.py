@@ -46,6 +46,7 @@ class Housekeeping:
     def __init__(self, logs: LogManager, settings: HousekeepingSettings, monotonic_ms: int) -> None:
         self._logs = logs
         self.settings = settings
+        """May be replaced at any time."""
         self._running: Generator[Flush | None, None, object] | None = None
         self._waiting: Flush | None = None
         self._log: PartitionLog | None = None
@@ -55,6 +56,11 @@ class Housekeeping:
         self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
         self._next_expiration_ms = monotonic_ms + settings.producer_id_expiration_check_interval_ms
         self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self._running is not None
 
     @property
     def cleaning(self) -> PartitionLog | None:

@@ -34,6 +34,12 @@ LISTEN_BACKLOG: Final = 1024
 CHECKPOINT_INTERVAL_S: Final = 60.0
 """How often recovery points are written: what a restart after a crash need not look at again."""
 
+HOUSEKEEPING_SLICE_MS: Final = 2
+"""How long retention and compaction work before requests get their turn."""
+
+HOUSEKEEPING_PAUSE_MS: Final = 4
+"""How long they then leave the loop to requests."""
+
 TLS_PIECE_BYTES: Final = 256 * 1024
 """How much is encrypted at a time, and so how much of a TLS connection's answer is in memory twice."""
 

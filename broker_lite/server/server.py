@@ -17,6 +17,7 @@ from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.log.config import LONG_MAX
 from broker_lite.log.storage import DiskStorage
 from broker_lite.server.connection import Connection
+from broker_lite.server.housekeeper import Housekeeper
 from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG
 from broker_lite.server.listener import Listener, ServerError, bind
 
@@ -40,6 +41,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._listeners: list[Listener] = []
         self._timers: list[asyncio.TimerHandle] = []
+        self._housekeeper: Housekeeper | None = None
         self.broker: Broker | None = None
 
     async def start(self) -> None:
@@ -66,6 +68,7 @@ class Server:
         flush_ms = self._config.log.flush_ms
         # A topic may have its own flush.ms, so there is a look at least every second.
         self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
+        self._housekeeper = Housekeeper(loop, self.broker)
         for listener in self._listeners:
             protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
@@ -75,6 +78,8 @@ class Server:
         """Close listener and connections, then bring everything onto the disk."""
         for timer in self._timers:
             timer.cancel()
+        if self._housekeeper is not None:
+            self._housekeeper.stop()
         for server in self._servers:
             server.close()
         for connection in list(self._connections):

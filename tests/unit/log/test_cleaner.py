@@ -400,7 +400,7 @@ def test_messages_of_old_formats_are_compacted_in_their_format(magic: int, codec
     compact(log)
     found = contents(log)
     assert found == {7: old[7], 8: old[8], 9: Record(b"0", None, NOW, (), 9)}
-    assert [header.magic for _, header in log.segments[0].batches(0)][0] == magic
+    assert next(header.magic for _, header in log.segments[0].batches(0)) == magic
     data = log.read(7, 10_000, min_one_batch=True).read()
     assert decode_any(data)[-1].value == (b"8" if codec else b"7")
 
