@@ -287,10 +287,14 @@ class OffsetsTable:
         return Stored(at_version.version(), offsets, batches, recorded, confirmed)
 
     def last_moved(self) -> dict[str, CommitEntry]:
-        """Give the newest kept commit that wrote each transaction id."""
+        """Give the newest kept commit that moved each transaction id.
+
+        A manual change writes some ids anew only to conflict with a driver: it moved those that it says.
+        """
         newest: dict[str, CommitEntry] = {}
         for entry in self.entries():
-            for txn_id in entry.txn_ids:
+            moved = entry.txn_ids if entry.change is None else entry.txn_ids & entry.change.transactions().keys()
+            for txn_id in moved:
                 newest.setdefault(txn_id, entry)
         return newest
 

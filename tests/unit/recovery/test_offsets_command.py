@@ -114,6 +114,24 @@ def test_history_and_show_tell_of_the_hand(pipeline: Pipeline, capsys: pytest.Ca
     assert len(pipeline.store().snapshot().history()) == 3, "the batches' own history is as before"
 
 
+def test_the_hand_is_named_only_where_it_moved_something(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commit by hand writes the query's number too, unchanged, so that a driver's commit conflicts with it."""
+    set_offset(pipeline, 15, "--apply")
+    capsys.readouterr()
+    offsets("show", pipeline.path)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].endswith("set by hand")
+    assert "version 2, " in lines[4]
+    assert lines[5].startswith(f"  query {QUERY}: last batch 2 (version 3, ")
+    assert lines[5].endswith(f", batch 2 of query {QUERY})")
+    assert offsets("rewind", pipeline.path, "--restore", "--to-version", 1, "--apply") == 0
+    capsys.readouterr()
+    offsets("show", pipeline.path)
+    assert capsys.readouterr().out.splitlines()[5].endswith("restore by hand)")
+
+
 def test_a_dry_run_that_is_out_of_date_is_not_applied(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.commit(3, {0: (30, 40)})
     assert set_offset(pipeline, 15, "--apply", "--if-version", 3) == 1
