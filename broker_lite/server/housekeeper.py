@@ -1,6 +1,6 @@
 """Retention and compaction beside the clients' requests: a little at a time, on the same loop.
 
-Once a second there is a look at whether anything is due. As long as there is work, the loop gets it in slices of at most
+Once a second there is a look at whether anything is due. As long as there is work, it is done in slices of at most
 `HOUSEKEEPING_SLICE_MS`, with a pause at least as long in between, so that a request waits for one slice at most.
 """
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.retention import delete_old_segments
+from broker_lite.log.storage import DiskStorage
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from tests.unit.log.memory_storage import MemoryStorage, PowerCutError
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
@@ -17,7 +24,7 @@ SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 def batch(*timestamps: int, size: int = 20) -> bytearray:
-    return records.encode_batch([Record(None, b"v" * size, at) for at in timestamps or (NOW,)])
+    return records.encode_batch([Record(b"k", b"v" * size, at) for at in timestamps or (NOW,)])
 
 
 def filled(storage: MemoryStorage, count: int, config: LogConfig = SMALL) -> PartitionLog:
@@ -50,3 +57,140 @@ def test_records_that_are_not_there_cannot_be_deleted(offset: int) -> None:
         log.delete_records(offset, NOW)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.log_start_offset == 0
+
+
+def bases(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def deletable(**settings: object) -> LogConfig:
+    return replace(SMALL, segment_bytes=200, file_delete_delay_ms=0, retention_ms=-1, **settings)  # type: ignore[arg-type]
+
+
+def test_segments_wholly_before_the_start_go() -> None:
+    log = filled(MemoryStorage(), 9, deletable(cleanup_policy=("compact",)))
+    assert bases(log) == [0, 2, 4, 6, 8]
+    log.delete_records(5, NOW)
+    assert delete_old_segments(log, NOW) == 2
+    assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
+    assert delete_old_segments(log, NOW) == 0
+    log.delete_records(-1, NOW)
+    assert delete_old_segments(log, NOW) == 2
+    assert (bases(log), log.log_start_offset, log.log_end_offset) == ([8], 9, 9)
+
+
+def test_the_oldest_segments_beyond_the_size_go() -> None:
+    log = filled(MemoryStorage(), 9, deletable())
+    two = log.segments[0].size
+    log.config = deletable(retention_bytes=2 * two)
+    size = log.size
+    assert delete_old_segments(log, NOW) == 2
+    assert log.size == size - 2 * two >= 2 * two
+    assert log.log_start_offset == 4
+    log.config = deletable(retention_bytes=0)
+    assert delete_old_segments(log, NOW) == 3
+    assert (bases(log), log.log_start_offset, log.size) == ([9], 9, 0)
+    assert delete_old_segments(log, NOW) == 0
+    assert log.append(batch(), 0, NOW).base_offset == 9
+
+
+def test_segments_that_are_too_old_go_up_to_the_first_that_is_not() -> None:
+    log = PartitionLog.open(MemoryStorage(), DIRECTORY, deletable(), NOW)
+    for at in (NOW, NOW, NOW + 5, NOW, NOW + 1, NOW + 1, NOW + 9):
+        log.append(batch(at), 0, NOW)
+    log.config = replace(log.config, retention_ms=100)
+    assert delete_old_segments(log, NOW + 100) == 0
+    assert delete_old_segments(log, NOW + 101) == 1  # the second holds a later one
+    assert bases(log) == [2, 4, 6]
+    assert delete_old_segments(log, NOW + 106) == 2
+    assert delete_old_segments(log, NOW + 110) == 1
+    assert (bases(log), log.log_start_offset) == ([7], 7)
+
+
+def test_a_segment_without_timestamps_counts_from_when_it_was_written() -> None:
+    storage = MemoryStorage()
+    storage.now_ms = NOW
+    log = PartitionLog.open(storage, DIRECTORY, deletable(), NOW)
+    for _ in range(3):
+        log.append(batch(-1), 0, NOW)
+    log.config = replace(log.config, retention_ms=100)
+    assert delete_old_segments(log, NOW + 100) == 0
+    assert delete_old_segments(log, NOW + 101) == 2
+
+
+def test_a_compacted_topic_without_delete_keeps_old_segments() -> None:
+    log = filled(MemoryStorage(), 9, replace(deletable(cleanup_policy=("compact",)), retention_ms=1, retention_bytes=1))
+    assert delete_old_segments(log, NOW + 10**9) == 0
+    log.config = replace(log.config, cleanup_policy=("compact", "delete"))
+    assert delete_old_segments(log, NOW + 10**9) == 5
+
+
+def test_files_outlive_their_segment_for_readers_and_by_the_delay() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 5, replace(deletable(retention_bytes=0), file_delete_delay_ms=1000))
+    being_sent = log.read(0, 10_000, min_one_batch=True)
+    wanted = being_sent.read()
+    delete_old_segments(log, NOW)
+    assert sorted(name.rpartition(".")[2] for name in storage.files if ".log" in name) == ["deleted"] * 3 + ["log"]
+    assert not [name for name in storage.files if name.endswith("00.snapshot")]
+    log.deleted.remove_due(NOW + 999)
+    assert len(log.deleted) == 3
+    log.deleted.remove_due(NOW + 1000)
+    assert len(log.deleted) == 0
+    assert not [name for name in storage.files if name.endswith(".deleted")]
+    assert being_sent.read() == wanted
+
+
+def test_a_file_on_disk_is_closed_when_the_last_reader_has_finished(tmp_path: Path) -> None:
+    log = PartitionLog.open(DiskStorage(), str(tmp_path), deletable(retention_bytes=0), NOW)
+    for _ in range(3):
+        log.append(batch(), 0, NOW)
+    being_sent = log.read(0, 10_000, min_one_batch=True)
+    descriptor = being_sent.file.fileno()
+    delete_old_segments(log, NOW)
+    assert len(being_sent.read()) == being_sent.size
+    del being_sent
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(descriptor)
+    log.close(NOW)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_crash_at_any_moment_of_a_deletion_loses_nothing_else(policy: str) -> None:
+    def prepared() -> tuple[MemoryStorage, PartitionLog]:
+        storage = MemoryStorage()
+        log = filled(storage, 9, replace(deletable(cleanup_policy=(policy,)), retention_bytes=400))
+        log.flush(NOW)
+        log.delete_records(3, NOW)
+        return storage, log
+
+    storage, log = prepared()
+    storage.operations_left = 1000
+    delete_old_segments(log, NOW)
+    for moment in range(1000 - storage.operations_left):
+        storage, log = prepared()
+        storage.operations_left = moment
+        with pytest.raises(PowerCutError):
+            delete_old_segments(log, NOW)
+        storage.lose_power(random.Random(moment))
+        log = PartitionLog.open(storage, DIRECTORY, log.config, NOW, recovery_point=9, log_start_offset=3)
+        assert log.log_end_offset == 9
+        assert log.log_start_offset in (3, 4)
+        assert [len(list(records.scan(log.read(offset, 1, min_one_batch=True).read()))) for offset in range(4, 9)]
+        assert not [name for name in storage.files if name.endswith(".deleted")]
+        delete_old_segments(log, NOW)
+        assert log.log_start_offset == (4 if policy == "delete" else 3)
+
+
+def test_a_log_that_was_cut_below_its_start_begins_there() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 5)
+    log.abandon()
+    storage.files.clear()
+    log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, log_start_offset=4)
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (4, 4, [4])
+    log.append(batch(), 0, NOW)
+    log.abandon()
+    log = PartitionLog.open(storage, DIRECTORY, SMALL, NOW, log_start_offset=7)
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (7, 7, [7])
+    assert log.append(batch(), 0, NOW).base_offset == 7

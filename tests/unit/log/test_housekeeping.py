@@ -1,0 +1,166 @@
+"""Retention, compaction and forgetting of producers, when they are due and not before, in small steps."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from broker_lite.log import checkpoints
+from broker_lite.log.config import LogConfig
+from broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
+from broker_lite.log.log_manager import LogManager
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.protocol import records
+from broker_lite.protocol.records import Record
+from tests.unit.log.memory_storage import MemoryStorage
+
+NOW = 1_700_000_000_000
+LOG_DIR = "/data"
+SETTINGS = HousekeepingSettings(retention_check_interval_ms=1000, cleaner_backoff_ms=100)
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "600", "min.cleanable.dirty.ratio": "0.1"}
+
+
+class Place:
+    """A log directory, its housekeeping and a clock."""
+
+    def __init__(self, storage: MemoryStorage, settings: HousekeepingSettings = SETTINGS) -> None:
+        self.storage = storage
+        ids = iter(range(1, 1000))
+        self.logs = LogManager.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
+        self.work = Housekeeping(self.logs, settings, 0)
+        self.passed_ms = 0
+
+    def make(self, name: str, settings: dict[str, str]) -> PartitionLog:
+        return self.logs.create_topic(name, 1, uuid.uuid4(), settings, NOW).partitions[0]
+
+    def fill(self, log: PartitionLog, count: int = 60) -> None:
+        for index in range(count):
+            batch = records.encode_batch([Record(b"%d" % (index % 5), b"%d" % index, NOW)])
+            log.append(batch, 0, NOW)
+        log.roll(NOW)
+        self.storage.close()
+
+    def after(self, milliseconds: int) -> int:
+        """Let time pass, and do all that is due; gives the number of steps."""
+        self.passed_ms += milliseconds
+        steps = 0
+        while self.work.step(NOW + self.passed_ms, self.passed_ms) or self.work.busy:
+            steps += 1
+            for flush in self.storage.pending:
+                if not flush.done():
+                    flush.result()
+        return steps
+
+
+def keys(log: PartitionLog) -> list[bytes | None]:
+    data = b"".join(segment.file.pread(segment.size, 0) for segment in log.segments)
+    return [record.key for record in records.decode_all(data)]
+
+
+def test_a_compacted_topic_is_compacted_when_it_is_due() -> None:
+    place = Place(MemoryStorage())
+    log = place.make("c", COMPACTED)
+    place.fill(log)
+    assert place.after(99) == 0
+    assert place.after(1) > 60
+    assert sorted(keys(log), key=str) == [b"%d" % index for index in range(5)]
+    assert log.cleaned_offset == log.log_end_offset == 60
+    written = place.storage.read(f"{LOG_DIR}/{checkpoints.CLEANER_OFFSETS}")
+    assert checkpoints.decode_offsets(written) == {("c", 0): 60}
+    assert checkpoints.decode_offsets(place.storage.read(f"{LOG_DIR}/{checkpoints.RECOVERY_POINTS}")) == {("c", 0): 60}
+    assert place.after(100) == 0
+    place.logs.close(NOW)
+    again = Place(place.storage)
+    assert again.logs.partition("c", 0).cleaned_offset == 60
+    assert again.after(100) == 0
+    again.logs.abandon()
+
+
+def test_old_segments_and_deleted_files_go_at_their_times() -> None:
+    place = Place(MemoryStorage())
+    log = place.make("d", {"retention.ms": "500", "segment.bytes": "600", "file.delete.delay.ms": "1500"})
+    place.fill(log)
+    assert place.after(999) == 0
+    assert place.after(1) > 0
+    assert (log.log_start_offset, log.log_end_offset) == (60, 60)
+    assert [name for name in place.storage.files if name.endswith(".log.deleted")]
+    place.after(1499)
+    assert [name for name in place.storage.files if name.endswith(".log.deleted")]
+    place.after(1001)
+    assert not [name for name in place.storage.files if name.endswith(".deleted")]
+    place.logs.abandon()
+
+
+def test_nothing_runs_that_is_switched_off_or_not_asked_for() -> None:
+    off = HousekeepingSettings(retention_check_interval_ms=10**9, cleaner_enable=False, cleaner_backoff_ms=100)
+    for settings, topic in ((off, COMPACTED), (SETTINGS, {"segment.bytes": "600", "retention.ms": "-1"})):
+        place = Place(MemoryStorage(), settings)
+        log = place.make("t", topic)
+        place.fill(log)
+        place.after(1000)
+        assert len(keys(log)) == 60
+        place.logs.abandon()
+
+
+def test_silent_producers_are_forgotten() -> None:
+    settings = HousekeepingSettings(producer_id_expiration_ms=5000, producer_id_expiration_check_interval_ms=1000)
+    place = Place(MemoryStorage(), settings)
+    log = place.make("t", {})
+    for producer, at in ((1, NOW), (2, NOW + 1000)):
+        batch = records.encode_batch([Record(None, b"", at)], producer_id=producer, producer_epoch=0, base_sequence=0)
+        log.append(batch, 0, at)
+    place.after(4999)
+    assert [each.producer_id for each in log.producers.entries()] == [1, 2]
+    place.after(1000)
+    assert [each.producer_id for each in log.producers.entries()] == [2]
+    place.logs.abandon()
+
+
+def test_a_topic_may_be_deleted_and_made_again_in_the_middle() -> None:
+    place = Place(MemoryStorage())
+    log = place.make("c", COMPACTED)
+    place.fill(log)
+    for _ in range(40):
+        place.work.step(NOW, 100)
+    assert place.work.cleaning is log
+    place.logs.delete_topic("c")
+    place.after(100)
+    assert place.work.cleaning is None
+    assert not [name for name in place.storage.files if name.endswith(".cleaned")]
+    log = place.make("c", COMPACTED)
+    assert log.cleaned_offset is None
+    place.fill(log)
+    place.after(100)
+    assert log.cleaned_offset == 60
+    place.logs.abandon()
+
+
+def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(MemoryStorage())
+    bad, good = place.make("bad", COMPACTED), place.make("good", COMPACTED)
+    place.fill(bad)
+    place.fill(good)
+    content = next(each for name, each in place.storage.files.items() if "bad-0/" in name and name.endswith(".log"))
+    content.data[57:61] = b"\x00\x01\x00\x00"  # a batch that claims more records than it has
+    place.after(100)
+    assert (bad.cleaned_offset, good.cleaned_offset) == (None, 60)
+    assert "not compacted any more" in caplog.text
+    assert place.after(100) == 0
+    place.logs.abandon()
+
+
+def test_a_round_that_is_stopped_is_done_again_after_a_start() -> None:
+    rng = random.Random(5)
+    place = Place(MemoryStorage())
+    place.fill(place.make("c", COMPACTED))
+    for _ in range(rng.randint(70, 90)):
+        place.work.step(NOW, 100)
+    assert place.work.busy
+    place.work.close()
+    place.logs.close(NOW)
+    again = Place(place.storage)
+    assert again.after(100) > 60
+    assert len(keys(again.logs.partition("c", 0))) == 5
+    again.logs.abandon()
