@@ -12,6 +12,7 @@ the loser stops, and names the commit that won.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,7 +39,7 @@ from exactly_once.errors import (
     UnknownOutcomeError,
 )
 from exactly_once.guarantee import Order
-from offset_store.errors import CommitConflictError
+from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.record import BatchRecord, CommittedBatch, Writes
 from offset_store.store import Commit, Snapshot
 
@@ -81,7 +82,8 @@ class Place:
     """Where the offsets live, for messages: in a sentence, and as the source's option ``offsetStore``."""
 
     name: str
-    spec: str
+    spec: str | None
+    """None if the source cannot read them there."""
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
@@ -257,7 +259,8 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
             f"reaches past {place.name}'s offsets: {where}: stored {stored}, batch start {decision.extent.start}, "
             f"batch end {decision.extent.end}. So another batch was written under this number, and the checkpoint is "
             f"older than {place.name}: brought back from a copy, or part of it deleted"
-            f"{_PARTLY_REFUSED if place.spec.startswith('group:') else ''}. {_begin_at_stored(place)}"
+            f"{_PARTLY_REFUSED if (place.spec or '').startswith('group:') else ''}. "
+            f"{_begin_at_stored(batch, snapshot, place)}"
         )
     if isinstance(decision, StatefulRestart):
         return StatefulRestartError(
@@ -276,27 +279,73 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         missing = f"{overlap} are in {place.name} already" if winner else f"{overlap} lie before the stored offset"
     return OffsetMismatchError(
         f"{batch} has {what} with {place.name}'s offsets: {where}: stored {decision.stored}, batch start "
-        f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. " + _way_out(decision, place)
+        f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
+        + _way_out(decision, batch, snapshot, place)
     )
 
 
-def _begin_at_stored(place: Place) -> str:
-    return (
-        f"Start with a new checkpointLocation and offsetStore={place.spec} with this appId on the source, which begins "
-        "at the stored offsets"
-    )
-
-
-def _way_out(decision: Mismatch, place: Place) -> str:
+def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
     if decision.query_is_known:
         return (
             f"This query wrote to {place.name} before, so another driver with the same appId wrote since, or the "
-            f"offsets there were moved by hand. Stop the other driver if there is one. {_begin_at_stored(place)}"
+            "offsets there were moved by hand. Stop the other driver if there is one. "
+            f"{_begin_at_stored(batch, snapshot, place)}"
         )
+    beside = "To write these records beside the old rows on purpose, use another appId"
+    if place.spec is None:
+        return f"{_begin_at_stored(batch, snapshot, place)}. {beside}"
     return (
         f"Set offsetStore={place.spec} and this appId on the source, and start with a new checkpointLocation: it then "
-        "begins at the stored offsets. To write these records beside the old rows on purpose, use another appId"
+        f"begins at the stored offsets. {beside}. {_without_store(batch, snapshot)}"
     )
+
+
+def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
+    if batch.stateful:
+        return (
+            "This query has state, which a new checkpoint would begin without: start from the checkpoint that goes "
+            "with the stored offsets; or write to a new table; or use a new appId"
+        )
+    if place.spec is None:
+        return (
+            f"Start with a new checkpointLocation and {_starting_offsets(batch, snapshot)}: the source then begins at "
+            "the stored offsets"
+        )
+    return (
+        f"Start with a new checkpointLocation and offsetStore={place.spec} with this appId on the source, which begins "
+        f"at the stored offsets. {_without_store(batch, snapshot)}"
+    )
+
+
+def _without_store(batch: Batch, snapshot: Snapshot) -> str:
+    return f"Without offsetStore, {_starting_offsets(batch, snapshot)} does the same"
+
+
+_EARLIEST = -2
+"""How the source's option startingOffsets says earliest, as in Spark's own connector."""
+
+
+def _starting_offsets(batch: Batch, snapshot: Snapshot) -> str:
+    """Give the stored offsets as the option of each source; it must name every partition that the source reads.
+
+    One that is not stored has no record in the result. A query that is known there read it up to this batch; the
+    checkpoint of one that is not may have begun behind records that nobody has read, so it is read from its beginning.
+    """
+    record = batch.record
+    try:
+        stored = snapshot.next_offsets(record.ranges)
+    except OffsetStoreError:  # a partition that was not compared is another application's: no reason to hide ours
+        return "startingOffsets set to the stored offsets"
+    is_known = snapshot.last_batch(record.query_id) is not None
+    sources: dict[str, dict[str, dict[str, int]]] = {}
+    for key, extent in sorted(record.ranges.items()):
+        source, tp = key
+        topic = sources.setdefault(source, {}).setdefault(tp.topic, {})
+        topic[str(tp.partition)] = stored.get(key, extent.start if is_known else _EARLIEST)
+    options = {source: f"startingOffsets={json.dumps(each, separators=(',', ':'))}" for source, each in sources.items()}
+    if len(options) == 1:
+        return next(iter(options.values()))
+    return " and ".join(f"{option} on source {source!r}" for source, option in options.items())
 
 
 _NOBODY = "none of the newest commits is of a batch with them: it is an old one, or the offsets were moved by hand"

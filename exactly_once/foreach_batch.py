@@ -22,7 +22,7 @@ from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit, FileT
 
-THE_RESULT = Place("the result", "<a store that has these offsets>")
+THE_RESULT = Place("the result", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class ForeachBatch:
         app_id: a name for this pipeline, stable over restarts: offsets are kept under it.
         guarantee: what a crash may do to the rows.
         offsets: where the offsets live, if not in the result. Exactly-once has them there, in the rows' transaction.
-        place: what messages call a result that holds the offsets, and the source's option ``offsetStore`` for it.
+        place: what messages call a result that holds the offsets, and the source's option ``offsetStore`` for it, if it
+            can read them there.
     """
 
     result: SnapshotSource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -163,11 +164,11 @@ def test_another_placeholder() -> None:
     assert SqlResult(refuse, "app", refuse, placeholder="%s").sql("a = ? AND b = ?") == "a = %s AND b = %s"
 
 
-def checkpoint(folder: Path, ends: Mapping[int, int]) -> str:
+def checkpoint(folder: Path, ends: Mapping[int, int], origin: int = 0) -> str:
     (folder / "offsets").mkdir(parents=True)
     (folder / "metadata").write_text('{"id":"q"}')
     for batch_id, end in ends.items():
-        line = SourceOffset("s", {KEY[1]: Position(0, end)}).to_json()
+        line = SourceOffset("s", {KEY[1]: Position(origin, end)}).to_json()
         (folder / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
     return str(folder)
 
@@ -218,6 +219,24 @@ def test_a_result_without_offsets(tmp_path: Path) -> None:
         assert written == [(0, [1, 2])] * batches
     with pytest.raises(ValueError, match="RowsOnly holds no offsets"):
         ForeachBatch(RowsOnly(write), folder, "app")
+
+
+@pytest.mark.parametrize("query", ["q", "new"])
+def test_a_database_is_begun_at_by_starting_offsets(result: SqlResult, tmp_path: Path, query: str) -> None:
+    """No `offsetStore` reads a database: the error gives the option that begins where it ends."""
+    deliver(result, 0, 0, 3)
+    folder = checkpoint(tmp_path / "c", {0: 1, 1: 9})
+    (tmp_path / "c" / "metadata").write_text(f'{{"id":"{query}"}}')
+    with pytest.raises(OffsetMismatchError) as error:
+        ForeachBatch(result, folder, "app")([], 1)
+    said = str(error.value)
+    assert 'Start with a new checkpointLocation and startingOffsets={"t":{"0":3}}: the source then begins' in said
+    assert "offsetStore" not in said
+    offsets = json.loads(said.partition("startingOffsets=")[2].partition(": the source")[0])
+    again = checkpoint(tmp_path / "again", {0: 9}, origin=offsets["t"]["0"])
+    (tmp_path / "again" / "metadata").write_text('{"id":"again"}')
+    ForeachBatch(result, again, "app")(list(range(3, 9)), 0)
+    assert result.snapshot().next_offsets([KEY]) == {KEY: 9}
 
 
 def test_an_overlap_names_what_is_stored(result: SqlResult) -> None:

@@ -231,14 +231,45 @@ def test_errors_name_partition_offsets_and_the_way_out() -> None:
     assert rows(store) == ["f"]
 
 
+def test_errors_give_the_starting_offsets_of_every_partition_of_each_source() -> None:
+    """The source takes offsets only if they name all its partitions, so those that match or are not stored go along."""
+    store = new_store()
+    other, third, orders = ("s", TopicPartition("t", "id", 1)), ("s", TopicPartition("t", "id", 10)), "orders/eu"
+    elsewhere = (orders, TopicPartition("u", "id 2", 0))
+    first = {KEY: OffsetRange(0, 10), other: OffsetRange(3, 7), elsewhere: OffsetRange(0, 4)}
+    deliver(store, Batch(BatchRecord("app", "q", 0, "a", first), stateful=False), ["f"])
+    ranges = {KEY: OffsetRange(5, 15), other: OffsetRange(7, 7), third: OffsetRange(2, 2), elsewhere: OffsetRange(4, 6)}
+    for query, not_stored in (("q", 2), ("new", -2)):
+        with pytest.raises(OffsetMismatchError) as error:
+            deliver(store, Batch(BatchRecord("app", query, 1, query, ranges), stateful=False), ["g"])
+        assert str(error.value).endswith(
+            """. Without offsetStore, startingOffsets={"u":{"0":4}} on source 'orders/eu' and """
+            f"""startingOffsets={{"t":{{"0":10,"1":7,"10":{not_stored}}}}} on source 's' does the same"""
+        )
+    assert rows(store) == ["f"]
+
+
+def test_a_stateful_query_is_not_sent_to_a_new_checkpoint() -> None:
+    store = new_store()
+    deliver(store, batch(0, 0, 10, stateful=True), ["f"])
+    for late in (batch(1, 5, 15, "b", stateful=True), batch(0, 0, 15, "b", stateful=True)):
+        with pytest.raises(OffsetMismatchError, match="start from the checkpoint that goes with the stored") as error:
+            deliver(store, late, ["g"])
+        assert "startingOffsets" not in str(error.value)
+        assert "offsetStore" not in str(error.value)
+
+
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_a_checkpoint_brought_back_from_a_copy_skips_nothing_in_silence(guarantee: Guarantee) -> None:
     """Batches 0 and 1 are in the table; the copy knows batch 0 only, and plans a batch 1 that reaches further."""
     store = new_store()
     deliver(store, batch(0, 0, 10, "a"), ["f"], guarantee)
     deliver(store, batch(1, 10, 20, "b"), ["g"], guarantee)
-    with pytest.raises(OffsetMismatchError, match=r"last batch of this query in the table, 1, .* stored 20, .* end 25"):
+    with pytest.raises(
+        OffsetMismatchError, match=r"last batch of this query in the table, 1, .* stored 20, .* end 25"
+    ) as error:
         deliver(store, batch(1, 10, 25, "c"), ["h"], guarantee)
+    assert str(error.value).endswith('. Without offsetStore, startingOffsets={"t":{"0":20}} does the same')
     assert rows(store) == ["f", "g"]
 
 
