@@ -101,6 +101,12 @@ class BrokerConfig:
         10_000, "Connections at a time; one more is closed at once.", least=0, update=Update.CLUSTER_WIDE,
         kafka_default=str(INT_MAX),
     )  # fmt: skip
+    max_connections_per_ip: int = integer(
+        INT_MAX, "Connections of one address at a time; one more is closed at once.", update=Update.CLUSTER_WIDE
+    )
+    connections_max_idle_ms: int = integer(
+        600_000, "After how long without a request a connection is closed; -1: never.", least=-1
+    )
     fetch_max_bytes: int = integer(57_671_680, "The most that one fetch is answered with.", least=1024)
     max_incremental_fetch_session_cache_slots: int = integer(
         1000, "Fetch sessions at a time (KIP-227); a consumer without one names all its partitions each time."

@@ -102,12 +102,12 @@ HARMLESS: Final = frozenset(_HARMLESS.split())
 _MATTERS = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     alter.config.policy.class.name broker.id client.quota.callback.class config.providers
-    connections.max.idle.ms cordoned.log.dirs create.topic.policy.class.name early.start.listeners
+    cordoned.log.dirs create.topic.policy.class.name early.start.listeners
     group.consumer.migration.policy group.coordinator.rebalance.protocols kafka.metrics.reporters
     log.cleaner.io.max.bytes.per.second log.dir
     log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
     log.flush.start.offset.checkpoint.interval.ms
-    max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides
+    max.connection.creation.rate max.connections.per.ip.overrides
     max.request.partition.size.limit metric.reporters offsets.retention.check.interval.ms
     offsets.retention.minutes principal.builder.class
     security.inter.broker.protocol security.providers

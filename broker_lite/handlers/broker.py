@@ -137,14 +137,18 @@ class Broker:
         self.groups.forget_topic(topic.name)
         self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
 
-    def note_refusal(self, text: str) -> None:
-        """Log what a client did wrong, up to a rate."""
+    def note_refusal(self, text: str) -> bool:
+        """Log what a client did wrong, up to a rate; gives whether it was logged."""
         now_ms = self.clock.monotonic_ms()
         if now_ms - self._refusals_since_ms >= _MINUTE_MS:
+            if self._refusals_logged > MAX_REFUSALS_LOGGED_PER_MINUTE:
+                logger.warning("%d more lines like these", self._refusals_logged - MAX_REFUSALS_LOGGED_PER_MINUTE)
             self._refusals_since_ms, self._refusals_logged = now_ms, 0
         self._refusals_logged += 1
-        if self._refusals_logged <= MAX_REFUSALS_LOGGED_PER_MINUTE:
-            logger.warning("%s", text)
+        if self._refusals_logged > MAX_REFUSALS_LOGGED_PER_MINUTE:
+            return False
+        logger.warning("%s", text)
+        return True
 
     def close(self) -> None:
         """Stop cleanly: everything on the disk."""

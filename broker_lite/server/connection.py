@@ -15,7 +15,6 @@ import base64
 import logging
 import os
 import socket
-from collections.abc import Callable
 
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
@@ -24,6 +23,7 @@ from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
 from broker_lite.security.acls import ANONYMOUS
 from broker_lite.security.sasl import SaslGate, Stage, Step
+from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from broker_lite.server.limits import (
     MAX_FAILURE_LENGTH,
     MAX_IDLE_READ_BUFFER_BYTES,
@@ -46,12 +46,12 @@ class Connection(asyncio.BufferedProtocol):
         self,
         broker: Broker,
         loop: asyncio.AbstractEventLoop,
-        on_close: Callable[[Connection], None],
+        table: ConnectionTable,
         listener: Listener,
     ) -> None:
         self._broker = broker
         self._loop = loop
-        self._on_close = on_close
+        self._table = table
         self._listener = listener
         self._principal = ANONYMOUS
         self._frame_limit = broker.config.socket_request_max_bytes
@@ -61,16 +61,19 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
+        self._counted_bytes = 0
         self._start = 0
         self._end = 0
         self._pending: Request | Step | None = None
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
+        self.requests = 0
+        self.watch = Watch(table.now_ms())
         self._transport: asyncio.Transport | None = None
         self._output: Output | None = None
         self.peer = "?"
-        self._host = ""
+        self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport over; the dup of its socket is what answers go through."""
@@ -78,13 +81,21 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         sock = transport.get_extra_info("socket")
         address = transport.get_extra_info("peername") or ("?", 0)
-        self._host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        self.host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        if not self._table.admit(self):
+            self.close()
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._broker.config.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._broker.config.socket_send_buffer_bytes)
         dup = sock.dup()
         dup.setblocking(False)
         self._output = self._make_output(dup)
+        self._output.memory = self._table.memory
+        try:
+            self._count_buffer(len(self._buffer))
+        except ProtocolError as error:
+            self.cut_off(str(error))
 
     def _make_output(self, sock: socket.socket) -> Output:
         return Output(self._loop, sock, self._resume, self._on_send_error)
@@ -97,14 +108,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._output is not None:
             self._output.close()
         self._pending = None
-        self._on_close(self)
+        self._count_buffer(-self._counted_bytes)
+        self._table.discard(self)
 
     def eof_received(self) -> bool:
         """Note a frame that was cut off; the transport closes itself."""
         if self._end > self._start and self._pending is None and not self._turn_booked:
             missing = self._missing_bytes()
             if missing > 0:
-                logger.warning("closing connection from %s: it ended %d bytes before its frame", self.peer, missing)
+                self._note(f"it ended {missing} bytes before its frame")
         return False
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -146,12 +158,13 @@ class Connection(asyncio.BufferedProtocol):
             if not self._closed:
                 self._make_room()
         except ProtocolError as error:
-            self._drop(str(error))
+            self.cut_off(str(error))
         except OSError as error:
             logger.debug("connection from %s lost: %s", self.peer, error)
             self.close()
-        except Exception:
-            logger.exception("a request from %s failed; closing its connection", self.peer)
+        except Exception as error:
+            if self._broker.note_refusal(f"a request from {self.peer} failed ({error!r}); closing its connection"):
+                logger.exception("this is a mistake of the broker's")
             self.close()
 
     def _missing_bytes(self) -> int:
@@ -170,6 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         begin = self._start + SIZE.size
         size: int = SIZE.unpack_from(self._buffer, self._start)[0]
         self._start = begin + size
+        self.requests += 1
         frame = self._view[begin : self._start]
         gate = self._gate
         if (
@@ -184,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             header.api_version,
             header.correlation_id,
             header.client_id or "",
-            self._host,
+            self.host,
             frame[header.body_position :],
             self._answer_later,
             self._principal,
@@ -262,14 +276,44 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             self._take_turn()
 
-    def _drop(self, reason: str) -> None:
-        logger.warning("closing connection from %s: %s", self.peer, reason)
+    def cut_off(self, reason: str) -> None:
+        """Close with a line in the log."""
+        self._note(reason)
         self.close()
+
+    def _note(self, reason: str) -> None:
+        self._broker.note_refusal(f"closing connection from {self.peer}: {reason}")
 
     def _on_send_error(self, error: Exception) -> None:
         if not isinstance(error, OSError):
-            logger.error("closing connection from %s: %s", self.peer, error)
+            self._note(str(error))
         self.close()
+
+    # What the table's sweep sees.
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a request of this connection is being served, or waits for its turn."""
+        return self._pending is not None or self._turn_booked or self._reading_paused
+
+    @property
+    def frame_bytes(self) -> int | None:
+        """How many bytes the frame has that has begun to come, the four of its size included, as far as is known."""
+        here = self._end - self._start
+        if not here:
+            return None
+        known = here >= SIZE.size
+        return SIZE.size + (int(SIZE.unpack_from(self._buffer, self._start)[0]) if known else 0)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of the answers has not been taken by the socket."""
+        return self._output.unsent_bytes if self._output is not None else 0
+
+    def shrink(self) -> None:
+        """Give a grown read buffer back, if nothing is in it."""
+        if self._start == self._end and len(self._buffer) > READ_BUFFER_BYTES:
+            self._rebuild(READ_BUFFER_BYTES)
 
     # The read buffer.
 
@@ -308,11 +352,19 @@ class Connection(asyncio.BufferedProtocol):
         if capacity == len(self._buffer):
             self._view[:here] = self._view[self._start : self._end]
         else:
+            self._count_buffer(capacity - len(self._buffer))
             buffer = bytearray(capacity)
             buffer[:here] = self._view[self._start : self._end]
             self._buffer = buffer
             self._view = memoryview(buffer)
         self._start, self._end = 0, here
+
+    def _count_buffer(self, more: int) -> None:
+        self._counted_bytes += more
+        try:
+            self._table.memory.change(more)
+        except MemoryBoundError as error:
+            raise ProtocolError(str(error)) from None
 
 
 def _new_nonce() -> str:

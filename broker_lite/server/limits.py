@@ -22,6 +22,24 @@ MAX_SENT_BYTES_PER_WAKE_UP: Final = 4 * 1024 * 1024
 MAX_UNSENT_BYTES: Final = 256 * 1024
 """Above this many unsent bytes of responses, a connection's requests wait and reading is paused."""
 
+MAX_HELD_BYTES: Final = 1024 * 1024 * 1024
+"""The most that all connections together hold in read buffers and in answers that are not read."""
+
+FRAME_TIMEOUT_MS: Final = 30_000
+"""How long a client may take for a frame that it has begun, besides what `MIN_RECEIVED_BYTES_PER_S` allows."""
+
+MIN_RECEIVED_BYTES_PER_S: Final = 100 * 1024
+"""How fast the bytes of a large frame must come, on the average."""
+
+SEND_TIMEOUT_MS: Final = 60_000
+"""How long a client may read nothing of its answers."""
+
+SHRINK_AFTER_MS: Final = 10_000
+"""After how long an idle connection's read buffer is small again."""
+
+SWEEP_INTERVAL_S: Final = 1.0
+"""How often connections are looked at, and so how exact these times are."""
+
 SENDFILE_BYTES: Final = 1024 * 1024
 """The most that one sendfile call is asked for."""
 

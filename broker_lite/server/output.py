@@ -17,6 +17,7 @@ from typing import Any
 
 from broker_lite.log.segment import Slice
 from broker_lite.protocol.fetch import FileSlice, Part
+from broker_lite.server.connections import Memory, MemoryBoundError
 from broker_lite.server.limits import MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -39,6 +40,9 @@ class Output:
         self._queue: deque[memoryview | list[Any]] = deque()
         self._waiting = False
         self.unsent_bytes = 0
+        self.memory: Memory | None = None
+        """Where bytes that the socket does not take are counted."""
+        self._held_bytes = 0
 
     def send(self, parts: Sequence[Part]) -> None:
         """Send parts after whatever is unsent.
@@ -70,6 +74,7 @@ class Output:
         self._queue.clear()
         self.unsent_bytes = 0
         self._waiting = False
+        self._count_held()
 
     def _put(self, part: memoryview | FileSlice) -> None:
         if isinstance(part, memoryview):
@@ -84,6 +89,16 @@ class Output:
         if not self._waiting:
             self._waiting = True
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
+        self._count_held()
+
+    def _count_held(self) -> None:
+        if self.memory is None:
+            return
+        before, self._held_bytes = self._held_bytes, sum(len(p) for p in self._queue if isinstance(p, memoryview))
+        try:
+            self.memory.change(self._held_bytes - before)
+        except MemoryBoundError as error:
+            self._on_error(error)
 
     def _on_writable(self) -> None:
         try:
@@ -92,6 +107,8 @@ class Output:
             # Whatever goes wrong here, the frame is torn: the connection is of no use any more.
             self._on_error(error)
             return
+        if not self._waiting:
+            self._count_held()
         self._on_drained()
 
     def _advance(self) -> None:

@@ -17,8 +17,9 @@ from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.log.config import LONG_MAX
 from broker_lite.log.storage import DiskStorage
 from broker_lite.server.connection import Connection
+from broker_lite.server.connections import ConnectionTable
 from broker_lite.server.housekeeper import Housekeeper
-from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG
+from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG, SWEEP_INTERVAL_S
 from broker_lite.server.listener import Listener, ServerError, bind
 
 __all__ = ["Server", "ServerError"]
@@ -37,7 +38,7 @@ class Server:
         self._storage = DiskStorage()
         self.write_gate = self._storage.gate
         """What may hold up or refuse the broker's writes."""
-        self._connections: set[Connection] = set()
+        self._connections: ConnectionTable | None = None
         self._servers: list[asyncio.Server] = []
         self._listeners: list[Listener] = []
         self._timers: list[asyncio.TimerHandle] = []
@@ -60,10 +61,12 @@ class Server:
                 bound.append((sock, listener))
             self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
             undo.pop_all()
+        self._connections = ConnectionTable(self._config, self.broker.clock.monotonic_ms, self.broker.note_refusal)
         for sock, listener in bound:
             accept = functools.partial(self._accept, listener)
             self._listeners.append(listener)
             self._servers.append(await loop.create_server(accept, sock=sock, backlog=LISTEN_BACKLOG))
+        self._every(SWEEP_INTERVAL_S, self._connections.sweep)
         self._every(CHECKPOINT_INTERVAL_S, self.broker.logs.checkpoint)
         flush_ms = self._config.log.flush_ms
         # A topic may have its own flush.ms, so there is a look at least every second.
@@ -82,7 +85,7 @@ class Server:
             self._housekeeper.stop()
         for server in self._servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in self._connections or ():
             connection.close()
         await asyncio.sleep(0)  # the transports' own callbacks come first
         if self.broker is not None:
@@ -99,13 +102,11 @@ class Server:
 
     def _accept(self, listener: Listener) -> asyncio.BaseProtocol:
         assert self.broker is not None
-        if len(self._connections) >= self._config.max_connections:
-            self.broker.note_refusal(f"connection refused: max.connections={self._config.max_connections} are open")
+        assert self._connections is not None
+        if not self._connections.has_room():
             return _Refusal()
         kind = _tls_connection() if listener.context is not None else Connection
-        connection = kind(self.broker, asyncio.get_running_loop(), self._connections.discard, listener)
-        self._connections.add(connection)
-        return connection
+        return kind(self.broker, asyncio.get_running_loop(), self._connections, listener)
 
     def _flush_due(self) -> None:
         assert self.broker is not None

@@ -19,6 +19,7 @@ from broker_lite.protocol.fetch import Part
 from broker_lite.security.principals import PrincipalError
 from broker_lite.security.tls import explain, principal_of
 from broker_lite.server.connection import Connection
+from broker_lite.server.connections import ConnectionTable
 from broker_lite.server.limits import (
     MAX_SENT_BYTES_PER_WAKE_UP,
     READ_BUFFER_BYTES,
@@ -122,10 +123,10 @@ class TlsConnection(Connection):
         self,
         broker: Broker,
         loop: asyncio.AbstractEventLoop,
-        on_close: Callable[[Connection], None],
+        table: ConnectionTable,
         listener: Listener,
     ) -> None:
-        super().__init__(broker, loop, on_close, listener)
+        super().__init__(broker, loop, table, listener)
         assert listener.context is not None
         self._received = ssl.MemoryBIO()
         self._encrypted = ssl.MemoryBIO()
@@ -137,6 +138,8 @@ class TlsConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport over; the client begins."""
         super().connection_made(transport)
+        if self._closed:
+            return
         self._handshake_timer = self._loop.call_later(TLS_HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout)
 
     def connection_lost(self, error: Exception | None) -> None:

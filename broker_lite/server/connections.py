@@ -1,0 +1,193 @@
+"""All connections of a broker: how many there are, what they hold, and who is too slow.
+
+Theory of operation: every second a sweep looks at each connection and compares it with the last time. Nothing is timed
+while requests are served. A connection is cut off if a frame that it has begun does not get whole in time, if it does
+not read what it has asked for, or, without a word, if it has been idle. What connections hold in memory, requests that
+are not whole and answers that are not read, is counted for all of them together; whoever wants more when the bound is
+reached is cut off, since to let it wait could be to let it wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from broker_lite.config import BrokerConfig
+from broker_lite.server import limits
+
+
+class MemoryBoundError(Exception):
+    """The connections together hold too much."""
+
+
+class Memory:
+    """Bytes that all connections hold together."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def change(self, more: int) -> None:
+        """Count bytes that are held from now on, or, if negative, no longer.
+
+        Raises:
+            MemoryBoundError: if that is too much; it is counted all the same, until the connection is closed.
+        """
+        self.used += more
+        if more > 0 and self.used > self.limit:
+            raise MemoryBoundError(
+                f"all connections together hold more than {self.limit} bytes in requests and answers"
+            )
+
+
+class Progress(Protocol):
+    """What a sweep sees of a connection."""
+
+    @property
+    def requests(self) -> int:
+        """How many requests it has sent so far."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it waits for the broker, not the broker for it."""
+
+    @property
+    def frame_bytes(self) -> int | None:
+        """How many bytes the frame has that is on its way, as far as known; None if there is none."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of its answers it has not taken yet."""
+
+
+class Watch:
+    """What the last sweep saw of one connection; times in milliseconds of a clock that never goes back."""
+
+    __slots__ = ("_active_ms", "_frame_ms", "_requests", "_stalled_ms", "_unsent")
+
+    def __init__(self, now_ms: int) -> None:
+        self._requests = -1
+        self._active_ms = now_ms
+        self._frame_ms: int | None = None
+        self._unsent = 0
+        self._stalled_ms = now_ms
+
+    def look(self, seen: Progress, now_ms: int) -> str | None:
+        """Give what the connection is to be cut off for, if anything."""
+        if seen.requests != self._requests:
+            self._requests = seen.requests
+            self._active_ms = now_ms
+            self._frame_ms = None
+        return self._late_frame(seen, now_ms) or self._late_reader(seen, now_ms)
+
+    def idle_ms(self, seen: Progress, now_ms: int) -> int:
+        """Give for how long there was nothing to do for the connection."""
+        if seen.is_served or seen.unsent_bytes or seen.requests != self._requests:
+            self._active_ms = now_ms
+        return now_ms - self._active_ms
+
+    def _late_frame(self, seen: Progress, now_ms: int) -> str | None:
+        size = seen.frame_bytes
+        if size is None or seen.is_served:
+            self._frame_ms = None
+            return None
+        if self._frame_ms is None:
+            self._frame_ms = now_ms
+        allowed_ms = limits.FRAME_TIMEOUT_MS + size * 1000 // limits.MIN_RECEIVED_BYTES_PER_S
+        if now_ms - self._frame_ms <= allowed_ms:
+            return None
+        return f"its frame of {size} bytes did not get whole within {allowed_ms} ms"
+
+    def _late_reader(self, seen: Progress, now_ms: int) -> str | None:
+        unsent = seen.unsent_bytes
+        if not unsent or unsent < self._unsent:
+            self._stalled_ms = now_ms
+        self._unsent = unsent
+        if now_ms - self._stalled_ms <= limits.SEND_TIMEOUT_MS:
+            return None
+        return f"it has not read any of {unsent} bytes of answers for {limits.SEND_TIMEOUT_MS} ms"
+
+
+class Member(Progress, Protocol):
+    """A connection, as far as the table needs it."""
+
+    watch: Watch
+
+    @property
+    def host(self) -> str:
+        """The address that it comes from, without the port."""
+
+    def cut_off(self, reason: str) -> None:
+        """Close with a line in the log."""
+
+    def close(self) -> None:
+        """Close without a word."""
+
+    def shrink(self) -> None:
+        """Give back memory that an idle connection does not need."""
+
+
+class ConnectionTable:
+    """The open connections."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int], note_refusal: Callable[[str], object]) -> None:
+        self._config = config
+        self.now_ms = now_ms
+        self._note_refusal = note_refusal
+        self._members: dict[Member, None] = {}
+        self._by_host: dict[str, int] = {}
+        self.memory = Memory(limits.MAX_HELD_BYTES)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members))
+
+    def has_room(self) -> bool:
+        """Whether one more connection may come; else says in the log why not."""
+        if len(self._members) < self._config.max_connections:
+            return True
+        self._note_refusal(f"connection refused: max.connections={self._config.max_connections} are open")
+        return False
+
+    def admit(self, member: Member) -> bool:
+        """Take a connection in, unless there are too many, in all or of its address."""
+        if not self.has_room():  # several may have been accepted since it was asked before
+            return False
+        count = self._by_host.get(member.host, 0)
+        most = self._config.max_connections_per_ip
+        if count >= most:
+            self._note_refusal(f"connection from {member.host} refused: max.connections.per.ip={most} are open")
+            return False
+        self._by_host[member.host] = count + 1
+        self._members[member] = None
+        return True
+
+    def discard(self, member: Member) -> None:
+        """Forget a connection; one that was never taken in is fine."""
+        if member not in self._members:
+            return
+        del self._members[member]
+        left = self._by_host[member.host] - 1
+        if left:
+            self._by_host[member.host] = left
+        else:
+            del self._by_host[member.host]
+
+    def sweep(self) -> None:
+        """Look at every connection, and cut off those that are too slow or idle."""
+        now_ms = self.now_ms()
+        most_idle_ms = self._config.connections_max_idle_ms
+        for member in list(self._members):
+            reason = member.watch.look(member, now_ms)
+            if reason is not None:
+                member.cut_off(reason)
+                continue
+            idle_ms = member.watch.idle_ms(member, now_ms)
+            if 0 <= most_idle_ms < idle_ms:
+                member.close()
+            elif idle_ms > limits.SHRINK_AFTER_MS:
+                member.shrink()
