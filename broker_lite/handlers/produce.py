@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import NO_ANSWER, Body, Request
+from broker_lite.log.validation import InvalidRecordsError
 from broker_lite.protocol import produce
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from broker_lite.protocol.primitives import Buffer
@@ -69,4 +70,7 @@ def _refused(
     broker: Broker, request: Request, topic: str, index: int, error: KafkaError
 ) -> produce.ProducePartitionResult:
     broker.note_refusal(f"{request.client_id or 'a client'}@{request.client_host}: Produce to {topic}-{index}: {error}")
-    return produce.ProducePartitionResult(index, int(error.code), error_message=error.message or None)
+    wrong = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+    return produce.ProducePartitionResult(
+        index, int(error.code), record_errors=wrong, error_message=error.message or None
+    )
