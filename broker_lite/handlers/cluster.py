@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_lite.handlers.authorization import NOT_ASKED, cluster_operations
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
@@ -21,22 +24,29 @@ def handle_find_coordinator(broker: Broker, request: Request) -> Body:
     Transactional ids are sent here as well, to be refused by InitProducerId with a reason.
     """
     wanted, version = request.message(), request.version
-    served = wanted.key_type in (GROUP_KEY, TRANSACTION_KEY)
     if version < SEVERAL_KEYS_FROM:
-        return request.response(**_coordinator(broker, request, served))
+        return request.response(**_coordinator(broker, request, wanted.key_type, wanted.key))
     kind = apis.response_class(request.api_key).Coordinator
     keys = wanted.coordinator_keys or ()
     return request.response(
-        coordinators=[kind(version=version, key=key, **_coordinator(broker, request, served)) for key in keys]
+        coordinators=[
+            kind(version=version, key=key, **_coordinator(broker, request, wanted.key_type, key)) for key in keys
+        ]
     )
 
 
-def _coordinator(broker: Broker, request: Request, served: bool) -> dict[str, Any]:
-    if not served:
-        text = "this broker coordinates consumer groups only"
-        return {
-            "error_code": int(ErrorCode.INVALID_REQUEST), "error_message": text, "node_id": -1, "host": "", "port": -1
-        }  # fmt: skip
+_KINDS = {
+    GROUP_KEY: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION_KEY: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+
+
+def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
+    if key_type not in _KINDS:
+        return _no_coordinator(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
+    resource_type, refusal = _KINDS[key_type]
+    if not authorized(broker, request, Operation.DESCRIBE, resource_type, key):
+        return _no_coordinator(refusal, None)
     return {
         "error_code": 0,
         "error_message": None,
@@ -44,6 +54,10 @@ def _coordinator(broker: Broker, request: Request, served: bool) -> dict[str, An
         "host": request.endpoint.host,
         "port": request.endpoint.port,
     }
+
+
+def _no_coordinator(error: ErrorCode, text: str | None) -> dict[str, Any]:
+    return {"error_code": int(error), "error_message": text, "node_id": -1, "host": "", "port": -1}
 
 
 def handle_describe_cluster(broker: Broker, request: Request) -> Body:
@@ -66,5 +80,11 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Body:
         is_fenced=False,
     )
     return request.response(
-        error_code=0, cluster_id=broker.cluster_id, controller_id=broker.config.node_id, brokers=[node]
+        error_code=0,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.config.node_id,
+        brokers=[node],
+        cluster_authorized_operations=cluster_operations(broker, request)
+        if wanted.include_cluster_authorized_operations
+        else NOT_ASKED,
     )

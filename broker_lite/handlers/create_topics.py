@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 DEFAULT = -1
+UNKNOWN = -1
 CONFIGS_FROM = 5
 TOPIC_CONFIG_SOURCE = 1
 
@@ -34,6 +38,7 @@ def handle(broker: Broker, request: Request) -> Body:
 
 def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Any:
     try:
+        _check_create(broker, request, wanted.name)
         partitions = _partitions(broker, wanted)
         settings = _settings(wanted)
         broker.check_new_topic(wanted.name, partitions, settings)
@@ -43,8 +48,10 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
     except KafkaError as error:
         return _refused(request, wanted.name, error)
     version, types = request.version, apis.response_class(request.api_key)
-    configs = None
-    if version >= CONFIGS_FROM:
+    configs, config_error = None, ErrorCode.NONE
+    if not authorized(broker, request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif version >= CONFIGS_FROM:
         configs = [_config(types, version, name, value) for name, value in settings.items()]
     return types.CreatableTopicResult(
         version=version,
@@ -52,10 +59,16 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         topic_id=topic_id,
         error_code=0,
         error_message=None,
-        num_partitions=partitions,
-        replication_factor=1,
+        topic_config_error_code=int(config_error),
+        num_partitions=partitions if config_error is ErrorCode.NONE else UNKNOWN,
+        replication_factor=1 if config_error is ErrorCode.NONE else UNKNOWN,
         configs=configs,
     )
+
+
+def _check_create(broker: Broker, request: Request, name: str) -> None:
+    if not authorized_on_cluster(broker, request, Operation.CREATE):
+        check_topic(broker, request, Operation.CREATE, name)
 
 
 def _config(types: Any, version: int, name: str, value: str) -> Any:

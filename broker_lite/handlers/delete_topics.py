@@ -10,6 +10,8 @@ from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 BY_ID_FROM = 6
 
@@ -33,14 +35,34 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
         error = ErrorCode.INVALID_REQUEST
     else:
         topic = broker.topic(name)
+    if topic is not None or name is not None:
+        refused_name = topic.name if topic is not None else name
+        assert refused_name is not None
+        if not _may_delete(broker, request, refused_name):
+            # The name of a topic that was given by id is told to those only who may see it.
+            shown = name if name is not None or not _may_see(broker, request, refused_name) else refused_name
+            return _result(request, shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not broker.config.delete_topic_enable:
         error = ErrorCode.TOPIC_DELETION_DISABLED
     elif topic is not None:
         error = ErrorCode.NONE
         broker.delete_topic(topic)
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
+    return _result(request, name, topic_id, error)
+
+
+def _result(request: Request, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:
     return apis.response_class(request.api_key).DeletableTopicResult(
-        version=request.version,
-        name=topic.name if topic is not None else name,
-        topic_id=topic.topic_id if topic is not None else topic_id,
-        error_code=int(error),
+        version=request.version, name=name, topic_id=topic_id, error_code=int(error)
     )
+
+
+def _may_delete(broker: Broker, request: Request, name: str) -> bool:
+    return authorized_on_cluster(broker, request, Operation.DELETE) or authorized(
+        broker, request, Operation.DELETE, ResourceType.TOPIC, name
+    )
+
+
+def _may_see(broker: Broker, request: Request, name: str) -> bool:
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name)

@@ -1,33 +1,38 @@
-"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so.
-
-Absent: authorized operations (there are no ACLs yet; the fields carry "unknown").
-"""
+"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516)."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
+from broker_lite.handlers.authorization import NOT_ASKED, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.produce import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
 
 _ALL_IN_VERSION_0 = 0
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Tell of the broker and of the topics asked for."""
+    """Tell of the broker and of the topics asked for; where all are, of those that the client may see."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
+    answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))
     everything = wanted.topics is None or (version == _ALL_IN_VERSION_0 and not wanted.topics)
     if everything:
-        topics = [_topic(broker, types, version, topic) for topic in broker.topics()]
+        topics = [
+            answer.topic(topic)
+            for topic in broker.topics()
+            if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         create = wanted.allow_auto_topic_creation or version < 4
-        topics = [_wanted_topic(broker, types, version, each, create) for each in wanted.topics]
+        topics = [answer.wanted_topic(each, create) for each in wanted.topics]
     node = types.MetadataResponseBroker(
         version=version,
         node_id=broker.config.node_id,
@@ -35,59 +40,79 @@ def handle(broker: Broker, request: Request) -> Body:
         port=request.endpoint.port,
         rack=None,
     )
+    with_operations = bool(wanted.include_cluster_authorized_operations)
     return request.response(
-        brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.config.node_id, topics=topics
+        brokers=[node],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.config.node_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations(broker, request) if with_operations else NOT_ASKED,
     )
 
 
-def _wanted_topic(broker: Broker, types: Any, version: int, wanted: Any, create: bool) -> Any:
-    name, topic_id = wanted.name, wanted.topic_id or ZERO_UUID
-    if name is None:
-        topic = broker.topic_by_id(topic_id)
-        return _topic(broker, types, version, topic, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    topic, error = broker.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if topic is None and create and broker.config.auto_create_topics_enable:
-        try:
-            topic = broker.create_topic(name, broker.config.num_partitions, {})
-        except KafkaError as refused:
-            error = refused.code
-    return _topic(broker, types, version, topic, name, ZERO_UUID, error)
+class _Answer:
+    """The topics of one answer."""
 
+    def __init__(self, broker: Broker, request: Request, with_operations: bool) -> None:
+        self._broker = broker
+        self._request = request
+        self._types = apis.response_class(request.api_key)
+        self._with_operations = with_operations
 
-def _topic(
-    broker: Broker,
-    types: Any,
-    version: int,
-    topic: Topic | None,
-    name: str | None = None,
-    topic_id: uuid.UUID = ZERO_UUID,
-    error: ErrorCode = ErrorCode.NONE,
-) -> Any:
-    if topic is None:
+    def wanted_topic(self, wanted: Any, create: bool) -> Any:
+        """Tell of a topic that the client named, by its name or, where that is null, by its id."""
+        broker, request, name = self._broker, self._request, wanted.name
+        if name is None:
+            topic_id = wanted.topic_id or ZERO_UUID
+            topic, error = find_topic(broker, request, Operation.DESCRIBE, None, topic_id)
+            return self.topic(topic) if topic is not None else self._refused(None, topic_id, error)
+        topic, error = find_topic(broker, request, Operation.DESCRIBE, name)
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create and broker.config.auto_create_topics_enable:
+            try:
+                self._check_create(name)
+                topic = broker.create_topic(name, broker.config.num_partitions, {})
+            except KafkaError as refused:
+                error = refused.code
+        return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)
+
+    def _check_create(self, name: str) -> None:
+        if not authorized_on_cluster(self._broker, self._request, Operation.CREATE):
+            check_topic(self._broker, self._request, Operation.CREATE, name)
+
+    def _refused(self, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:
+        version = self._request.version
         # A name that is null is only for versions that can say so.
         shown = name if name is not None or version >= 12 else ""
-        return types.MetadataResponseTopic(
+        return self._types.MetadataResponseTopic(
             version=version, error_code=int(error), name=shown, topic_id=topic_id, partitions=[]
         )
-    node = [broker.config.node_id]
-    partitions = [
-        types.MetadataResponseTopic.MetadataResponsePartition(
+
+    def topic(self, topic: Topic) -> Any:
+        """Tell of a topic."""
+        broker, version, types = self._broker, self._request.version, self._types
+        node = [broker.config.node_id]
+        partitions = [
+            types.MetadataResponseTopic.MetadataResponsePartition(
+                version=version,
+                error_code=0,
+                partition_index=index,
+                leader_id=node[0],
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=node,
+                isr_nodes=node,
+                offline_replicas=[],
+            )
+            for index in range(len(topic.partitions))
+        ]
+        operations = NOT_ASKED
+        if self._with_operations:
+            operations = authorized_operations(broker, self._request, ResourceType.TOPIC, topic.name)
+        return types.MetadataResponseTopic(
             version=version,
             error_code=0,
-            partition_index=index,
-            leader_id=node[0],
-            leader_epoch=LEADER_EPOCH,
-            replica_nodes=node,
-            isr_nodes=node,
-            offline_replicas=[],
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=broker.is_internal(topic.name),
+            partitions=partitions,
+            topic_authorized_operations=operations,
         )
-        for index in range(len(topic.partitions))
-    ]
-    return types.MetadataResponseTopic(
-        version=version,
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=broker.is_internal(topic.name),
-        partitions=partitions,
-    )

@@ -1,0 +1,61 @@
+"""What handlers ask about topics, groups and the cluster: is it there, and may this client do that to it.
+
+Kafka asks in this order: by name, first whether the client may, so that what it may not see looks as if it were not
+there; by id, first whether it is there, since ids tell nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.request import Request
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import CLUSTER_NAME, Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
+
+
+def find_topic(
+    broker: Broker, request: Request, operation: Operation, name: str | None, topic_id: uuid.UUID | None = None
+) -> tuple[Topic | None, ErrorCode]:
+    """Give a topic by its id, or without one by its name; or None and why the client cannot have it."""
+    if topic_id is not None:
+        topic, unknown = broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is None:
+            return None, unknown
+        if not authorized(broker, request, operation, ResourceType.TOPIC, topic.name):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return topic, ErrorCode.NONE
+    assert name is not None
+    if not authorized(broker, request, operation, ResourceType.TOPIC, name):
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = broker.topic(name)
+    return topic, ErrorCode.NONE if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def check_topic(broker: Broker, request: Request, operation: Operation, name: str) -> None:
+    """Let a client do something to a topic, or raise.
+
+    Raises:
+        KafkaError: TOPIC_AUTHORIZATION_FAILED.
+    """
+    if not authorized(broker, request, operation, ResourceType.TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+NOT_ASKED = -(2**31)
+"""In the place of authorized operations that the client did not ask for."""
+
+
+def cluster_operations(broker: Broker, request: Request) -> int:
+    """Give what the client may do to the cluster, as a bit field (KIP-430); 0 if it may not even see it."""
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
+        return 0
+    return authorized_operations(broker, request, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def group_error(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:
+    """Give GROUP_AUTHORIZATION_FAILED if the client may not do that to this group, else NONE."""
+    if authorized(broker, request, operation, ResourceType.GROUP, group_id):
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_AUTHORIZATION_FAILED
