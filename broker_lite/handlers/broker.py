@@ -14,6 +14,7 @@ from typing import Protocol
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.fetch_sessions import FetchSessions
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
@@ -67,7 +68,8 @@ class Broker:
         Raises:
             LogDirectoryError: if it is in use, or another cluster's or node's.
         """
-        self.config = config
+        self.dynamic = DynamicSettings(storage, log_dir, config)
+        self.config = config = self.dynamic.config
         self.clock = clock
         self.scheduler = scheduler
         self.new_uuid = new_uuid
@@ -130,6 +132,23 @@ class Broker:
         for other in self.logs.topics if alias != name or "_" in name else ():
             if other.replace(".", "_") == alias:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with topic {other}")
+
+    def create_partitions(self, name: str, count: int) -> None:
+        """Give a topic more partitions.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.
+        """
+        self.logs.create_partitions(name, count, self.clock.now_ms())
+
+    def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
+        """Change settings of this broker, or of all brokers, from now on.
+
+        Raises:
+            KafkaError: INVALID_REQUEST.
+        """
+        self.config = self.dynamic.change_broker(resource, values)
+        self.logs.change_defaults(self.config.log)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, its groups' offsets included."""

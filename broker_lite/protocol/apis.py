@@ -48,18 +48,31 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 OWN_SCHEMAS = "broker_lite.protocol.schemas"
@@ -123,6 +136,19 @@ APIS = _table(
         (ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "InitProducerId", "producer.transaction"),
         (ApiKey.DELETE_GROUPS, 0, 2, 2, "DeleteGroups", "admin.groups"),
         (ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "DescribeCluster", "admin.cluster"),
+        (ApiKey.DELETE_RECORDS, 0, 2, 2, "DeleteRecords", "admin.topics"),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "OffsetForLeaderEpoch", "consumer.offsets"),
+        (ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "DescribeConfigs", "admin.configs"),
+        (ApiKey.ALTER_CONFIGS, 0, 2, 2, "AlterConfigs", "admin.configs"),
+        (ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2, "DescribeLogDirs", "admin.cluster"),
+        (ApiKey.CREATE_PARTITIONS, 0, 3, 2, "CreatePartitions", "admin.topics"),
+        (ApiKey.ELECT_LEADERS, 0, 2, 2, "ElectLeaders", "admin.topics"),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, "IncrementalAlterConfigs", "admin.configs"),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, "AlterPartitionReassignments", "admin.topics"),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, "ListPartitionReassignments", "admin.topics"),
+        (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1, "DescribeClientQuotas", "admin.client_quotas"),
+        (ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, "ListConfigResources", "admin.configs"),
+        (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, "DescribeTopicPartitions", "admin.topics"),
     ]
 )
 """All APIs served, by key."""

@@ -1,0 +1,193 @@
+"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1 (KIP-339): topics, brokers, groups.
+
+A change takes effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
+resource is changed as a whole or not at all. Absent: loggers of brokers, and clients' metrics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+from broker_lite.config import broker_settings
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
+from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
+from broker_lite.handlers.request import Body, Request
+from broker_lite.log.config import topic_settings
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_cluster
+from broker_lite.settings import Kind, Setting
+
+
+class Change(IntEnum):
+    """What IncrementalAlterConfigs does to one setting (`AlterConfigOp.OpType`)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
+"""From a resource's values before and the declarations of its settings to its values after."""
+
+
+def handle_alter(broker: Broker, request: Request) -> Body:
+    """Replace all that a resource has of its own by what the request names."""
+
+    def values(resource: Any) -> NewValues:
+        return lambda _before, _known: {each.name: _given(each) for each in resource.configs}
+
+    return _handle(broker, request, values)
+
+
+def handle_incremental(broker: Broker, request: Request) -> Body:
+    """Change single settings."""
+
+    def values(resource: Any) -> NewValues:
+        return lambda before, known: _changed(resource.configs, before, known)
+
+    return _handle(broker, request, values)
+
+
+def _handle(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Body:
+    wanted, version = request.message(), request.version
+    types = apis.response_class(request.api_key).AlterConfigsResourceResponse
+    counts = Counter((each.resource_type, each.resource_name) for each in wanted.resources)
+    answers = []
+    for each in wanted.resources:
+        code, text = ErrorCode.NONE, None
+        try:
+            if counts[each.resource_type, each.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if len({config.name for config in each.configs}) < len(each.configs):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            _change(broker, request, each, values(each), wanted.validate_only)
+        except KafkaError as error:
+            code, text = error.code, error.message or None
+        answers.append(
+            types(
+                version=version,
+                error_code=int(code),
+                error_message=text,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+        )
+    return request.response(responses=answers)
+
+
+def _change(broker: Broker, request: Request, resource: Any, values: NewValues, validate_only: bool) -> None:
+    change = _CHANGES.get(resource.resource_type)
+    if change is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    change(broker, request, resource.resource_name, values, validate_only)
+
+
+def _change_topic(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = broker.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    # What appends and subtracts begin with, if the topic has no list of its own, is what it follows.
+    lists = {
+        setting.name: setting.text(getattr(topic.config, setting.field)) or ""
+        for setting in topic_settings().values()
+        if setting.kind is Kind.LIST
+    }
+    before = dict(topic.settings)
+    after = values(_Inherited(before, lists), topic_settings())
+    if validate_only:
+        broker.logs.config.with_topic_settings(after)
+    elif after != before:
+        broker.logs.change_settings(name, after)
+
+
+def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+    if not authorized_on_cluster(broker, request, Operation.ALTER_CONFIGS):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if name != ALL_BROKERS:
+        check_broker_name(broker, name, "Node id must be an integer, but it is: ", "expected {}")
+        name = str(int(name))
+    known, given = broker_settings(), broker.config.given
+    lists = {
+        each.name: each.text(given.get(each.name, each.default)) or ""
+        for each in known.values()
+        if each.kind is Kind.LIST
+    }
+    after = values(_Inherited(dict(broker.dynamic.of_broker(name)), lists), known)
+    if validate_only:
+        broker.dynamic.check_broker(name, after)
+    else:
+        broker.change_settings(name, after)
+
+
+def _change_group(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    if not authorized(broker, request, Operation.ALTER_CONFIGS, ResourceType.GROUP, name):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    after = values(broker.dynamic.of_group(name), group_settings())
+    if validate_only:
+        broker.dynamic.check_group(name, after)
+    else:
+        broker.dynamic.change_group(name, after)
+
+
+_CHANGES: Mapping[int, Callable[[Broker, Request, str, NewValues, bool], None]] = {
+    ConfigResource.TOPIC: _change_topic,
+    ConfigResource.BROKER: _change_broker,
+    ConfigResource.GROUP: _change_group,
+}
+
+
+class _Inherited(dict[str, str]):
+    """A resource's own values, which knows the lists that it has from elsewhere."""
+
+    def __init__(self, own: Mapping[str, str], lists: Mapping[str, str]) -> None:
+        super().__init__(own)
+        self.lists = lists
+
+
+def _changed(configs: Any, before: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+    after = dict(before)
+    for each in configs:
+        name, change = each.name, each.config_operation
+        if change == Change.SET:
+            after[name] = _given(each)
+        elif change == Change.DELETE:
+            after.pop(name, None)
+        elif change in (Change.APPEND, Change.SUBTRACT):
+            word = Change(change).name
+            if name not in known or known[name].kind is not Kind.LIST:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST.")
+            begin = before.get(name, before.lists.get(name, "") if isinstance(before, _Inherited) else "")
+            after[name] = _list(begin, _given(each), change == Change.APPEND)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change} on {name}")
+    return after
+
+
+def _list(begin: str, given: str, append: bool) -> str:
+    items = [item for item in begin.split(",") if item]
+    for item in given.split(","):
+        if append and item not in items:
+            items.append(item)
+        elif not append and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _given(config: Any) -> str:
+    if config.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+    value: str = config.value
+    return value

@@ -1,0 +1,20 @@
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, as Kafka's ConfigCommand wants to be told.
+
+Absent: AlterClientQuotas; nothing here is slowed down.
+"""
+
+from __future__ import annotations
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """List no quota."""
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE_CONFIGS):
+        code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return request.response(error_code=code, error_message=None, entries=None)
+    return request.response(error_code=0, error_message="", entries=[])

@@ -1,0 +1,67 @@
+"""CreatePartitions, versions 0 to 3 (KIP-195). Assignments are checked; all they can say is this broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Give topics more partitions, each on its own."""
+    wanted, version = request.message(), request.version
+    types = apis.response_class(request.api_key).CreatePartitionsTopicResult
+    counts = Counter(each.name for each in wanted.topics)
+    results = []
+    for each in {each.name: each for each in wanted.topics}.values():
+        code, text = ErrorCode.NONE, None
+        try:
+            if counts[each.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _create(broker, request, each, wanted.validate_only)
+        except KafkaError as error:
+            code, text = error.code, error.message or None
+        results.append(types(version=version, name=each.name, error_code=int(code), error_message=text))
+    return request.response(results=results)
+
+
+def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> None:
+    if not authorized(broker, request, Operation.ALTER, ResourceType.TOPIC, wanted.name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = broker.logs.check_new_partitions(wanted.name, wanted.count)
+    if wanted.assignments is not None:
+        more = wanted.count - len(topic.partitions)
+        if len(wanted.assignments) != more:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} "
+                "assignment(s) were specified.",
+            )
+        for each in wanted.assignments:
+            check_replicas(broker, each.broker_ids)
+    if not validate_only:
+        broker.create_partitions(wanted.name, wanted.count)
+
+
+def check_replicas(broker: Broker, node_ids: Sequence[int]) -> None:
+    """Say whether a partition can be assigned to these brokers.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT if they are any but this broker, once.
+    """
+    text = "The manual partition assignment includes"
+    if not node_ids:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} an empty replica list.")
+    for index, node_id in enumerate(node_ids):
+        if node_id in node_ids[:index]:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} the broker {node_id} more than once.")
+        if node_id != broker.config.node_id:
+            unknown = f"{text} broker {node_id}, but no such broker is registered."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown)

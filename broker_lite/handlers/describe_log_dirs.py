@@ -1,0 +1,70 @@
+"""DescribeLogDirs, versions 1 to 5 (KIP-113, KIP-827): the one log directory, and how large its partitions are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+
+UNKNOWN_BYTES = -1
+ERROR_FROM = 3
+SPACE_FROM = 4
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Describe the partitions named, or all; those that there are not are left out, as in Kafka."""
+    wanted, version = request.message(), request.version
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
+        error = {"error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)} if version >= ERROR_FROM else {}
+        return request.response(results=[], **error)
+    asked: Mapping[str, Iterable[int]]
+    if wanted.topics is None:
+        asked = {topic.name: range(len(topic.partitions)) for topic in broker.topics()}
+    else:
+        asked = {each.topic: each.partitions for each in wanted.topics}
+    types = apis.response_class(request.api_key).DescribeLogDirsResult
+    described = (_topic(broker, types, version, name, indexes) for name, indexes in asked.items())
+    space = dict(zip(("total_bytes", "usable_bytes"), _space(broker.logs.log_dir), strict=True))
+    result = types(
+        version=version,
+        error_code=0,
+        log_dir=broker.logs.log_dir,
+        topics=[each for each in described if each is not None],
+        **(space if version >= SPACE_FROM else {}),
+    )
+    return request.response(results=[result])
+
+
+def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterable[int]) -> Any:
+    topic = broker.topic(name)
+    if topic is None:
+        return None
+    kind = types.DescribeLogDirsTopic
+    partitions = [
+        kind.DescribeLogDirsPartition(
+            version=version,
+            partition_index=index,
+            partition_size=topic.partitions[index].size,
+            offset_lag=0,
+            is_future_key=False,
+        )
+        for index in indexes
+        if 0 <= index < len(topic.partitions)
+    ]
+    return kind(version=version, name=name, partitions=partitions) if partitions else None
+
+
+def _space(log_dir: str) -> tuple[int, int]:
+    """Give the size of the disk and what is free of it; -1 for both where the log is not on a disk."""
+    try:
+        usage = shutil.disk_usage(log_dir)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return usage.total, usage.free

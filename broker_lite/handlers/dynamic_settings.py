@@ -1,0 +1,186 @@
+"""Settings that clients have changed while the broker runs: its own, and those of groups.
+
+Theory of operation: as in Kafka, a broker's setting has up to four values, the first one counting: changed for this
+broker, changed for all brokers, given at the start (the properties file), the default. The first two live in a file in
+the log directory and survive a restart. A change is checked as a whole by building the settings that would follow from
+it; only then is it written, and only then does it take effect. Topics' own settings live with the topics.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from broker_lite.config import BrokerConfig, ConfigError, broker_settings
+from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.settings import Setting, SettingError, Update, integer, settings_of
+
+FILE: Final = "dynamic-settings.json"
+ALL_BROKERS: Final = ""
+"""The resource name of what is changed for all brokers."""
+MAX_GROUPS: Final = 10_000
+"""Groups that may have settings of their own."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What a KIP-848 group may have of its own (KIP-848, dynamic group settings)."""
+
+    consumer_heartbeat_interval_ms: int = integer(
+        5_000,
+        "How often the group's members are told to send heartbeats.",
+        least=1,
+        broker=(("group.consumer.heartbeat.interval.ms", 1),),
+    )
+    consumer_session_timeout_ms: int = integer(
+        45_000,
+        "How long the group waits for a member's heartbeat before it removes it.",
+        least=1,
+        broker=(("group.consumer.session.timeout.ms", 1),),
+    )
+
+
+class DynamicSettings:
+    """What was changed, and what all settings come to."""
+
+    def __init__(self, storage: Storage, log_dir: str, static: BrokerConfig) -> None:
+        """Read back what was changed before the last stop; what no longer fits is left out with a warning."""
+        self._storage = storage
+        self._path = f"{log_dir}/{FILE}"
+        self._static = static
+        self._node = str(static.node_id)
+        self._brokers: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self._node: {}}
+        self._groups: dict[str, dict[str, str]] = {}
+        self.config = static
+        """The settings in effect."""
+        try:
+            document = json.loads(storage.read(self._path))
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            logger.warning("%s: going on without it: %s", self._path, error)
+            return
+        for resource, values in document.get("brokers", {}).items():
+            for name, value in values.items():
+                try:
+                    self._brokers.setdefault(resource, {})[name] = value
+                    self.config = self._effective(self._brokers)
+                except ConfigError as error:
+                    del self._brokers[resource][name]
+                    logger.warning("%s: leaving %s out: %s", self._path, name, error)
+        self._groups = {group: dict(values) for group, values in document.get("groups", {}).items()}
+
+    def of_broker(self, resource: str) -> Mapping[str, str]:
+        """Give what was changed for this broker, or for `ALL_BROKERS`."""
+        return MappingProxyType(self._brokers.get(resource, {}))
+
+    def of_group(self, group_id: str) -> Mapping[str, str]:
+        """Give what was changed for a group."""
+        return MappingProxyType(self._groups.get(group_id, {}))
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that have settings of their own."""
+        return sorted(self._groups)
+
+    @property
+    def static(self) -> Mapping[str, object]:
+        """What was given at the start, by name."""
+        return self._static.given
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """Give what a group's settings come to on top of the broker's."""
+        return self._group_config(self._groups.get(group_id, {}))
+
+    def check_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
+        """Say whether these may take the place of what was changed for this broker or all; gives what would follow.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
+                broker runs, and for values that do not fit.
+        """
+        before, known = self._brokers.get(resource, {}), broker_settings()
+        changed = [name for name in values if values[name] != before.get(name)]
+        unknown = [name for name in changed if name not in known]
+        if unknown:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker configs: {_listed(unknown)}")
+        fixed = [name for name in changed if known[name].update is Update.READ_ONLY]
+        if fixed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {_listed(fixed)}")
+        own = [name for name in changed if known[name].update is Update.PER_BROKER]
+        if own and resource == ALL_BROKERS:
+            text = f"Cannot update these configs at default cluster level, broker id must be specified: {_listed(own)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        try:
+            return self._effective({**self._brokers, resource: dict(values)})
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+    def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
+        """Let these take the place of what was changed for this broker or all; gives the settings now in effect."""
+        config = self.check_broker(resource, values)
+        self._write({**self._brokers, resource: dict(values)}, self._groups)
+        self._brokers[resource] = dict(values)
+        self.config = config
+        return config
+
+    def check_group(self, group_id: str, values: Mapping[str, str]) -> None:
+        """Say whether these may take the place of a group's settings.
+
+        Raises:
+            KafkaError: INVALID_CONFIG for a name that there is not or a value that does not fit.
+        """
+        if group_id not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MAX_GROUPS} groups have settings of their own already")
+        known = settings_of(GroupConfig)
+        for name in values:
+            if name not in known:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+        try:
+            config = self._group_config(values)
+        except SettingError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if config.consumer_heartbeat_interval_ms >= config.consumer_session_timeout_ms:
+            text = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+    def change_group(self, group_id: str, values: Mapping[str, str]) -> None:
+        """Let these take the place of a group's settings; as `check_group`."""
+        self.check_group(group_id, values)
+        groups = {**self._groups, group_id: dict(values)}
+        if not values:
+            del groups[group_id]
+        self._write(self._brokers, groups)
+        self._groups = groups
+
+    def _effective(self, brokers: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
+        changed = {**brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
+        return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
+
+    def _group_config(self, own: Mapping[str, str]) -> GroupConfig:
+        given, values = self.config.given, {}
+        for setting in settings_of(GroupConfig).values():
+            source = own.get(setting.name, given.get(setting.broker[0][0]))
+            if source is not None:
+                values[setting.field] = setting.read(source)
+        return GroupConfig(**values)
+
+    def _write(self, brokers: Mapping[str, Mapping[str, str]], groups: Mapping[str, Mapping[str, str]]) -> None:
+        document = {"version": 1, "brokers": {name: of for name, of in brokers.items() if of}, "groups": groups}
+        self._storage.write(self._path, json.dumps(document, indent=1, sort_keys=True).encode(), durable=True)
+
+
+def group_settings() -> Mapping[str, Setting]:
+    """Give the declarations of a group's settings, by name."""
+    return settings_of(GroupConfig)
+
+
+def _listed(names: list[str]) -> str:
+    return f"[{', '.join(sorted(names))}]"

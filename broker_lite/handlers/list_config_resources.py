@@ -1,0 +1,41 @@
+"""ListConfigResources, versions 0 and 1 (KIP-1000, KIP-1142): what DescribeConfigs can be asked about.
+
+Version 0 asks for subscriptions to clients' metrics only, of which there are none here; nor are there loggers.
+"""
+
+from __future__ import annotations
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.describe_configs import ConfigResource
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+
+TYPES_FROM = 1
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """List the resources of the types asked for, or of all."""
+    wanted, version = request.message(), request.version
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE_CONFIGS):
+        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), config_resources=[])
+    if version < TYPES_FROM:
+        return request.response(error_code=0, config_resources=[])
+    kinds = set(wanted.resource_types or ConfigResource)
+    if not kinds <= set(ConfigResource):
+        return request.response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), config_resources=[])
+    names = {
+        ConfigResource.GROUP: broker.dynamic.groups,
+        ConfigResource.BROKER: [str(broker.config.node_id)],
+        ConfigResource.TOPIC: [topic.name for topic in broker.topics()],
+    }
+    types = apis.response_class(request.api_key).ConfigResource
+    resources = [
+        types(version=version, resource_name=name, resource_type=int(kind))
+        for kind, found in names.items()
+        if kind in kinds
+        for name in found
+    ]
+    return request.response(error_code=0, config_resources=resources)

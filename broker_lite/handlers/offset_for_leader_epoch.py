@@ -1,0 +1,69 @@
+"""OffsetForLeaderEpoch, versions 2 to 4 (KIP-101, KIP-279, KIP-320): where a leader epoch ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.request import Body, Request
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
+
+UNKNOWN = (-1, -1)
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Give the end of an epoch for each partition."""
+    wanted, version = request.message(), request.version
+    types = apis.response_class(request.api_key).OffsetForLeaderTopicResult
+    topics = [
+        types(
+            version=version,
+            topic=topic.topic,
+            partitions=[_partition(broker, request, types, topic.topic, each) for each in topic.partitions],
+        )
+        for topic in wanted.topics
+    ]
+    return request.response(topics=topics)
+
+
+def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted: Any) -> Any:
+    code, (epoch, end_offset) = ErrorCode.NONE, UNKNOWN
+    try:
+        if not authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        log = broker.partition(topic, wanted.partition)
+        if wanted.current_leader_epoch > LEADER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        epoch, end_offset = _end(log, wanted.leader_epoch)
+    except KafkaError as error:
+        code = error.code
+    return types.EpochEndOffset(
+        version=request.version,
+        error_code=int(code),
+        partition=wanted.partition,
+        leader_epoch=epoch,
+        end_offset=end_offset,
+    )
+
+
+def _end(log: PartitionLog, epoch: int) -> tuple[int, int]:
+    """Give an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`.
+
+    The latest epoch ends at the end of the log, and one that has not begun is unknown. For one that has no records
+    the latest before it is told, and for one before all others that it ended where the first begins.
+    """
+    latest = max(log.leader_epochs.latest, LEADER_EPOCH)
+    if epoch == latest:
+        return epoch, log.log_end_offset
+    if not 0 <= epoch < latest:
+        return UNKNOWN
+    found = log.leader_epochs.end_offset(epoch, log.log_end_offset)
+    if found is not None:
+        return found.epoch, found.start_offset
+    entries = log.leader_epochs.entries
+    return epoch, entries[0].start_offset if entries else log.log_end_offset
