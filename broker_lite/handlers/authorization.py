@@ -47,6 +47,11 @@ NOT_ASKED = -(2**31)
 """In the place of authorized operations that the client did not ask for."""
 
 
+def as_set(bits: int) -> frozenset[int] | None:
+    """Give authorized operations as kafka-python's codecs take them."""
+    return None if bits == NOT_ASKED else frozenset(index for index in range(32) if bits >> index & 1)
+
+
 def cluster_operations(broker: Broker, request: Request) -> int:
     """Give what the client may do to the cluster, as a bit field (KIP-430); 0 if it may not even see it."""
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):

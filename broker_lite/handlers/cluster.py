@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_lite.handlers.authorization import NOT_ASKED, cluster_operations
+from broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
@@ -79,12 +79,13 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Body:
         rack=None,
         is_fenced=False,
     )
+    operations = NOT_ASKED
+    if wanted.include_cluster_authorized_operations:
+        operations = cluster_operations(broker, request)
     return request.response(
         error_code=0,
         cluster_id=broker.cluster_id,
         controller_id=broker.config.node_id,
         brokers=[node],
-        cluster_authorized_operations=cluster_operations(broker, request)
-        if wanted.include_cluster_authorized_operations
-        else NOT_ASKED,
+        authorized_operations=as_set(operations),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from broker_lite.handlers.authorization import NOT_ASKED, check_topic, cluster_operations, find_topic
+from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.produce import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
@@ -46,7 +46,7 @@ def handle(broker: Broker, request: Request) -> Body:
         cluster_id=broker.cluster_id,
         controller_id=broker.config.node_id,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(broker, request) if with_operations else NOT_ASKED,
+        authorized_operations=as_set(cluster_operations(broker, request) if with_operations else NOT_ASKED),
     )
 
 
@@ -114,5 +114,5 @@ class _Answer:
             topic_id=topic.topic_id,
             is_internal=broker.is_internal(topic.name),
             partitions=partitions,
-            topic_authorized_operations=operations,
+            authorized_operations=as_set(operations),
         )
