@@ -215,9 +215,10 @@ def broker_log_settings() -> Mapping[str, Setting]:
     return MappingProxyType(derived)
 
 
+@cache
 def broker_settings() -> Mapping[str, Setting]:
     """Give every setting of a broker, by name."""
-    return {**settings_of(BrokerConfig), **broker_log_settings(), **settings_of(SecurityConfig)}
+    return MappingProxyType({**settings_of(BrokerConfig), **broker_log_settings(), **settings_of(SecurityConfig)})
 
 
 def _security(config: BrokerConfig) -> dict[str, Any]:

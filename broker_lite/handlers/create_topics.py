@@ -1,11 +1,17 @@
-"""CreateTopics, versions 2 to 7. Absent: more than one replica."""
+"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525). Absent: more than one replica.
+
+A topic without a replication factor gets `default.replication.factor`, which is refused too if it is not 1.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.create_partitions import check_replicas
+from broker_lite.handlers.describe_configs import Entry, topic_entries
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -16,23 +22,16 @@ from broker_lite.security.authorizer import authorized, authorized_on_cluster
 DEFAULT = -1
 UNKNOWN = -1
 CONFIGS_FROM = 5
-TOPIC_CONFIG_SOURCE = 1
 
 
 def handle(broker: Broker, request: Request) -> Body:
     """Make topics, each on its own: one that is refused does not stop the others."""
     wanted = request.message()
-    names = [each.name for each in wanted.topics]
-    results = []
-    seen = set()
-    for each in wanted.topics:
-        if names.count(each.name) > 1:
-            if each.name not in seen:
-                twice = KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-                results.append(_refused(request, each.name, twice))
-        else:
-            results.append(_create(broker, request, each, wanted.validate_only))
-        seen.add(each.name)
+    counts = Counter(each.name for each in wanted.topics)
+    once = [each for each in wanted.topics if counts[each.name] == 1]
+    results = [_create(broker, request, each, wanted.validate_only) for each in once]
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results += [_refused(request, name, twice) for name, count in counts.items() if count > 1]
     return request.response(topics=results)
 
 
@@ -42,8 +41,10 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         partitions = _partitions(broker, wanted)
         settings = _settings(wanted)
         broker.check_new_topic(wanted.name, partitions, settings)
-        topic_id = ZERO_UUID
-        if not validate_only:
+        config = broker.logs.config.with_topic_settings(settings)
+        if validate_only:
+            topic_id = broker.new_uuid()
+        else:
             topic_id = broker.create_topic(wanted.name, partitions, settings).topic_id
     except KafkaError as error:
         return _refused(request, wanted.name, error)
@@ -52,7 +53,7 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
     if not authorized(broker, request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
         config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif version >= CONFIGS_FROM:
-        configs = [_config(types, version, name, value) for name, value in settings.items()]
+        configs = [_config(types, version, each) for each in topic_entries(broker, settings, config)]
     return types.CreatableTopicResult(
         version=version,
         name=wanted.name,
@@ -71,43 +72,66 @@ def _check_create(broker: Broker, request: Request, name: str) -> None:
         check_topic(broker, request, Operation.CREATE, name)
 
 
-def _config(types: Any, version: int, name: str, value: str) -> Any:
+def _config(types: Any, version: int, entry: Entry) -> Any:
     return types.CreatableTopicResult.CreatableTopicConfigs(
         version=version,
-        name=name,
-        value=value,
-        read_only=False,
-        config_source=TOPIC_CONFIG_SOURCE,
-        is_sensitive=False,
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=int(entry.source),
+        is_sensitive=entry.setting.sensitive,
     )
 
 
 def _partitions(broker: Broker, wanted: Any) -> int:
     """Give the number of partitions, from the count or from the assignments."""
-    node_id = broker.config.node_id
     if wanted.assignments:
-        if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "assignments go with neither a count nor a replication factor")
-        indexes = sorted(each.partition_index for each in wanted.assignments)
-        if indexes != list(range(len(indexes))):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without a gap")
-        if any(list(each.broker_ids) != [node_id] for each in wanted.assignments):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
-        return len(indexes)
-    if wanted.replication_factor not in (DEFAULT, 1):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {wanted.replication_factor}; there is one broker",
+        return _assigned(broker, wanted)
+    factor: int = wanted.replication_factor
+    if factor == DEFAULT:
+        factor = broker.config.default_replication_factor
+    if factor < 1:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if factor > 1:
+        text = (
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+            "cannot be reached because only 1 broker(s) are registered."
         )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     count: int = wanted.num_partitions
-    return broker.config.num_partitions if count == DEFAULT else count
+    if count == DEFAULT:
+        return broker.config.num_partitions
+    if count < 1:
+        text = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    return count
+
+
+def _assigned(broker: Broker, wanted: Any) -> int:
+    text = "A manual partition assignment was specified, but"
+    if wanted.replication_factor != DEFAULT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text} replication factor was not set to -1.")
+    if wanted.num_partitions != DEFAULT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text} numPartitions was not set to -1.")
+    seen = set()
+    for each in wanted.assignments:
+        if each.partition_index in seen:
+            twice = f"Found multiple manual partition assignments for partition {each.partition_index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, twice)
+        seen.add(each.partition_index)
+        check_replicas(broker, each.broker_ids)
+    if seen != set(range(len(seen))):
+        gap = "partitions should be a consecutive 0-based integer sequence"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, gap)
+    return len(seen)
 
 
 def _settings(wanted: Any) -> dict[str, str]:
     settings: dict[str, str] = {}
     for each in wanted.configs:
         if each.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the setting {each.name} has no value")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {each.name}")
         settings[each.name] = each.value
     return settings
 
@@ -119,5 +143,5 @@ def _refused(request: Request, name: str, error: KafkaError) -> Any:
         topic_id=ZERO_UUID,
         error_code=int(error.code),
         error_message=error.message or error.code.name,
-        configs=None,
+        configs=[],
     )

@@ -15,8 +15,8 @@ from broker_lite.config import broker_log_settings, broker_settings
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
 from broker_lite.handlers.request import Body, Request
-from broker_lite.log.config import topic_settings
-from broker_lite.log.log_manager import Topic, check_topic_name
+from broker_lite.log.config import LogConfig, topic_settings
+from broker_lite.log.log_manager import check_topic_name
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -129,13 +129,13 @@ def entries(broker: Broker, request: Request, kind: int, name: str) -> Iterable[
     return describe(broker, request, name)
 
 
-def topic_entries(broker: Broker, topic: Topic) -> list[Entry]:
-    """Give a topic's settings, which is what CreateTopics answers too."""
+def topic_entries(broker: Broker, settings: Mapping[str, str], config: LogConfig) -> list[Entry]:
+    """Give a topic's settings, from its own and what they come to; CreateTopics answers them too."""
     found = []
     for setting in topic_settings().values():
         synonyms = []
-        value = setting.text(getattr(topic.config, setting.field))
-        if setting.name in topic.settings:
+        value = setting.text(getattr(config, setting.field))
+        if setting.name in settings:
             synonyms.append(Synonym(setting.name, value, Source.TOPIC))
         synonyms += _followed(broker, setting)
         found.append(Entry(setting, value, False, synonyms))
@@ -149,7 +149,7 @@ def _topic(broker: Broker, request: Request, name: str) -> list[Entry]:
     topic = broker.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return topic_entries(broker, topic)
+    return topic_entries(broker, topic.settings, topic.config)
 
 
 def _broker(broker: Broker, request: Request, name: str) -> list[Entry]:
