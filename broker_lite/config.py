@@ -121,6 +121,22 @@ class BrokerConfig:
         0, "How long an empty classic group waits for more members before its first rebalance.", kafka_default="3000"
     )
     group_max_size: int = integer(INT_MAX, "Members of a classic group at most.", least=1)
+    group_consumer_session_timeout_ms: int = integer(
+        45_000, "How long a KIP-848 group waits for a member's heartbeat before it removes it.", least=1
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        5_000, "How often members of KIP-848 groups are told to send heartbeats.", least=1
+    )
+    group_consumer_max_size: int = integer(INT_MAX, "Members of a KIP-848 group at most.", least=1)
+    group_consumer_assignors: str = text(
+        "uniform,range", "The server-side assignors that members may ask for, the default first."
+    )
+    offsets_retention_minutes: int = integer(
+        10_080, "How long the offsets of a group without members are kept.", least=1
+    )
+    offsets_retention_check_interval_ms: int = integer(
+        600_000, "How often offsets that have expired are looked for.", least=1
+    )
     offset_metadata_max_bytes: int = integer(4096, "The longest text that may go with a committed offset.")
     # To spread groups over brokers, Kafka has many. Here there is one broker.
     offsets_topic_num_partitions: int = integer(

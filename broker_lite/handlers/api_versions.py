@@ -1,26 +1,33 @@
 """ApiVersions, versions 0 to 4; an unknown version is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 
 Written by hand because it is the first thing that every client asks, and the generated codecs take longer to load
-than the broker to start. No feature is advertised as finalized: none is served that would need one.
+than the broker to start. The features (KIP-584) are those that clients look at; they cannot be changed here.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from functools import cache
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.apis import APIS, ApiKey, is_flexible, serves
 from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import Reader, put_array_length, put_tagged_fields
+from broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
 
 _ERROR = struct.Struct(">h")
 _API = struct.Struct(">hhh")
 _INT32 = struct.Struct(">i")
 _EPOCH = struct.Struct(">q")
-_FINALIZED_EPOCH_TAG = 1
+_SUPPORTED_TAG, _FINALIZED_EPOCH_TAG, _FINALIZED_TAG = 0, 1, 2
+_FINALIZED_EPOCH = 1
+_LEVELS = struct.Struct(">hh")
+_ZERO_MINIMUM_FROM = 4
+
+FEATURES = {"group.version": 1}
+"""Features and their levels; each is supported from level 0 on."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -57,5 +64,26 @@ def _encode(version: int, error: ErrorCode) -> bytes:
     if version >= 1:
         out += _INT32.pack(0)
     if flexible:
-        put_tagged_fields(out, {_FINALIZED_EPOCH_TAG: _EPOCH.pack(-1)})
+        put_tagged_fields(out, {} if refused else _features(version))
+    return bytes(out)
+
+
+def _features(version: int) -> dict[int, bytes]:
+    # Clients before version 4 take a least level of 0 for an error, so Kafka does not tell them (KAFKA-17011).
+    supported = FEATURES if version >= _ZERO_MINIMUM_FROM else {}
+    return {
+        _SUPPORTED_TAG: _levels((name, 0, level) for name, level in supported.items()),
+        _FINALIZED_EPOCH_TAG: _EPOCH.pack(_FINALIZED_EPOCH),
+        _FINALIZED_TAG: _levels((name, level, level) for name, level in FEATURES.items()),
+    }
+
+
+def _levels(features: Iterable[tuple[str, int, int]]) -> bytes:
+    features = list(features)
+    out = bytearray()
+    put_array_length(out, len(features), flexible=True)
+    for name, first, second in features:
+        put_string(out, name, flexible=True)
+        out += _LEVELS.pack(first, second)
+        put_tagged_fields(out, {})
     return bytes(out)

@@ -122,7 +122,9 @@ class Broker:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
         """
         self.check_new_topic(name, partitions, settings)
-        return self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
+        topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
+        self.groups.topics_changed()
+        return topic
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Say whether a topic could be made; as `create_topic`."""
@@ -154,6 +156,7 @@ class Broker:
         """Delete a topic, its groups' offsets included."""
         self.logs.delete_topic(topic.name)
         self.groups.forget_topic(topic.name)
+        self.groups.topics_changed()
         self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
 
     def note_refusal(self, text: str) -> bool:

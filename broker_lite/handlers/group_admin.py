@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import GroupState
+from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 
-GROUP_TYPE = "Classic"
+CLASSIC_TYPE = "Classic"
+CONSUMER_TYPE = "Consumer"
 NOT_FOUND_FROM = 6
 
 
@@ -23,7 +25,8 @@ def handle_describe(broker: Broker, request: Request) -> Body:
 
 def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
     group = broker.groups.group(group_id)
-    if group is None and broker.groups.offsets.of_group(group_id):
+    other_kind = broker.groups.consumer_group(group_id) is not None
+    if group is None and not other_kind and broker.groups.offsets.of_group(group_id):
         return _described(types, version, group_id, GroupState.EMPTY)
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_FROM else ErrorCode.NONE
@@ -59,7 +62,7 @@ def _described(
     return types.DescribedGroup(
         version=version,
         error_code=int(error),
-        error_message=f"Group {group_id} not found." if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
+        error_message=f"group {group_id} is no classic group" if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
         group_id=group_id,
         group_state=state.value,
         protocol_type=protocol_type,
@@ -76,19 +79,28 @@ def handle_list(broker: Broker, request: Request) -> Body:
     kinds = {kind.lower() for kind in wanted.types_filter or ()}
     groups = []
     for group_id in broker.groups.all_ids():
-        group: ClassicGroup | None = broker.groups.group(group_id)
-        state = group.state if group is not None else GroupState.EMPTY
-        if (states and state.value.lower() not in states) or (kinds and GROUP_TYPE.lower() not in kinds):
+        state, kind, protocol_type = _listed(broker, group_id)
+        if (states and state.lower() not in states) or (kinds and kind.lower() not in kinds):
             continue
         listed = types.ListedGroup(
             version=version,
             group_id=group_id,
-            protocol_type=(group.protocol_type or "") if group is not None else "",
-            group_state=state.value,
-            group_type=GROUP_TYPE,
+            protocol_type=protocol_type,
+            group_state=state,
+            group_type=kind,
         )
         groups.append(listed)
     return request.response(error_code=0, groups=groups)
+
+
+def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:
+    """Give a group's state, type and protocol type; one of which there are offsets only is classic and empty."""
+    group = broker.groups.any_group(group_id)
+    if group is None:
+        return GroupState.EMPTY.value, CLASSIC_TYPE, ""
+    if isinstance(group, ConsumerGroup):
+        return group.state.value, CONSUMER_TYPE, CONSUMER_PROTOCOL_TYPE
+    return group.state.value, CLASSIC_TYPE, group.protocol_type or ""
 
 
 def handle_delete(broker: Broker, request: Request) -> Body:
@@ -96,8 +108,16 @@ def handle_delete(broker: Broker, request: Request) -> Body:
     wanted, types = request.message(), apis.response_class(request.api_key)
     results = [
         types.DeletableGroupResult(
-            version=request.version, group_id=group_id, error_code=int(broker.groups.delete(group_id))
+            version=request.version, group_id=group_id, error_code=int(_delete(broker, group_id))
         )
         for group_id in wanted.groups_names
     ]
     return request.response(results=results)
+
+
+def _delete(broker: Broker, group_id: str) -> ErrorCode:
+    try:
+        return broker.groups.delete(group_id)
+    except KafkaError as error:
+        broker.note_refusal(f"DeleteGroups of group {group_id}: {error}")
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,40 +1,67 @@
 """All groups of the broker: their state machines, their timers, their committed offsets.
 
-Theory of operation: each group is a `ClassicGroup`; after every event its answers are sent and one timer is set to
-its next deadline. Commits are appended to `__consumer_offsets` before they are acknowledged or seen by anyone, and
-read back from there at the start. Group membership is not kept over a restart: members find that out by
-UNKNOWN_MEMBER_ID and join again.
+Theory of operation: a group is a `ClassicGroup` or, since its first ConsumerGroupHeartbeat, a `ConsumerGroup`
+(KIP-848); an empty one becomes the other kind when a member of that kind comes, one with members does not. After every
+event the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its
+next deadline. Commits are appended there before they are acknowledged or seen by anyone. At the start all of it is read
+back: groups come back with their members, whose sessions begin anew. Groups and offsets that nobody needs are
+removed after `offsets.retention.minutes`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from broker_lite.coordinators.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Decision,
+    Heartbeat,
+    HeartbeatAnswer,
+)
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState
-from broker_lite.coordinators.offsets import (
-    OFFSETS_TOPIC,
-    CommittedOffset,
-    OffsetKey,
-    OffsetTable,
-    encode,
-    partition_of,
-)
+from broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
+from broker_lite.coordinators.group_storage import new_group_record, restore, store
+from broker_lite.coordinators.offset_expiry import expired
+from broker_lite.coordinators.offsets import CommittedOffset, OffsetKey, encode
+from broker_lite.handlers.group_answers import send
+from broker_lite.handlers.offsets_log import OffsetsLog, Replayed
 from broker_lite.handlers.purgatory import Timer
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record, decode_records, encode_batch, scan
+from broker_lite.protocol.records import Record
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
+    from broker_lite.handlers.broker import Broker, Topic
 
 logger = logging.getLogger(__name__)
 
 MAX_GROUPS = 100_000
-LEADER_EPOCH = 0
-REPLAY_BYTES = 4 * 1024 * 1024
-OFFSETS_TOPIC_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+MAX_REMOVALS_PER_BATCH = 1_000
+RETRY_MS = 1_000
+"""When a timer's event could not be written, it is tried again after this."""
+
+Group = ClassicGroup | ConsumerGroup
+
+
+class BrokerTopics:
+    """The broker's topics as groups see them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.version = 0
+
+    def names(self) -> Iterable[str]:
+        """Give all names, internal topics' too, as in Kafka."""
+        return self._broker.logs.topics
+
+    def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
+        """Give a topic's id and how many partitions it has."""
+        topic = self._broker.logs.topics.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
 
 
 class GroupCoordinator:
@@ -49,63 +76,212 @@ class GroupCoordinator:
             config.group_initial_rebalance_delay_ms,
             config.group_max_size,
         )
-        self.offsets = OffsetTable()
-        self._groups: dict[str, ClassicGroup] = {}
+        self.consumer_settings = ConsumerGroupSettings(
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_size,
+            tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
+        )
+        self.topics = BrokerTopics(broker)
+        self._log = OffsetsLog(broker)
+        self._groups: dict[str, Group] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
-        self._replay()
+        replayed = Replayed(self._log.records())
+        self.offsets = replayed.offsets
+        now_ms = broker.clock.monotonic_ms()
+        for group_id, stored in replayed.classic.items():
+            self._groups[group_id] = restore(group_id, self._settings, stored, now_ms)
+        for group_id, image in replayed.consumer.items():
+            group = self._groups[group_id] = ConsumerGroup(group_id, self.consumer_settings, image)
+            group.resume(now_ms)
+        for each in self._groups.values():
+            self._set_timer(each)
+        self._check_retention_later()
+
+    # Looking groups up.
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Give a group that has, or lately had, members."""
+        """Give a classic group."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Give a group of KIP-848."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def any_group(self, group_id: str) -> Group | None:
+        """Give a group of either kind; one of which there are only offsets is none."""
         return self._groups.get(group_id)
 
+    def all_ids(self) -> list[str]:
+        """Give the ids of groups and of those of which there are offsets only."""
+        return sorted(set(self._groups) | set(self.offsets.groups()))
+
+    def topics_changed(self) -> None:
+        """Say that a topic has come or gone: patterns are looked at again."""
+        self.topics.version += 1
+
+    # Classic groups.
+
     def group_to_join(self, group_id: str) -> ClassicGroup:
-        """Give a group, made if need be.
+        """Give a classic group, made if need be.
 
         Raises:
-            KafkaError: INVALID_GROUP_ID, or GROUP_MAX_SIZE_REACHED when there are too many groups.
+            KafkaError: INVALID_GROUP_ID; INCONSISTENT_GROUP_PROTOCOL if it is a KIP-848 group with members;
+                GROUP_MAX_SIZE_REACHED when there are too many groups; or if it could not be written down.
         """
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self._groups.get(group_id)
-        if group is None:
-            if len(self._groups) >= MAX_GROUPS:
-                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the broker keeps at most {MAX_GROUPS} groups")
-            group = self._groups[group_id] = ClassicGroup(group_id, self._settings)
-        return group
+        if isinstance(group, ClassicGroup):
+            return group
+        if group is not None and group.image.members:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} uses the consumer protocol")
+        self._check_room(group_id)
+        now_ms = self._broker.clock.now_ms()
+        first = encode_classic(group_id, new_group_record(now_ms), now_ms)
+        self._append(group_id, [*self._removal_of(group), first])
+        self._forget(group_id)
+        made = self._groups[group_id] = ClassicGroup(group_id, self._settings)
+        return made
 
-    def all_ids(self) -> list[str]:
-        """Give the ids of groups with members and of groups with offsets only."""
-        return sorted(set(self._groups) | set(self.offsets.groups()))
-
-    def carry_out(self, group: ClassicGroup, answers: list[Answer], send: Callable[[Answer], None]) -> None:
-        """Send a group's answers and set its timer."""
+    def carry_out(self, group: ClassicGroup, answers: list[Answer]) -> None:
+        """Write a group down if it asks for that, send its answers, and set its timer."""
+        if group.unwritten:
+            now_ms = self._broker.clock.now_ms()
+            try:
+                self._append(group.group_id, [encode_classic(group.group_id, store(group, now_ms), now_ms)])
+            except KafkaError as error:
+                self._broker.note_refusal(f"group {group.group_id} could not be written: {error}")
+                answers = group.not_written(answers, self._broker.clock.monotonic_ms())
         for answer in answers:
             send(answer)
-        self._set_timer(group, send)
+        self._set_timer(group)
 
-    def _set_timer(self, group: ClassicGroup, send: Callable[[Answer], None]) -> None:
+    # Groups of KIP-848.
+
+    def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
+        """Handle a member's heartbeat; when this returns, what it changed is in the log.
+
+        Raises:
+            KafkaError: those of `ConsumerGroup.heartbeat`, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED when there are
+                too many groups, COORDINATOR_NOT_AVAILABLE if it could not be written.
+        """
+        old = self._groups.get(group_id)
+        if isinstance(old, ConsumerGroup):
+            group, removal = old, []
+        else:
+            self._check_upgrade(group_id, old, request)
+            group, removal = ConsumerGroup(group_id, self.consumer_settings), self._removal_of(old)
+        decision = group.heartbeat(request, self.topics, self._broker.clock.now_ms())
+        if group is not old:
+            self._check_room(group_id)
+        self._settle(group, decision, removal)
+        assert decision.answer is not None
+        return decision.answer
+
+    def remove_member(self, group: ConsumerGroup, member_id: str) -> None:
+        """Remove a member by an administrator's wish.
+
+        Raises:
+            KafkaError: if that could not be written.
+        """
+        self._settle(group, group.remove([member_id], self.topics))
+
+    def _check_upgrade(self, group_id: str, group: Group | None, request: Heartbeat) -> None:
+        empty = group is None or (
+            isinstance(group, ClassicGroup) and group.state is GroupState.EMPTY and not group.pending_members
+        )
+        if not empty:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has members of the classic protocol")
+        if request.member_epoch != 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+
+    def _settle(self, group: ConsumerGroup, decision: Decision, removal: Collection[Record] = ()) -> None:
+        """Write what was decided, then make it true."""
+        now_ms = self._broker.clock.now_ms()
+        records = [*removal, *(encode_change(group.group_id, change, now_ms) for change in decision.changes)]
+        if records:
+            try:
+                self._append(group.group_id, records)
+            except KafkaError as error:
+                self._broker.note_refusal(f"group {group.group_id} could not be written: {error}")
+                text = f"the group's records could not be written: {error.code.name}"
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text) from error
+        if self._groups.get(group.group_id) is not group:
+            self._forget(group.group_id)
+            self._groups[group.group_id] = group
+        group.accept(decision, self._broker.clock.monotonic_ms(), self.topics.version)
+        self._set_timer(group)
+
+    # Time.
+
+    def _set_timer(self, group: Group, not_before_ms: int = 0) -> None:
         deadline_ms = group.next_deadline_ms
         current = self._timers.get(group.group_id)
         if current is not None:
-            if deadline_ms is not None and current[0] <= deadline_ms:
+            if deadline_ms is not None and current[0] <= deadline_ms and not not_before_ms:
                 return  # it wakes early, finds nothing due, and is set again
             current[1].cancel()
             del self._timers[group.group_id]
         if deadline_ms is None:
-            if group.state is GroupState.EMPTY and not group.pending_members:
-                self._groups.pop(group.group_id, None)
             return
+        deadline_ms = max(deadline_ms, not_before_ms)
         delay_ms = max(deadline_ms - self._broker.clock.monotonic_ms(), 0)
-        timer = self._broker.scheduler.call_later(delay_ms / 1000, lambda: self._on_timer(group, send))
+        timer = self._broker.scheduler.call_later(delay_ms / 1000, lambda: self._on_timer(group))
         self._timers[group.group_id] = (deadline_ms, timer)
 
-    def _on_timer(self, group: ClassicGroup, send: Callable[[Answer], None]) -> None:
+    def _on_timer(self, group: Group) -> None:
         del self._timers[group.group_id]
-        before = set(group.members)
-        answers = group.expire(self._broker.clock.monotonic_ms())
-        for member_id in before - set(group.members):
+        now_ms = self._broker.clock.monotonic_ms()
+        if isinstance(group, ClassicGroup):
+            before = set(group.members)
+            answers = group.expire(now_ms)
+            self._note_gone(group, before - set(group.members))
+            self.carry_out(group, answers)
+            return
+        decision = group.expire(now_ms, self.topics)
+        if decision is None:
+            self._set_timer(group)
+            return
+        before = set(group.image.members)
+        try:
+            self._settle(group, decision)
+        except KafkaError:
+            self._set_timer(group, not_before_ms=now_ms + RETRY_MS)
+            return
+        self._note_gone(group, before - set(group.image.members))
+
+    def _note_gone(self, group: Group, member_ids: Iterable[str]) -> None:
+        for member_id in member_ids:
             logger.info("group %s: member %s did not answer in time and is removed", group.group_id, member_id)
-        self.carry_out(group, answers, send)
+
+    # Offsets.
+
+    def commit_error(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        partitions: Callable[[], Iterable[tuple[uuid.UUID, int]]],
+        version: int,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Decide whether a member, of either protocol, or somebody who is none, may write offsets.
+
+        ``epoch`` is the member's generation or epoch; ``version`` is that of the OffsetCommit.
+        """
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            now_ms = self._broker.clock.monotonic_ms()
+            return group.commit_error(member_id, instance_id, epoch, now_ms, transactional)
+        if group is not None:
+            return group.commit_error(member_id, epoch, version, partitions(), transactional)
+        if epoch < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if version >= MEMBER_EPOCH_FROM else ErrorCode.ILLEGAL_GENERATION
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset | None]) -> None:
         """Keep offsets, or with None remove them; when this returns they are in the log.
@@ -113,57 +289,103 @@ class GroupCoordinator:
         Raises:
             KafkaError: if the append failed; then nothing has changed.
         """
-        self._append(group_id, {OffsetKey(group_id, *where): value for where, value in offsets.items()})
+        now_ms = self._broker.clock.now_ms()
+        changes = {OffsetKey(group_id, *where): value for where, value in offsets.items()}
+        self._append(group_id, [encode(key, value, now_ms) for key, value in changes.items()])
+        for key, value in changes.items():
+            self.offsets.put(key, value)
+
+    def offsets_topic(self) -> Topic:
+        """Give `__consumer_offsets`, made if need be."""
+        return self._log.topic()
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Delete a group and its offsets; only without members."""
+        """Delete a group and its offsets; only without members.
+
+        Raises:
+            KafkaError: if that could not be written.
+        """
         group = self._groups.get(group_id)
         offsets = self.offsets.of_group(group_id)
         if group is None and not offsets:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group is not None:
-            error = group.delete()
-            if error is not ErrorCode.NONE:
-                return error
-            del self._groups[group_id]
-            timer = self._timers.pop(group_id, None)
-            if timer is not None:
-                timer[1].cancel()
+        if isinstance(group, ClassicGroup):
+            if group.state is not GroupState.EMPTY:
+                return ErrorCode.NON_EMPTY_GROUP
+        elif group is not None and group.image.members:
+            return ErrorCode.NON_EMPTY_GROUP
         if offsets:
-            self.commit(group_id, dict.fromkeys(offsets))
+            self._remove_offsets(group_id, list(offsets))
+        if group is not None:
+            self._append(group_id, self._removal_of(group))
+            if isinstance(group, ClassicGroup):
+                group.delete()
+            self._forget(group_id)
         return ErrorCode.NONE
 
     def forget_topic(self, topic: str) -> None:
         """Remove every offset of a topic that has been deleted."""
-        by_group: dict[str, dict[OffsetKey, CommittedOffset | None]] = {}
+        by_group: dict[str, list[tuple[str, int]]] = {}
         for key in self.offsets.keys_of_topic(topic):
-            by_group.setdefault(key.group_id, {})[key] = None
+            by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
         for group_id, removals in by_group.items():
-            self._append(group_id, removals)
+            self._remove_offsets(group_id, removals)
 
-    def _append(self, group_id: str, changes: Mapping[OffsetKey, CommittedOffset | None]) -> None:
-        broker = self._broker
-        topic = broker.topic(OFFSETS_TOPIC)
-        if topic is None:
-            count = broker.config.offsets_topic_num_partitions
-            topic = broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
-        now_ms = broker.clock.now_ms()
-        batch = encode_batch([encode(key, value, now_ms) for key, value in changes.items()])
-        index = partition_of(group_id, len(topic.partitions))
-        topic.partitions[index].append(batch, LEADER_EPOCH, now_ms)
-        broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch))
-        for key, value in changes.items():
-            self.offsets.put(key, value)
+    def remove_expired(self) -> None:
+        """Remove the offsets whose time is over, and the groups that have neither members nor offsets."""
+        now_ms = self._broker.clock.now_ms()
+        retention_ms = self._broker.config.offsets_retention_minutes * 60_000
+        for group_id in self.all_ids():
+            group, offsets = self._groups.get(group_id), self.offsets.of_group(group_id)
+            gone = expired(group, offsets, now_ms, retention_ms) if offsets else []
+            if gone:
+                logger.info("group %s: %d committed offsets have expired", group_id, len(gone))
+                self._remove_offsets(group_id, gone)
+            if group is None or self.offsets.of_group(group_id):
+                continue
+            idle = group.next_deadline_ms is None if isinstance(group, ClassicGroup) else not group.image.members
+            if idle:
+                self.delete(group_id)
 
-    def _replay(self) -> None:
-        topic = self._broker.logs.topics.get(OFFSETS_TOPIC)
-        for log in topic.partitions if topic is not None else ():
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                stretch = log.read(offset, REPLAY_BYTES, min_one_batch=True)
-                data = stretch.file.pread(stretch.size, stretch.position)
-                for position, header in scan(data):
-                    batch = memoryview(data)[position : position + header.size]
-                    records: list[Record] = decode_records(batch)
-                    self.offsets.replay(records)
-                    offset = header.next_offset
+    def _check_retention_later(self) -> None:
+        interval_ms = self._broker.config.offsets_retention_check_interval_ms
+        self._broker.scheduler.call_later(interval_ms / 1000, self._check_retention)
+
+    def _check_retention(self) -> None:
+        try:
+            self.remove_expired()
+        except KafkaError as error:
+            self._broker.note_refusal(f"expired offsets could not be removed, and are tried again later: {error}")
+        self._check_retention_later()
+
+    def _remove_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> None:
+        for start in range(0, len(partitions), MAX_REMOVALS_PER_BATCH):
+            self.commit(group_id, dict.fromkeys(partitions[start : start + MAX_REMOVALS_PER_BATCH]))
+
+    # What all need.
+
+    def _append(self, group_id: str, records: list[Record]) -> None:
+        self._log.append(group_id, records)
+
+    def _check_room(self, group_id: str) -> None:
+        if group_id not in self._groups and len(self._groups) >= MAX_GROUPS:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the broker keeps at most {MAX_GROUPS} groups")
+
+    def _removal_of(self, group: Group | None) -> list[Record]:
+        """Give the records that remove a group without members, to be written with what comes in its place."""
+        if group is None:
+            return []
+        now_ms = self._broker.clock.now_ms()
+        if isinstance(group, ClassicGroup):
+            return [encode_classic(group.group_id, None, now_ms)]
+        return removal_of(group.group_id, bool(group.image.target_epoch), now_ms)
+
+    def _forget(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+        timer = self._timers.pop(group_id, None)
+        if timer is not None:
+            timer[1].cancel()
+
+
+MEMBER_EPOCH_FROM = 9
+"""From this version on OffsetCommit can carry a member epoch."""

@@ -1,25 +1,29 @@
 """JoinGroup v0 to v9, SyncGroup v0 to v5, Heartbeat v0 to v4, LeaveGroup v0 to v5: requests to state machine and back.
 
 KIP-394 (two-step join), KIP-345 (static members), KIP-559 (protocol type and name), KIP-800 (reasons, logged).
-Absent: the protocol of KIP-848.
+The protocol of KIP-848: `consumer_groups.py`.
+Absent: classic members in its groups, except that LeaveGroup removes its static members by instance id.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from broker_lite.coordinators.group_messages import Answer, Join, JoinAnswer, Sync, SyncAnswer
+from broker_lite.coordinators.consumer_group import ConsumerGroup
+from broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
+from broker_lite.handlers.authorization import group_error
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.group_answers import send
+from broker_lite.handlers.group_coordinator import Group
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation
 
 logger = logging.getLogger(__name__)
 
 REBALANCE_TIMEOUT_FROM = 1
 KNOWN_MEMBER_ID_FROM = 4
-NULL_PROTOCOL_NAME_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9
 LEAVE_SEVERAL_FROM = 3
 
@@ -28,6 +32,9 @@ def handle_join(broker: Broker, request: Request) -> Body | None:
     """Take a member in; the answer comes when the group's rebalance is complete."""
     wanted = request.message()
     try:
+        refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+        if refusal is not ErrorCode.NONE:
+            raise KafkaError(refusal)
         group = broker.groups.group_to_join(wanted.group_id)
     except KafkaError as error:
         send(JoinAnswer(request, error.code, wanted.member_id))
@@ -48,7 +55,7 @@ def handle_join(broker: Broker, request: Request) -> Body | None:
         require_known_member_id=request.version >= KNOWN_MEMBER_ID_FROM,
         supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_FROM,
     )
-    broker.groups.carry_out(group, group.join(join, broker.clock.monotonic_ms()), send)
+    broker.groups.carry_out(group, group.join(join, broker.clock.monotonic_ms()))
     return None
 
 
@@ -56,8 +63,9 @@ def handle_sync(broker: Broker, request: Request) -> Body | None:
     """Take the leader's assignment, or wait for it."""
     wanted = request.message()
     group = broker.groups.group(wanted.group_id)
-    if group is None:
-        send(SyncAnswer(request, ErrorCode.UNKNOWN_MEMBER_ID))
+    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    if refusal is not ErrorCode.NONE or group is None:
+        send(SyncAnswer(request, refusal or ErrorCode.UNKNOWN_MEMBER_ID))
         return None
     sync = Sync(
         token=request,
@@ -68,7 +76,7 @@ def handle_sync(broker: Broker, request: Request) -> Body | None:
         protocol_name=wanted.protocol_name,
         assignments=tuple((each.member_id, bytes(each.assignment)) for each in wanted.assignments),
     )
-    broker.groups.carry_out(group, group.sync(sync, broker.clock.monotonic_ms()), send)
+    broker.groups.carry_out(group, group.sync(sync, broker.clock.monotonic_ms()))
     return None
 
 
@@ -76,32 +84,31 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
     """Note that a member is alive."""
     wanted = request.message()
     group = broker.groups.group(wanted.group_id)
-    error = ErrorCode.UNKNOWN_MEMBER_ID
-    if group is not None:
+    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    error = refusal or ErrorCode.UNKNOWN_MEMBER_ID
+    if group is not None and not refusal:
         error = group.heartbeat(
             wanted.member_id, wanted.group_instance_id, wanted.generation_id, broker.clock.monotonic_ms()
         )
-        broker.groups.carry_out(group, [], send)
+        broker.groups.carry_out(group, [])
     return request.response(error_code=int(error))
 
 
 def handle_leave(broker: Broker, request: Request) -> Body:
     """Let one member (to v2) or several (from v3) go."""
     wanted, version = request.message(), request.version
+    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    if refusal is not ErrorCode.NONE:
+        return request.response(error_code=int(refusal), members=[])
     several = version >= LEAVE_SEVERAL_FROM
     leaving = [(m.member_id, m.group_instance_id, m.reason) for m in wanted.members] if several else []
     if not several:
         leaving = [(wanted.member_id, None, None)]
-    group = broker.groups.group(wanted.group_id)
+    group = broker.groups.any_group(wanted.group_id)
     results = []
     for member_id, instance_id, reason in leaving:
-        error = ErrorCode.UNKNOWN_MEMBER_ID
-        if group is not None:
-            error, answers = group.leave(member_id, instance_id, broker.clock.monotonic_ms())
-            logger.info(
-                "group %s: member %s leaves (%s)", wanted.group_id, member_id or instance_id, reason or error.name
-            )
-            broker.groups.carry_out(group, answers, send)
+        error = _leave(broker, group, member_id, instance_id)
+        logger.info("group %s: member %s leaves (%s)", wanted.group_id, member_id or instance_id, reason or error.name)
         results.append((member_id, instance_id, error))
     if not several:
         return request.response(error_code=int(results[0][2]))
@@ -113,38 +120,18 @@ def handle_leave(broker: Broker, request: Request) -> Body:
     return request.response(error_code=0, members=members)
 
 
-def send(answer: Answer) -> None:
-    """Send a state machine's answer to the request that waits for it."""
-    request = answer.token
-    assert isinstance(request, Request)
-    fields = _join_fields(answer, request) if isinstance(answer, JoinAnswer) else _sync_fields(answer)
-    request.answer(request.response(**fields))
-
-
-def _join_fields(answer: JoinAnswer, request: Request) -> dict[str, Any]:
-    version = request.version
-    types = apis.response_class(request.api_key)
-    members = [
-        types.JoinGroupResponseMember(version=version, member_id=member_id, group_instance_id=instance, metadata=data)
-        for member_id, instance, data in answer.members
-    ]
-    name = answer.protocol_name
-    return {
-        "error_code": int(answer.error),
-        "generation_id": answer.generation,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": name if name is not None or version >= NULL_PROTOCOL_NAME_FROM else "",
-        "leader": answer.leader,
-        "skip_assignment": answer.skip_assignment,
-        "member_id": answer.member_id,
-        "members": members,
-    }
-
-
-def _sync_fields(answer: SyncAnswer) -> dict[str, Any]:
-    return {
-        "error_code": int(answer.error),
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol_name,
-        "assignment": answer.assignment,
-    }
+def _leave(broker: Broker, group: Group | None, member_id: str, instance_id: str | None) -> ErrorCode:
+    if isinstance(group, ConsumerGroup):
+        member = group.image.static_member(instance_id) if not member_id else None
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        try:
+            broker.groups.remove_member(group, member.member_id)
+        except KafkaError as refusal:
+            return refusal.code
+        return ErrorCode.NONE
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error, answers = group.leave(member_id, instance_id, broker.clock.monotonic_ms())
+    broker.groups.carry_out(group, answers)
+    return error

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from broker_lite.coordinators.offsets import CommittedOffset
+from broker_lite.handlers.authorization import find_topic, group_error
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation
 
 TOPIC_ID_FROM = 10
 
@@ -16,23 +20,25 @@ TOPIC_ID_FROM = 10
 def handle(broker: Broker, request: Request) -> Body:
     """Keep a group's offsets; acknowledged once they are in the log."""
     wanted, version = request.message(), request.version
-    group_error = _group_error(broker, wanted)
+    refusal = group_error(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
     commits: dict[tuple[str, int], CommittedOffset | None] = {}
     results: list[tuple[Any, list[tuple[int, ErrorCode]]]] = []
     now_ms = broker.clock.now_ms()
     for each in wanted.topics:
-        topic = broker.topic_by_id(each.topic_id) if version >= TOPIC_ID_FROM else broker.topic(each.name)
+        by_id = version >= TOPIC_ID_FROM
+        topic, topic_error = find_topic(broker, request, Operation.READ, each.name, each.topic_id if by_id else None)
         errors = []
         for partition in each.partitions:
-            error = group_error
+            error = refusal or topic_error
             if error is ErrorCode.NONE:
-                error = _partition_error(broker, version, topic, partition)
+                error = _partition_error(broker, topic, partition)
             if error is ErrorCode.NONE and topic is not None:
                 commits[topic.name, partition.partition_index] = CommittedOffset(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     now_ms,
+                    topic.topic_id,
                 )
             errors.append((partition.partition_index, error))
         results.append((each, errors))
@@ -64,18 +70,27 @@ def _topic(request: Request, wanted: Any, errors: list[tuple[int, ErrorCode]], f
     return types.OffsetCommitResponseTopic(version=version, partitions=partitions, **name_or_id)
 
 
-def _group_error(broker: Broker, wanted: Any) -> ErrorCode:
-    generation = wanted.generation_id_or_member_epoch
-    group = broker.groups.group(wanted.group_id)
-    if group is None:
-        # A group is kept only while it has members: one that is gone takes commits without a generation alone.
-        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
-    return group.commit_error(wanted.member_id, wanted.group_instance_id, generation, broker.clock.monotonic_ms())
+def _group_error(broker: Broker, wanted: Any, version: int) -> ErrorCode:
+    return broker.groups.commit_error(
+        wanted.group_id,
+        wanted.member_id,
+        wanted.group_instance_id,
+        wanted.generation_id_or_member_epoch,
+        lambda: _partitions(broker, wanted, version),
+        version,
+    )
 
 
-def _partition_error(broker: Broker, version: int, topic: Topic | None, partition: Any) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_ID_FROM else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _partitions(broker: Broker, wanted: Any, version: int) -> Iterator[tuple[uuid.UUID, int]]:
+    for each in wanted.topics:
+        topic = None if version >= TOPIC_ID_FROM else broker.topic(each.name)
+        topic_id = each.topic_id if topic is None else topic.topic_id
+        for partition in each.partitions:
+            yield topic_id, partition.partition_index
+
+
+def _partition_error(broker: Broker, topic: Topic | None, partition: Any) -> ErrorCode:
+    assert topic is not None
     if not 0 <= partition.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len((partition.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:

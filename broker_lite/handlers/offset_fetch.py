@@ -33,20 +33,19 @@ def handle(broker: Broker, request: Request) -> Body:
         kind(
             version=version,
             group_id=each.group_id,
-            topics=_topics(broker, kind.OffsetFetchResponseTopics, version, each.group_id, each.topics),
-            error_code=int(_member_error(broker, each)),
+            topics=[] if error else _topics(broker, kind.OffsetFetchResponseTopics, version, each.group_id, each.topics),
+            error_code=int(error),
         )
         for each in wanted.groups
+        for error in [_member_error(broker, each)]
     ]
     return request.response(groups=groups)
 
 
 def _member_error(broker: Broker, wanted: Any) -> ErrorCode:
-    """From version 9 a member may name itself (KIP-848); a classic group knows no member epochs."""
-    group = broker.groups.group(wanted.group_id)
-    if wanted.member_id and wanted.member_epoch >= 0 and (group is None or wanted.member_id not in group.members):
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE
+    """From version 9 a member may name itself (KIP-848); a classic group does not look at that."""
+    group = broker.groups.consumer_group(wanted.group_id)
+    return ErrorCode.NONE if group is None else group.fetch_error(wanted.member_id, wanted.member_epoch)
 
 
 def _topics(broker: Broker, kind: Any, version: int, group_id: str, wanted: Any) -> list[Any]:
@@ -92,6 +91,8 @@ def _topic(
     partitions = []
     for index in indexes:
         value = committed.get((name, index), NOTHING_COMMITTED) if name is not None else NOTHING_COMMITTED
+        if by_id and not value.is_for(topic_id):
+            value = NOTHING_COMMITTED  # of an earlier topic of that name
         partition = partition_kind(
             version=version,
             partition_index=index,

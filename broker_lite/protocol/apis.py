@@ -135,7 +135,11 @@ APIS = _table(
         (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, "AlterUserScramCredentials", "admin.users"),
         (ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "InitProducerId", "producer.transaction"),
         (ApiKey.DELETE_GROUPS, 0, 2, 2, "DeleteGroups", "admin.groups"),
+        # 99: no version of OffsetDelete is flexible.
+        (ApiKey.OFFSET_DELETE, 0, 0, 99, "OffsetDelete", "consumer.group"),
         (ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "DescribeCluster", "admin.cluster"),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, "ConsumerGroupHeartbeat", OWN_SCHEMAS),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, "ConsumerGroupDescribe", OWN_SCHEMAS),
         (ApiKey.DELETE_RECORDS, 0, 2, 2, "DeleteRecords", "admin.topics"),
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "OffsetForLeaderEpoch", "consumer.offsets"),
         (ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "DescribeConfigs", "admin.configs"),

@@ -1,0 +1,74 @@
+"""OffsetDelete v0 (KIP-496): removes offsets of topics that no member subscribes to, from groups of both kinds."""
+
+from __future__ import annotations
+
+from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.group_messages import GroupState
+from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
+from broker_lite.handlers.authorization import find_topic, group_error
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Delete a group's offsets; done when the answer goes out. A partition without one is no error."""
+    wanted = request.message()
+    error = group_error(broker, request, Operation.DELETE, wanted.group_id) or _group_error(broker, wanted.group_id)
+    if error is not ErrorCode.NONE:
+        return request.response(error_code=int(error), topics=[])
+    group = broker.groups.any_group(wanted.group_id)
+    known = broker.groups.offsets.of_group(wanted.group_id)
+    removals: list[tuple[str, int]] = []
+    results: list[tuple[str, list[tuple[int, ErrorCode]]]] = []
+    for each in wanted.topics:
+        topic, topic_error = find_topic(broker, request, Operation.READ, each.name)
+        if topic is not None and is_subscribed(group, each.name):
+            topic_error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        errors = []
+        for partition in each.partitions:
+            index, error = partition.partition_index, topic_error
+            if error is ErrorCode.NONE and topic is not None and not 0 <= index < len(topic.partitions):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error is ErrorCode.NONE and (each.name, index) in known:
+                removals.append((each.name, index))
+            errors.append((index, error))
+        results.append((each.name, errors))
+    if removals:
+        try:
+            broker.groups.commit(wanted.group_id, dict.fromkeys(removals))
+        except KafkaError as refusal:
+            broker.note_refusal(f"OffsetDelete of group {wanted.group_id}: {refusal}")
+            return request.response(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), topics=[])
+    return _response(request, results)
+
+
+def _group_error(broker: Broker, group_id: str) -> ErrorCode:
+    group = broker.groups.any_group(group_id)
+    if group is None:
+        return ErrorCode.NONE if broker.groups.offsets.of_group(group_id) else ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ClassicGroup):
+        empty = group.state is GroupState.EMPTY
+        if not empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def _response(request: Request, results: list[tuple[str, list[tuple[int, ErrorCode]]]]) -> Body:
+    kind = apis.response_class(request.api_key).OffsetDeleteResponseTopic
+    topics = [
+        kind(
+            version=request.version,
+            name=name,
+            partitions=[
+                kind.OffsetDeleteResponsePartition(
+                    version=request.version, partition_index=index, error_code=int(error)
+                )
+                for index, error in errors
+            ],
+        )
+        for name, errors in results
+    ]
+    return request.response(error_code=0, topics=topics)
