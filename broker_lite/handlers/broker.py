@@ -14,11 +14,14 @@ from typing import Protocol
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.fetch_sessions import FetchSessions
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.coordinators.pending_offsets import PendingOffsets
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
@@ -28,7 +31,7 @@ from broker_lite.security.credentials import ScramCredentials, configured_creden
 
 __all__ = ["Broker", "Clock", "Topic"]
 
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 MAX_REFUSALS_LOGGED_PER_MINUTE = 60
 _MINUTE_MS = 60_000
 _INT32_MAX = 2**31 - 1
@@ -97,6 +100,7 @@ class Broker:
         self.scram_credentials = ScramCredentials(
             storage, log_dir, configured_credentials(config.listener_configs, lambda: new_uuid().bytes)
         )
+        self.pending_offsets = PendingOffsets()
         self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
@@ -106,6 +110,7 @@ class Broker:
         """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = self.logs.topics.get
+        self.transactions = TransactionCoordinator(self)
 
     def topics(self) -> Iterable[Topic]:
         """Give all topics."""
@@ -142,6 +147,7 @@ class Broker:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.
         """
         self.logs.create_partitions(name, count, self.clock.now_ms())
+        self.groups.topics_changed()
 
     def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
         """Change settings of this broker, or of all brokers, from now on.
@@ -174,4 +180,5 @@ class Broker:
 
     def close(self) -> None:
         """Stop cleanly: everything on the disk."""
+        self.transactions.close()
         self.logs.close(self.clock.now_ms())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker_lite.handlers import (
     acls,
+    add_to_transaction,
     alter_configs,
     api_versions,
     client_quotas,
@@ -17,7 +18,10 @@ from broker_lite.handlers import (
     delete_topics,
     describe_configs,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_transaction,
     fetch,
     group_admin,
     groups,
@@ -33,6 +37,8 @@ from broker_lite.handlers import (
     reassignments,
     sasl,
     scram_users,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
@@ -56,6 +62,11 @@ HANDLERS: dict[int, Callable[[Broker, Request], Body | None]] = {
     ApiKey.CREATE_TOPICS: create_topics.handle,
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_to_transaction.handle_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: add_to_transaction.handle_offsets,
+    ApiKey.END_TXN: end_transaction.handle,
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers.handle,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.handle,
     ApiKey.DELETE_GROUPS: group_admin.handle_delete,
     ApiKey.SASL_HANDSHAKE: sasl.handle_handshake,
     ApiKey.SASL_AUTHENTICATE: sasl.handle_authenticate,
@@ -81,6 +92,9 @@ HANDLERS: dict[int, Callable[[Broker, Request], Body | None]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: client_quotas.handle,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
+    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.handle_describe,
+    ApiKey.LIST_TRANSACTIONS: describe_transactions.handle_list,
 }
 
 assert set(HANDLERS) == set(APIS), "advertised and served APIs differ"

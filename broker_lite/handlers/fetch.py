@@ -1,7 +1,7 @@
 """Fetch, versions 4 to 18, with long polls.
 
-Incremental fetches (KIP-227) are `coordinators/fetch_sessions.py`'s. Absent: followers,
-transactions (so the last stable offset is the high watermark and no transaction is ever aborted).
+Incremental fetches (KIP-227) are `coordinators/fetch_sessions.py`'s. A read_committed fetch ends at the last stable
+offset, and gets the aborted transactions that overlap what it gets. Absent: followers.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
+from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.produce import LEADER_EPOCH
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.segment import Slice
 from broker_lite.protocol import fetch
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation
 from exactly_once.crash_points import CrashPoint, reach
+
+READ_COMMITTED = 1
 
 
 class _Read(NamedTuple):
@@ -48,7 +54,7 @@ def _answer_or_wait(
     deadline_ms: int,
     final: bool,
 ) -> Body | None:
-    read = _read(broker, request.version, wanted)
+    read = _read(broker, request, wanted)
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
         if read.size:
@@ -68,28 +74,27 @@ def _answer_or_wait(
         if body is not None:
             request.answer(body)
 
-    broker.purgatory.wait(Waiter(read.keys, missing, deadline_ms, retry), broker.clock.monotonic_ms())
+    only_committed = wanted.isolation_level == READ_COMMITTED
+    waiter = Waiter(read.keys, missing, deadline_ms, retry, only_committed)
+    broker.purgatory.wait(waiter, broker.clock.monotonic_ms())
     return None
 
 
-def _read(broker: Broker, version: int, wanted: fetch.FetchRequest) -> _Read:
+def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read:
     """Read each partition in the order asked for, as far as the request's bytes go."""
     left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
     size, failed, keys = 0, False, []
+    only_committed = wanted.isolation_level == READ_COMMITTED
     topics = []
     for name, topic_id, partitions in wanted.topics:
-        if version >= fetch.TOPIC_ID_FROM:
-            topic = broker.topic_by_id(topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = broker.topic(name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        by_id = request.version >= fetch.TOPIC_ID_FROM
+        topic, refusal = find_topic(broker, request, Operation.READ, name, topic_id if by_id else None)
         results = []
         for partition in partitions:
             try:
                 if topic is None:
-                    raise KafkaError(unknown)
-                result, got = _read_partition(broker, topic.name, partition, left, first=size == 0)
+                    raise KafkaError(refusal)
+                result, got = _read_partition(broker, topic.name, partition, left, size == 0, only_committed)
                 keys.append((topic.name, partition.partition))
                 size += got
                 left -= got
@@ -102,14 +107,25 @@ def _read(broker: Broker, version: int, wanted: fetch.FetchRequest) -> _Read:
 
 
 def _read_partition(
-    broker: Broker, topic: str, wanted: fetch.FetchPartition, left: int, first: bool
+    broker: Broker, topic: str, wanted: fetch.FetchPartition, left: int, first: bool, only_committed: bool
 ) -> tuple[fetch.FetchPartitionResult, int]:
     log = broker.partition(topic, wanted.partition)
     if wanted.current_leader_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     # The first partition with records gives a batch whatever its size, or a small fetch would never get past it.
-    stretch = log.read(wanted.fetch_offset, max(min(wanted.max_bytes, left), 0), min_one_batch=first)
-    end = log.high_watermark
+    offset, stable = wanted.fetch_offset, log.last_stable_offset
+    most = max(min(wanted.max_bytes, left), 0)
+    stretch = log.read(offset, most, first, stable if only_committed else None)
+    aborted = None
+    if only_committed:
+        aborted = _aborted(log, offset, stretch) if stretch.size else []
     # Filled by position: this runs for every partition of every fetch.
-    result = fetch.FetchPartitionResult(wanted.partition, 0, end, end, log.log_start_offset, stretch)
+    result = fetch.FetchPartitionResult(
+        wanted.partition, 0, log.high_watermark, stable, log.log_start_offset, stretch, aborted
+    )
     return result, stretch.size
+
+
+def _aborted(log: PartitionLog, offset: int, stretch: Slice) -> list[fetch.AbortedTransaction]:
+    found = log.aborted_transactions(offset, log.upper_bound(offset, stretch))
+    return [fetch.AbortedTransaction(each.producer_id, each.first_offset) for each in found]

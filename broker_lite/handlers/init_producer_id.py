@@ -1,27 +1,51 @@
-"""InitProducerId, versions 0 to 5, for idempotent producers.
+"""InitProducerId, versions 0 to 5: a producer id, and for a transactional id the next epoch (KIP-360).
 
-As in Kafka, one that asks again, to start over, gets a new id. Absent: transactions; a transactional id
-is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error of this API that clients take as final and as
-being about the transactional id.
+As in Kafka, an idempotent producer that asks again, to start over, gets a new id. Absent: version 6, by which a
+producer keeps a transaction open over its own restart (KIP-939).
 """
 
 from __future__ import annotations
 
+from broker_lite.coordinators.transaction_messages import Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
+
+PRODUCER_FROM = 3
+PRODUCER_FENCED_FROM = 4
 
 
 def handle(broker: Broker, request: Request) -> Body:
     """Give an id and an epoch."""
     wanted = request.message()
-    if wanted.transactional_id is not None:
-        broker.note_refusal(
-            f"{request.client_id}@{request.client_host}: transactional.id {wanted.transactional_id!r} is refused: "
-            "this broker serves idempotent producers, but no transactions"
-        )
-        error = (
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if wanted.transactional_id else ErrorCode.INVALID_REQUEST
-        )
-        return request.response(error_code=int(error), producer_id=-1, producer_epoch=-1)
-    return request.response(error_code=0, producer_id=broker.producer_ids.take(), producer_epoch=0)
+    refusal = _refusal(broker, request, wanted.transactional_id)
+    if refusal is not ErrorCode.NONE:
+        return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
+    if wanted.transactional_id is None:
+        return request.response(error_code=0, producer_id=broker.producer_ids.take(), producer_epoch=0)
+    named = request.version >= PRODUCER_FROM
+    producer = Producer(
+        wanted.transactional_id, wanted.producer_id if named else -1, wanted.producer_epoch if named else -1
+    )
+    timeout_ms, now_ms = wanted.transaction_timeout_ms, broker.clock.now_ms()
+    decision = broker.transactions.transactions.init_producer_id(producer, timeout_ms, now_ms)
+    decision = broker.transactions.carry_out(decision)
+    error = decision.error
+    if error is ErrorCode.PRODUCER_FENCED and request.version < PRODUCER_FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+
+
+def _refusal(broker: Broker, request: Request, transactional_id: str | None) -> ErrorCode:
+    """Whoever may write to any topic may do so idempotently (KIP-679)."""
+    if transactional_id is not None:
+        if authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            return ErrorCode.NONE
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if authorized_on_cluster(broker, request, Operation.IDEMPOTENT_WRITE) or authorized_on_any(
+        broker, request, Operation.WRITE, ResourceType.TOPIC
+    ):
+        return ErrorCode.NONE
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

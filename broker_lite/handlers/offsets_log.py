@@ -2,19 +2,21 @@
 
 Theory of operation: a group's records all go to the partition that Kafka's hash of its id names, one batch for each
 event, so that a crash keeps all of an event or nothing of it. Reading back comes before the first request; the last
-record of a key is the truth.
+record of a key is the truth. Offsets of a transaction count from its commit marker on; what waits for one is in
+`Broker.pending_offsets`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
-from broker_lite.protocol.records import Record, decode_records, encode_batch, scan
+from broker_lite.protocol.control_records import read_end_marker
+from broker_lite.protocol.records import BatchHeader, Record, decode_records, encode_batch, scan
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker, Topic
@@ -42,8 +44,10 @@ class OffsetsLog:
         topic = self.topic()
         index = partition_of(group_id, len(topic.partitions))
         batch = encode_batch(records)
-        topic.partitions[index].append(batch, LEADER_EPOCH, broker.clock.now_ms())
-        broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch))
+        log = topic.partitions[index]
+        appended = log.append(batch, LEADER_EPOCH, broker.clock.now_ms())
+        broker.pending_offsets.written(records)
+        broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), log.last_stable_offset > appended.last_offset)
 
     def topic(self) -> Topic:
         """Give the topic, made if need be."""
@@ -54,7 +58,7 @@ class OffsetsLog:
         return topic
 
     def records(self) -> Iterator[Record]:
-        """Read everything, oldest first in each partition."""
+        """Read everything that has taken effect, oldest first in each partition; what waits for a marker is kept."""
         topic = self._broker.logs.topics.get(OFFSETS_TOPIC)
         for log in topic.partitions if topic is not None else ():
             offset = log.log_start_offset
@@ -62,8 +66,21 @@ class OffsetsLog:
                 stretch = log.read(offset, REPLAY_BYTES, min_one_batch=True)
                 data = stretch.file.pread(stretch.size, stretch.position)
                 for position, header in scan(data):
-                    yield from decode_records(memoryview(data)[position : position + header.size])
+                    records = decode_records(memoryview(data)[position : position + header.size])
+                    yield from self._effective(header, records)
                     offset = header.next_offset
+
+    def _effective(self, header: BatchHeader, records: Sequence[Record]) -> Iterable[Record]:
+        """Give the records that a batch brings into effect: its own, or those that its marker ends the wait of."""
+        pending = self._broker.pending_offsets
+        if header.is_control:
+            marker = read_end_marker(records[0]) if records else None
+            return () if marker is None else pending.end(header.producer_id, marker.committed)
+        if header.is_transactional:
+            pending.add(header.producer_id, records)
+            return ()
+        pending.written(records)
+        return records
 
 
 class Replayed:

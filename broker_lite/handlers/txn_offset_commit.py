@@ -119,8 +119,8 @@ def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
     def partitions() -> Iterator[tuple[uuid.UUID, int]]:
         for each in wanted.topics:
             topic = broker.topic(each.name)
-            for partition in each.partitions if topic is not None else ():
-                yield topic.topic_id, partition.partition_index
+            if topic is not None:
+                yield from ((topic.topic_id, partition.partition_index) for partition in each.partitions)
 
     error = broker.groups.commit_error(
         wanted.group_id,
