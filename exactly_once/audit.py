@@ -25,6 +25,7 @@ from exactly_once.guarantee import Guarantee
 from offset_store.administration import ChangeKind, ManualChange
 from offset_store.commit_log import LogCommit, StoredState
 from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.own_commits import OwnCommit
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit
 from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id, transactions_of
@@ -59,8 +60,10 @@ class Tally:
     """Commits of batches of applications that were not asked for."""
     changes: int = 0
     """Manual changes that are on record."""
+    own: Counter[OwnCommit] = field(default_factory=Counter)
+    """Commits of ours that are not of a batch alone, whoever's, by what they are."""
     foreign: Counter[str] = field(default_factory=Counter)
-    """Commits with no record of ours, by operation."""
+    """Commits of others, by operation."""
     guarantees: Counter[tuple[str, Guarantee]] = field(default_factory=Counter)
     """Attempts whose order of writes shows a guarantee, by application."""
 
@@ -130,6 +133,8 @@ class Auditor:
         self._tally.commits += 1
         name = CommitName.of(commit)
         batch, change = commit.entry.batch, commit.entry.change
+        if commit.entry.own is not None:
+            self._tally.own[commit.entry.own] += 1
         if change is not None:
             self._add_change(commit, change, name)
             return
@@ -292,7 +297,8 @@ class Auditor:
                 self._move_by_hand(txn_id, to, name)
 
     def _add_foreign(self, commit: LogCommit, name: CommitName) -> None:
-        self._tally.foreign[commit.entry.operation or "unnamed"] += 1
+        if commit.entry.own is None:
+            self._tally.foreign[commit.entry.operation or "unnamed"] += 1
         if commit.unreadable is not None:
             message = f"its record of a batch cannot be read: {commit.unreadable!r:.200}"
             self._findings.add(Problem.UNREADABLE, message, name)

@@ -69,6 +69,7 @@ class CommitName:
     version: int
     timestamp_ms: int = 0
     operation: str = ""
+    """As `CommitEntry.name`."""
     app_id: str | None = None
     query_id: str | None = None
     batch_id: int | None = None
@@ -79,10 +80,10 @@ class CommitName:
         """Name a commit."""
         entry = commit.entry
         if entry.batch is None:
-            return cls(entry.version, entry.timestamp_ms, entry.operation)
+            return cls(entry.version, entry.timestamp_ms, entry.name)
         record = entry.batch.record
         batch = record.app_id, record.query_id, record.batch_id, record.attempt_id
-        return cls(entry.version, entry.timestamp_ms, entry.operation, *batch)
+        return cls(entry.version, entry.timestamp_ms, entry.name, *batch)
 
 
 @dataclass(slots=True)

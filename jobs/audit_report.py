@@ -13,6 +13,7 @@ from exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, RowCounts
 from offset_store.offsets import OffsetRange
+from offset_store.own_commits import OwnCommit
 
 SHOWN_PARTITIONS = 50
 """Partitions in the text; JSON has all."""
@@ -102,6 +103,9 @@ def _tally(report: Report) -> Iterator[str]:
         yield f"  appId {app_id}: {count:,} batches written {guarantee.value}"
     if tally.other_apps:
         yield f"  other appIds, not looked at: {', '.join(sorted(tally.other_apps))}"
+    if tally.own:
+        own = ", ".join(f"{kind.value} {tally.own[kind]:,}" for kind in OwnCommit if tally.own[kind])
+        yield f"  other commits of sparkonce: {own}"
     if tally.foreign:
         others = ", ".join(f"{operation} {count:,}" for operation, count in sorted(tally.foreign.items()))
         yield f"  passed over, with no record of ours: {others}"
@@ -176,6 +180,7 @@ def as_json(examined: Examined) -> dict[str, Any]:
             "all": tally.commits,
             "ofBatches": tally.ours,
             "ofOtherAppIds": dict(tally.other_apps),
+            "ofSparkonce": {kind.value: tally.own[kind] for kind in OwnCommit if tally.own[kind]},
             "passedOver": dict(tally.foreign),
             "manualChanges": tally.changes,
         },

@@ -200,7 +200,7 @@ def _document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> 
 def _moved(entry: CommitEntry | None) -> dict[str, Any]:
     if entry is None:
         return {"movedInVersion": None, "movedAtMs": None, "movedBy": None}
-    by = entry.operation
+    by = entry.name
     if entry.batch is not None:
         by = f"batch {entry.batch.record.batch_id} of query {entry.batch.record.query_id}"
     elif entry.change is not None:
@@ -398,7 +398,7 @@ def _print_undone(opened: OffsetsTable, change: ManualChange) -> None:
     assert change.to_version is not None
     undone = [entry for entry in opened.entries() if entry.version > change.to_version]
     ours = sum(entry.batch is not None for entry in undone)
-    others = sorted({entry.operation or "unknown" for entry in undone if entry.batch is None})
+    others = sorted({entry.name or "unknown" for entry in undone if entry.batch is None})
     print(
         f"  the rows go back to version {change.to_version}: {len(undone)} commits are undone, {ours} of them batches"
     )

@@ -27,6 +27,7 @@ from offset_store.delta_log import DeltaLog, LogListing
 from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
+from offset_store.own_commits import OwnCommit, own_commit
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from offset_store.tables import append, commit_properties, load_table
 from offset_store.txn_ids import (
@@ -155,6 +156,13 @@ class CommitEntry:
     restored_to: int | None = None
     """For a RESTORE of Delta's own, which moved rows and left the offsets: the version."""
     txn_ids: frozenset[str] = frozenset()
+    own: OwnCommit | None = None
+    """What it is, if it is ours and not of a batch alone."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for people: our own name for it, or the operation that Delta knows; "" if that is unknown."""
+        return self.own.value if self.own is not None else self.operation
 
 
 def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = ()) -> CommitEntry:
@@ -165,15 +173,14 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
         change = ManualChange.from_commit_info(info[COMMIT_INFO_KEY])
     except (KeyError, TypeError, ValueError):
         change = None
-    operation = str(info.get("operation", ""))
+    operation, ids = str(info.get("operation", "")), frozenset(txn_ids)
     restored_to: int | None = None
     if operation == "RESTORE" and change is None:
         target = str((info.get("operationParameters") or {}).get("version"))
         restored_to = int(target) if target.isdecimal() else None
     timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
-    return CommitEntry(
-        version, int(timestamp), operation, batches[0] if batches else None, change, restored_to, frozenset(txn_ids)
-    )
+    batch = batches[0] if batches else None
+    return CommitEntry(version, int(timestamp), operation, batch, change, restored_to, ids, own_commit(info, ids))
 
 
 @dataclass(frozen=True, slots=True)

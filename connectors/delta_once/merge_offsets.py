@@ -14,14 +14,12 @@ from typing import Any
 
 from connectors.delta_once.merge_sequence import Intent, Landed
 from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
+from offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
 from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
 from offset_store.tables import append
 from offset_store.txn_ids import intent_txn_id, merge_txn_id, transactions_of
 
-INTENT_KEY = "sparkonceIntent"
-"""The field of the commit info that holds an intent: not that of a batch, which moves offsets."""
-SEQUENCE_KEY = "sequence"
 RESULT_VERSION_KEY = "resultVersion"
 
 
@@ -79,7 +77,7 @@ class DeltaIntentSnapshot:
 
     def intents(self, sequence: int) -> list[Intent]:
         """See `IntentSnapshot.intents`."""
-        read = (intent_from_info(entry.get(INTENT_KEY), self.inner.app_id) for entry in self.inner.commit_infos())
+        read = (intent_from_info(entry.get(INTENT_INFO_KEY), self.inner.app_id) for entry in self.inner.commit_infos())
         intents = (intent for intent in read if intent is not None)
         # Numbers never go down: the first lower one tells that all of this one have been seen.
         reached = takewhile(lambda intent: intent.sequence >= sequence, intents)
@@ -88,7 +86,7 @@ class DeltaIntentSnapshot:
     def record(self, intent: Intent) -> None:
         """See `IntentSnapshot.record`."""
         app_id = self.inner.app_id
-        info = {INTENT_KEY: intent_to_info(intent, Writes(0))}
+        info = {INTENT_INFO_KEY: intent_to_info(intent, Writes(0))}
         append(self.inner.table, {intent_txn_id(app_id): intent.sequence}, info)
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:

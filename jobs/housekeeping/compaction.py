@@ -30,6 +30,7 @@ from jobs.housekeeping.arguments import show_time
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError
 from offset_store.locations import Location
+from offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
 from offset_store.tables import append, load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
@@ -39,8 +40,6 @@ CLAIM_MS = 15 * 60 * 1000
 """How long a claim holds if its run is killed. It is renewed before each partition once half of it has passed."""
 CLAIM_TXN_ID = "sparkonce-compaction"
 """Its version is the time, in milliseconds since 1970, until which the table is claimed."""
-RUN_KEY = "sparkonceCompaction"
-"""Where a commit info says which run made it."""
 _PARTITION = "partition."
 
 PartitionValue = Any
@@ -138,7 +137,9 @@ class Compaction:
         until_ms = now_ms if release else now_ms + CLAIM_MS
         if held_ms == mine_ms or held_ms is None or held_ms <= now_ms:
             try:
-                append(table, {CLAIM_TXN_ID: until_ms}, {RUN_KEY: {"run": run, "claimedUntil": until_ms}})
+                append(
+                    table, {CLAIM_TXN_ID: until_ms}, {COMPACTION_INFO_KEY: {"run": run, CLAIMED_UNTIL_KEY: until_ms}}
+                )
                 return until_ms
             except CommitConflictError as error:
                 found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
@@ -159,7 +160,7 @@ class Compaction:
         for _ in range(MAX_ATTEMPTS):
             table, attempt = self._load(), str(uuid.uuid4())
             read_version = table.version()
-            properties = CommitProperties(custom_metadata={RUN_KEY: {"run": run, "attempt": attempt}})
+            properties = CommitProperties(custom_metadata={COMPACTION_INFO_KEY: {"run": run, "attempt": attempt}})
             try:
                 metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
             except CommitFailedError as error:
@@ -190,7 +191,7 @@ class Compaction:
                 continue
             actions = log.actions(version, ("commitInfo", "remove"))
             removed = [action["path"] for action in actions["remove"]]
-            if any((info.get(RUN_KEY) or {}).get("attempt") == attempt for info in actions["commitInfo"]):
+            if any((info.get(COMPACTION_INFO_KEY) or {}).get("attempt") == attempt for info in actions["commitInfo"]):
                 twice = [path for path in removed if path in removed_by]
                 if twice:
                     self._undo(version, removed_by[twice[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,3 +213,23 @@ def test_the_audit_follows_the_hand(pipeline: Pipeline, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert main(["audit", str(pipeline.path)]) == 0
     assert "gaps=0 overlaps=0 warnings=1 verdict=proven" in capsys.readouterr().out
+
+
+def test_the_audit_names_what_merges_and_hands_commit(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two MERGEs, of which the second is confirmed without its record: a hand moved all of its offsets."""
+    pipeline.begin(NEXT, landing=True)
+    opened = pipeline.opened()
+    opened.apply(pipeline.by_hand(opened, {0: 50, 1: 0}))
+    pipeline.table().snapshot()
+    capsys.readouterr()
+    assert main(["audit", str(pipeline.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "other commits of sparkonce: MERGE intent 2, MERGE confirmation 2, offsets set by hand 1\n" in shown
+    assert "WRITE" not in shown
+    assert ", offsets set by hand: [moved-on-purpose] shop.orders-0" in shown
+    assert main(["audit", str(pipeline.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["commits"]["ofSparkonce"] == {
+        "MERGE intent": 2,
+        "MERGE confirmation": 2,
+        "offsets set by hand": 1,
+    }

@@ -250,6 +250,24 @@ def test_restore_takes_rows_offsets_and_batch_numbers_back(
     assert pipeline.rows() == sorted([*range(20), *range(100, 105)])
 
 
+def test_audit_and_restore_name_the_commits_of_a_compaction(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compact", str(pipeline.path)]) == 0
+    capsys.readouterr()
+    assert main(["audit", str(pipeline.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "  other commits of sparkonce: compaction 1, compaction claim 2\n" in shown
+    assert "  passed over, with no record of ours: CREATE TABLE 1\n" in shown
+    assert offsets("rewind", pipeline.path, "--restore", "--to-version", 2) == 0
+    assert "the others are: compaction, compaction claim; what they wrote" in capsys.readouterr().out
+    for kind, words in (("rewound", ["--app-id", APP]), ("restored", ["--restore"])):
+        assert offsets("rewind", pipeline.path, *words, "--to-version", 2, "--apply") == 0
+        capsys.readouterr()
+        main(["audit", str(pipeline.path)])
+        assert f"{kind} by hand 1" in capsys.readouterr().out
+
+
 def test_restore_without_the_files_changes_nothing(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compact", str(pipeline.path)]) == 0
     DeltaTable(str(pipeline.path)).vacuum(0, dry_run=False, enforce_retention_duration=False)

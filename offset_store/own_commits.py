@@ -1,0 +1,62 @@
+"""What our commits are, beyond those of batches: told from the commit info and from which transaction ids were written.
+
+Delta's own name for most of them is WRITE, as for anybody's. So audit and `sparkonce offsets` name them by what they
+are here. A commit that says nothing of us keeps the name that Delta has for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from offset_store.record import COMMIT_INFO_KEY
+from offset_store.txn_ids import IntentTxn, MergeTxn, parse_txn_id
+
+INTENT_INFO_KEY = "sparkonceIntent"
+"""The field of the commit info that records a MERGE before it runs."""
+SEQUENCE_KEY = "sequence"
+"""The number of a MERGE, in the record of an intent and of a confirmation."""
+COMPACTION_INFO_KEY = "sparkonceCompaction"
+"""The field of the commit info of whatever a run of `sparkonce compact` commits."""
+CLAIMED_UNTIL_KEY = "claimedUntil"
+"""In that field: until when the table is claimed, in ms since 1970."""
+
+
+class OwnCommit(Enum):
+    """A kind of commit, as reports name it."""
+
+    MERGE_INTENT = "MERGE intent"
+    MERGE = "MERGE"
+    """In the result of upserts."""
+    MERGE_CONFIRMATION = "MERGE confirmation"
+    COMPACTION = "compaction"
+    COMPACTION_CLAIM = "compaction claim"
+    OFFSETS_SET = "offsets set by hand"
+    OFFSETS_REWOUND = "offsets rewound by hand"
+    OFFSETS_RESTORED = "rows and offsets restored by hand"
+
+
+_BY_HAND = {
+    "set": OwnCommit.OFFSETS_SET,
+    "rewind": OwnCommit.OFFSETS_REWOUND,
+    "restore": OwnCommit.OFFSETS_RESTORED,
+}
+
+
+def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | None:
+    """Tell what a commit of ours is from its ``commitInfo``; None for those of batches alone, and of others."""
+    compaction, record = info.get(COMPACTION_INFO_KEY), info.get(COMMIT_INFO_KEY)
+    if isinstance(info.get(INTENT_INFO_KEY), Mapping):
+        return OwnCommit.MERGE_INTENT
+    if isinstance(compaction, Mapping):
+        return OwnCommit.COMPACTION_CLAIM if CLAIMED_UNTIL_KEY in compaction else OwnCommit.COMPACTION
+    if isinstance(record, Mapping):
+        if SEQUENCE_KEY in record:
+            return OwnCommit.MERGE_CONFIRMATION
+        return _BY_HAND.get(str(record.get("kind")))
+    kinds = {type(parse_txn_id(txn_id)) for txn_id in txn_ids}
+    if MergeTxn in kinds:
+        # A hand may have moved all of its offsets meanwhile: then its number alone is confirmed, without a record.
+        return OwnCommit.MERGE_CONFIRMATION if IntentTxn in kinds else OwnCommit.MERGE
+    return None
