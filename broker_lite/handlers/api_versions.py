@@ -26,7 +26,7 @@ _FINALIZED_EPOCH = 1
 _LEVELS = struct.Struct(">hh")
 _ZERO_MINIMUM_FROM = 4
 
-FEATURES = {"group.version": 1}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 """Features and their levels; each is supported from level 0 on."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -220,12 +220,6 @@ def test_offsets_of_a_deleted_topic_are_gone_with_it(kafka_broker: EmbeddedBroke
     consumer.close()
 
 
-def test_a_transactional_producer_is_refused_with_a_reason(kafka_broker: EmbeddedBroker) -> None:
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": "x"})
-    with pytest.raises(Exception, match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED|Transactional Id authorization"):
-        producer.init_transactions(DEADLINE_S)
-
-
 def test_a_message_that_is_too_large_is_refused() -> None:
     with EmbeddedBroker(config={"message.max.bytes": 1000}) as broker:
         errors: list[Any] = []
