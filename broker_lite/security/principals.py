@@ -62,14 +62,14 @@ def _escaped(value: str) -> str:
 
 
 def _dotted(number: bytes) -> str:
-    first = min(number[0] // 40, 2)
-    arcs, value = [first, number[0] - 40 * first], 0
-    for byte in number[1:]:
+    arcs, value = [], 0
+    for byte in number:
         value = value << 7 | byte & 0x7F
         if not byte & 0x80:
             arcs.append(value)
             value = 0
-    return ".".join(map(str, arcs))
+    first = min(arcs[0] // 40, 2)  # the first two are one number
+    return ".".join(map(str, (first, arcs[0] - 40 * first, *arcs[1:])))
 
 
 def _only(data: bytes, tag: int) -> bytes:

@@ -1,0 +1,87 @@
+"""Users in Kafka's JAAS lines, and the mechanism PLAIN."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_lite.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, users
+from broker_lite.security.mechanism import SaslError
+from broker_lite.security.plain import PlainServer
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ('username="admin" password="a" user_alice="b c" user_bob=d', {"alice": "b c", "bob": "d"}),
+        ("user_alice='it\"s'", {"alice": 'it"s'}),
+        (r'user_alice="a\"b\\c"', {"alice": r'a"b\c'}),
+        ('\n  user_alice="a=;b"\n  user_bob = "x"', {"alice": "a=;b", "bob": "x"}),
+        ('username="admin"', {}),
+    ],
+)
+def test_users_of_a_line(options: str, expected: dict[str, str]) -> None:
+    assert users(f"{PLAIN_MODULE} required {options} ;", PLAIN_MODULE) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        SECRET,
+        f'{PLAIN_MODULE} required user_a="{SECRET}"',
+        f'{PLAIN_MODULE} required user_a="{SECRET};',
+        f'{SCRAM_MODULE} required user_a="{SECRET}";',
+        f'{PLAIN_MODULE} {SECRET} user_a="x";',
+        f'{PLAIN_MODULE} required "{SECRET}";',
+        f'{PLAIN_MODULE} required user_a "{SECRET}" user_b;',
+        f'{PLAIN_MODULE} required user_a="{SECRET}"; {PLAIN_MODULE} required;',
+    ],
+)
+def test_a_malformed_line_is_refused_and_not_shown(line: str) -> None:
+    with pytest.raises(JaasError) as raised:
+        users(line, PLAIN_MODULE)
+    assert SECRET not in str(raised.value)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        users(text, PLAIN_MODULE)
+    except JaasError:
+        return
+    assert text.startswith(PLAIN_MODULE) or text.strip().lstrip("\"'").startswith(PLAIN_MODULE)
+
+
+def test_a_right_password() -> None:
+    for token in (b"\0alice\0" + SECRET.encode(), b"alice\0alice\0" + SECRET.encode()):
+        plain = PlainServer({"alice": SECRET})
+        assert plain.evaluate(token) == b""
+        assert plain.complete
+        assert plain.user == "alice"
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        (b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
+        (b"\0bob\0s3cret", "Authentication failed: Invalid username or password"),
+        (b"bob\0alice\0s3cret", "Authentication failed: Client requested an authorization id that is different from "
+         "username"),
+        (b"\0alice\0", None),
+        (b"\0\0s3cret", None),
+        (b"alice", None),
+        (b"\0alice\0s3cret\0", None),
+        (b"\0alice\0\xff", None),
+    ],
+)  # fmt: skip
+def test_what_is_refused_and_what_the_client_hears(token: bytes, shown: str | None) -> None:
+    plain = PlainServer({"alice": SECRET})
+    with pytest.raises(SaslError) as raised:
+        plain.evaluate(token)
+    assert raised.value.shown == shown
+    assert SECRET not in str(raised.value)
+    assert not plain.complete
