@@ -25,6 +25,7 @@ from broker_lite.security.acls import ANONYMOUS
 from broker_lite.security.sasl import SaslGate, Stage, Step
 from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from broker_lite.server.limits import (
+    BULK_REQUEST_BYTES,
     MAX_FAILURE_LENGTH,
     MAX_IDLE_READ_BUFFER_BYTES,
     MAX_REQUEST_BYTES_PER_WAKE_UP,
@@ -141,20 +142,26 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests.
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, bulk: bool = False) -> None:
         requests, budget = MAX_REQUESTS_PER_WAKE_UP, MAX_REQUEST_BYTES_PER_WAKE_UP
         output = self._output
         assert output is not None
         try:
-            while not self._closed and self._pending is None and output.unsent_bytes <= MAX_UNSENT_BYTES:
-                missing = self._missing_bytes()
-                if missing > 0:
-                    break
-                if not requests or budget <= 0:
+            while (
+                not (self._closed or self._turn_booked)
+                and self._pending is None
+                and output.unsent_bytes <= MAX_UNSENT_BYTES
+                and self._missing_bytes() <= 0
+            ):
+                if self._end - self._start > BULK_REQUEST_BYTES and not bulk and self._is_bulk():
+                    self._turn_booked = True
+                    self._table.bulk_turns.book(self._on_bulk_turn)
+                elif not requests or budget <= 0:
                     self._book_turn()
-                    break
-                requests -= 1
-                budget -= self._handle_frame()
+                else:
+                    bulk = False
+                    requests -= 1
+                    budget -= self._handle_frame()
             if not self._closed:
                 self._make_room()
         except ProtocolError as error:
@@ -275,6 +282,15 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_booked = False
         if not self._closed:
             self._take_turn()
+
+    def _on_bulk_turn(self) -> None:
+        self._turn_booked = False
+        if not self._closed:
+            self._take_turn(bulk=True)
+
+    def _is_bulk(self) -> bool:
+        size: int = SIZE.unpack_from(self._buffer, self._start)[0]
+        return size > BULK_REQUEST_BYTES
 
     def cut_off(self, reason: str) -> None:
         """Close with a line in the log."""

@@ -9,6 +9,7 @@ reached is cut off, since to let it wait could be to let it wait for itself.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -16,8 +17,38 @@ from broker_lite.config import BrokerConfig
 from broker_lite.server import limits
 
 
+class Loop(Protocol):
+    """The part of an event loop that turns need."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """Call in the next round."""
+
+
 class MemoryBoundError(Exception):
     """The connections together hold too much."""
+
+
+class BulkTurns:
+    """Lets large requests be handled one in each round of the loop, whatever connections they come from.
+
+    So a small request waits for one large one at most, however many clients load in bulk.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def book(self, turn: Callable[[], None]) -> None:
+        """Let `turn` be called when it is its turn."""
+        if not self._waiting:
+            self._loop.call_soon(self._run)
+        self._waiting.append(turn)
+
+    def _run(self) -> None:
+        turn = self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_soon(self._run)
+        turn()
 
 
 class Memory:
@@ -132,8 +163,11 @@ class Member(Progress, Protocol):
 class ConnectionTable:
     """The open connections."""
 
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int], note_refusal: Callable[[str], object]) -> None:
+    def __init__(
+        self, config: BrokerConfig, loop: Loop, now_ms: Callable[[], int], note_refusal: Callable[[str], object]
+    ) -> None:
         self._config = config
+        self.bulk_turns = BulkTurns(loop)
         self.now_ms = now_ms
         self._note_refusal = note_refusal
         self._members: dict[Member, None] = {}

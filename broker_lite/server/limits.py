@@ -13,10 +13,13 @@ MAX_IDLE_READ_BUFFER_BYTES: Final = 1024 * 1024
 MAX_REQUESTS_PER_WAKE_UP: Final = 16
 """How many requests of one connection are handled before the others get their turn."""
 
-MAX_REQUEST_BYTES_PER_WAKE_UP: Final = 256 * 1024
+MAX_REQUEST_BYTES_PER_WAKE_UP: Final = 64 * 1024
 """How many bytes of requests of one connection are handled before the others get their turn."""
 
-MAX_SENT_BYTES_PER_WAKE_UP: Final = 4 * 1024 * 1024
+BULK_REQUEST_BYTES: Final = 16 * 1024
+"""A request larger than this waits for a turn of its own; there is one such turn in each round of the loop."""
+
+MAX_SENT_BYTES_PER_WAKE_UP: Final = 1024 * 1024
 """How many bytes of responses one connection is sent before the others get their turn."""
 
 MAX_UNSENT_BYTES: Final = 256 * 1024

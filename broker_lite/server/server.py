@@ -61,7 +61,9 @@ class Server:
                 bound.append((sock, listener))
             self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
             undo.pop_all()
-        self._connections = ConnectionTable(self._config, self.broker.clock.monotonic_ms, self.broker.note_refusal)
+        self._connections = ConnectionTable(
+            self._config, loop, self.broker.clock.monotonic_ms, self.broker.note_refusal
+        )
         for sock, listener in bound:
             accept = functools.partial(self._accept, listener)
             self._listeners.append(listener)
