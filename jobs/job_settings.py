@@ -6,15 +6,18 @@ import argparse
 import difflib
 import sys
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from connectors.options import OptionError
 from connectors.session import spark_session
-from jobs.housekeeping.arguments import positive
-from jobs.peers import PeerMissingError, delta_jars
+from jobs.housekeeping.arguments import FAILED, GOOD, USAGE, positive
+from jobs.job_failures import check_topics, reason
+from jobs.peers import delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE_PARTITIONS = 4
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
+LOG_LEVEL = "spark.log.level"
 
 
 class JobSettingsError(ValueError):
@@ -89,7 +93,7 @@ def run_job(
     arguments: Sequence[str] | None = None,
     needs_delta_spark: bool = False,
 ) -> int:
-    """Run a job's command line; gives the exit status.
+    """Run a job's command line; gives the exit status: 0, 1 if it failed, 2 if it cannot be run as asked.
 
     ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger.
     """
@@ -106,6 +110,7 @@ def run_job(
         metavar="N",
         help="try the job without a Kafka: start a broker beside the table, with the first N flights in its topic",
     )
+    parser.add_argument("--debug", action="store_true", help="if it fails, show the traces and Spark's own log too")
     options = parser.parse_args(arguments)
     try:
         settings = JobSettings.read(options.config, own)
@@ -115,15 +120,25 @@ def run_job(
             settings = with_delta_spark(settings)
         trigger = {"processingTime": settings.trigger_interval} if options.continuous else {"availableNow": True}
         with sample(settings, options.sample) if options.sample else nullcontext(settings) as ready:
-            _run(name, ready, lambda spark: start(spark, ready, trigger))
-    except (JobSettingsError, PeerMissingError) as error:
+            check_topics(ready.kafka)
+            _run(name, ready, lambda spark: start(spark, ready, trigger), quiet=not options.debug)
+    except (JobSettingsError, OptionError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return USAGE
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        hint = "" if options.debug else " (--debug shows the traces)"
+        print(f"{parser.prog}: {reason(error)}{hint}", file=sys.stderr)
+        return FAILED
+    return GOOD
 
 
-def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], StreamingQuery]) -> None:
+def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], StreamingQuery], *, quiet: bool) -> None:
     spark = spark_session(name, **settings.spark)
+    if quiet and LOG_LEVEL not in settings.spark:
+        # Spark logs a query's failure as a trace of its own before the query ends.
+        spark.sparkContext.setLogLevel("OFF")
     try:
         query = start(spark)
         try:
@@ -136,7 +151,7 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
         print(f"{name}: read {rows} records in {len(batches)} {word}; the result is {settings.table}")
     finally:
         # The state store's maintenance complains, in many lines, when it finds Spark stopped.
-        spark.sparkContext.setLogLevel("ERROR")
+        spark.sparkContext.setLogLevel("OFF" if quiet else "ERROR")
         spark.stop()
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from broker_lite import EmbeddedBroker
+from jobs import job_settings
 from jobs.enrich_flights import main as enrich_flights
 from jobs.hourly_delays import main as hourly_delays
+from jobs.job_failures import JobError, reason
 from jobs.job_settings import PROJECT, JobSettings, JobSettingsError
 
 OWN = {"enrich_flights": ("partition_by",), "hourly_delays": ("window", "watermark")}
@@ -79,11 +84,109 @@ def test_a_sample_needs_one_topic(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--sample needs one topic" in capsys.readouterr().err
 
 
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be known before must not cost a start of Spark."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(job_settings, "spark_session", refuse)
+    monkeypatch.setattr(job_settings, "delta_jars", lambda: ["delta.jar"])
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("main", [enrich_flights, hourly_delays])
+def test_a_broker_that_does_not_answer_is_one_line(
+    main: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    name = main.__module__.rpartition(".")[2]
+    config = tmp_path / "job.toml"
+    text = (PROJECT / "conf" / f"{name}.toml").read_text()
+    config.write_text(text.replace("[kafka]", '[kafka]\n"kafka.socket.connection.setup.timeout.ms" = 100'))
+    words = ["--config", str(config), "--bootstrap-servers", address]
+    assert main(words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"python -m jobs.{name}: could not ask for the topics flights within 100 ms: no answer")
+    assert f"at {address} " in line
+    assert "--bootstrap-servers HOST:PORT, or try the job without a Kafka: --sample 20000 (--debug" in line
+    assert main([*words, "--debug"]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert shown.splitlines()[-1] == line.removesuffix(" (--debug shows the traces)")
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("main", [enrich_flights, hourly_delays])
+def test_a_missing_topic_is_one_line(
+    main: Callable[[list[str]], int], kafka_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--bootstrap-servers", kafka_broker.bootstrap_servers]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "topic 'flights' does not exist: check the name in subscribe or assign, or create the topic first" in line
+    assert f"(asked of Kafka at {kafka_broker.bootstrap_servers})" in line
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("subscribe_to =", "unknown option 'subscribe_to'"),
+        ("endingOffsets = 'latest'\nsubscribe =", "endingOffsets is not valid in streaming queries"),
+    ],
+)
+def test_options_that_cannot_be_used_end_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], new: str, message: str
+) -> None:
+    assert enrich_flights(["--config", str(changed(tmp_path, "subscribe =", new))]) == 2
+    assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        enrich_flights(["--nonsense"])
+    assert ended.value.code == 2
+
+
+WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error from Python worker:
+Traceback (most recent call last):
+  File "a.py", line 1, in f
+    raise KeyError("inner")
+KeyError: 'inner'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in g
+    decide(batch)
+    ^^^^^^^^^^^^^
+exactly_once.errors.OffsetMismatchError: batch 0 of query q has a gap; use another appId
+	at org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+
+JVM stacktrace:
+org.apache.spark.SparkException: and so on"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(WRAPPED), "OffsetMismatchError: batch 0 of query q has a gap; use another appId"),
+        (
+            ValueError("[PATH_NOT_FOUND] no such path\n\nJVM stacktrace:\nx"),
+            "ValueError: [PATH_NOT_FOUND] no such path",
+        ),
+        (JobError("no answer. Look there"), "no answer. Look there"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_the_innermost_reason_is_told(error: Exception, said: str) -> None:
+    assert reason(error) == said
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_help_tells_what_the_job_does(name: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", f"jobs.{name}", "--help"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
-    for option in ("--config", "--bootstrap-servers", "--continuous", "--sample"):
+    for option in ("--config", "--bootstrap-servers", "--continuous", "--sample", "--debug"):
         assert option in ended.stdout
     assert "flights" in ended.stdout.lower()
