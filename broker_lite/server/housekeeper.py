@@ -1,7 +1,8 @@
 """Retention and compaction beside the clients' requests: a little at a time, on the same loop.
 
-Once a second there is a look at whether anything is due. As long as there is work, it is done in slices of at most
-`HOUSEKEEPING_SLICE_MS`, with a pause at least as long in between, so that a request waits for one slice at most.
+Once a second, or as often as a setting asks for, there is a look at whether anything is due. As long as there is work,
+it is done in slices of at most `HOUSEKEEPING_SLICE_MS`, with a pause at least as long in between, so that a request
+waits for one slice at most.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
 from broker_lite.server.limits import HOUSEKEEPING_PAUSE_MS, HOUSEKEEPING_SLICE_MS
 
-LOOK_INTERVAL_S = 1.0
+MAX_LOOK_INTERVAL_MS = 1_000
+MIN_LOOK_INTERVAL_MS = 50
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ class Housekeeper:
         self._broker = broker
         self._config = broker.config
         self._work = Housekeeping(broker.logs, housekeeping_settings(broker.config), broker.clock.monotonic_ms())
-        self._timer = loop.call_later(LOOK_INTERVAL_S, self._run)
+        self._timer = loop.call_later(self._look_interval_s, self._run)
 
     def stop(self) -> None:
         """Give up what is under way."""
@@ -50,7 +52,13 @@ class Housekeeper:
             self._work.close()
             more = False
         busy = more or self._work.busy
-        self._timer = self._loop.call_later(HOUSEKEEPING_PAUSE_MS / 1000 if busy else LOOK_INTERVAL_S, self._run)
+        self._timer = self._loop.call_later(HOUSEKEEPING_PAUSE_MS / 1000 if busy else self._look_interval_s, self._run)
+
+    @property
+    def _look_interval_s(self) -> float:
+        settings = self._work.settings
+        asked_for = min(settings.retention_check_interval_ms, settings.cleaner_backoff_ms, MAX_LOOK_INTERVAL_MS)
+        return max(asked_for, MIN_LOOK_INTERVAL_MS) / 1000
 
 
 def housekeeping_settings(config: BrokerConfig) -> HousekeepingSettings:
