@@ -12,14 +12,17 @@ from broker_lite.handlers.request import NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from broker_lite.log.validation import InvalidRecordsError
 from broker_lite.protocol import produce
+from broker_lite.protocol.compression import Compression
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from broker_lite.protocol.primitives import Buffer
+from broker_lite.protocol.records import HEADER_BYTES, read_header
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 from exactly_once.crash_points import CrashPoint, reach
 
 LEADER_EPOCH = 0
 VALID_ACKS = (-1, 0, 1)
+ZSTD_FROM = 7
 
 
 def handle(broker: Broker, request: Request) -> Body:
@@ -48,6 +51,8 @@ def handle(broker: Broker, request: Request) -> Body:
                     raise KafkaError(refusal)
                 if wanted.transactional_id is None and records and is_transactional(records):
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
+                if version < ZSTD_FROM and records:
+                    _refuse_zstd(version, records)
                 results.append(_append(broker, topic.name, index, records, now_ms, said))
             except KafkaError as error:
                 failed = True
@@ -74,6 +79,14 @@ def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, na
         refused = [place[:2] for place in batches if place[2] and is_transactional(place[2])]
         return dict.fromkeys(refused, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return verify_writes(broker, request.version, wanted.transactional_id, batches)
+
+
+def _refuse_zstd(version: int, records: Buffer) -> None:
+    """Refuse the codec to clients whose version says that they do not know it (KIP-110)."""
+    if len(records) >= HEADER_BYTES and read_header(records).compression == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM}; this is version {version}"
+        )
 
 
 def _append(
