@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from types import TracebackType
 
 from broker_lite.protocol import apis, fetch, frames, produce
@@ -18,6 +19,9 @@ CREATE_TOPICS_VERSION = 5
 TIMEOUT_S = 30.0
 DEFAULT_FETCH_BYTES = 1 << 20
 """The default of `max.partition.fetch.bytes`."""
+
+NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""What a real Kafka answers between the creation of a topic and the election of its leader."""
 
 
 def batch_of(*values: bytes) -> bytes:
@@ -59,10 +63,14 @@ class RawClient:
     def produce(self, topic: str, batch: bytes) -> None:
         """Send one batch to partition 0 and wait for its acknowledgement."""
         wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(0, batch)])
-        request = produce.ProduceRequest(None, -1, 10_000, [wanted])
-        body = self._ask(ApiKey.PRODUCE, PRODUCE_VERSION, produce.encode_request(PRODUCE_VERSION, request))
-        answer = produce.decode_response(PRODUCE_VERSION, body)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE, answer
+        body = produce.encode_request(PRODUCE_VERSION, produce.ProduceRequest(None, -1, 10_000, [wanted]))
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            answer = produce.decode_response(PRODUCE_VERSION, self._ask(ApiKey.PRODUCE, PRODUCE_VERSION, body))
+            error = answer.topics[0].partitions[0].error_code
+            if error not in NOT_YET or time.monotonic() > deadline_s:
+                break
+        assert error == ErrorCode.NONE, answer
 
     def fetch(
         self, topic: str, offset: int, *, max_bytes: int, max_partition_bytes: int = DEFAULT_FETCH_BYTES

@@ -127,7 +127,6 @@ def test_an_empty_index_leads_to_the_beginning(tmp_path: Path, headers: Counting
 
 
 @pytest.mark.java
-@pytest.mark.soak
 def test_kafka_reads_the_same_entries(tmp_path: Path) -> None:
     reason = missing_kafka_reason()
     if reason is not None:
