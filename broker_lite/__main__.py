@@ -9,21 +9,38 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from broker_lite.config import BrokerConfig, ConfigError, read_properties
+from broker_lite.config import BrokerConfig, ConfigError, file_settings
 
 if TYPE_CHECKING:
     from broker_lite.faults.backends import ControlServer
     from broker_lite.server.server import Server
 
 DEFAULT_DATA_DIR = "broker-data"
+
+logger = logging.getLogger(__name__)
+
+
+class _HelpSettings(argparse.Action):
+    """Prints every setting; like --help, it needs nothing else on the command line."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **more)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from broker_lite.settings_page import plain
+
+        print(plain())
+        parser.exit()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="one setting, beats the file; repeatable"
     )
+    parser.add_argument("--help-settings", action=_HelpSettings, help="list every setting, and exit")
     parser.add_argument("--ready-file", metavar="FILE", help="where to write host:port when clients are answered")
     parser.add_argument("--settings-from-stdin", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, metavar="FD", help=argparse.SUPPRESS)
@@ -45,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from broker_lite.protocol.light_start import keep_kafka_light
 
     keep_kafka_light()
+    _allow_many_files()
     from broker_lite.log.log_manager import LogDirectoryError
     from broker_lite.server.server import ServerError
 
@@ -58,10 +77,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _allow_many_files() -> None:
+    """Let this process have as many open files as it may: partitions and connections take one each."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems call infinity what they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _config(options: argparse.Namespace) -> BrokerConfig:
     settings: dict[str, object] = {}
     if options.config is not None:
-        settings.update(read_properties(options.config))
+        found, ignored = file_settings(options.config)
+        settings.update(found)
+        if ignored:
+            names = ", ".join(ignored)
+            logger.warning("%s: these settings make no difference here and are left out: %s", options.config, names)
     if options.settings_from_stdin:
         settings.update(json.load(sys.stdin))
     for assignment in options.set:

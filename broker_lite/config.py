@@ -34,6 +34,7 @@ from broker_lite.settings import (
     boolean,
     double,
     integer,
+    long,
     settings_of,
     text,
 )
@@ -61,14 +62,14 @@ class BrokerConfig:
         most=65535,
     )
 
-    log_retention_check_interval_ms: int = integer(
+    log_retention_check_interval_ms: int = long(
         300_000, "How often segments that are too old or too many are looked for.", least=1
     )
     log_cleaner_enable: bool = boolean(True, "Whether topics with cleanup.policy=compact are compacted.")
-    log_cleaner_backoff_ms: int = integer(
+    log_cleaner_backoff_ms: int = long(
         15_000, "How often logs to compact are looked for, when there was none.", update=Update.CLUSTER_WIDE
     )
-    log_cleaner_dedupe_buffer_size: int = integer(
+    log_cleaner_dedupe_buffer_size: int = long(
         128 << 20, "Bytes of memory for the keys of one round of compaction, taken as they are needed.", least=1000,
         update=Update.CLUSTER_WIDE,
     )  # fmt: skip
@@ -104,7 +105,7 @@ class BrokerConfig:
     max_connections_per_ip: int = integer(
         INT_MAX, "Connections of one address at a time; one more is closed at once.", update=Update.CLUSTER_WIDE
     )
-    connections_max_idle_ms: int = integer(
+    connections_max_idle_ms: int = long(
         600_000, "After how long without a request a connection is closed; -1: never.", least=-1
     )
     fetch_max_bytes: int = integer(57_671_680, "The most that one fetch is answered with.", least=1024)
@@ -134,7 +135,7 @@ class BrokerConfig:
     offsets_retention_minutes: int = integer(
         10_080, "How long the offsets of a group without members are kept.", least=1
     )
-    offsets_retention_check_interval_ms: int = integer(
+    offsets_retention_check_interval_ms: int = long(
         600_000, "How often offsets that have expired are looked for.", least=1
     )
     offset_metadata_max_bytes: int = integer(4096, "The longest text that may go with a committed offset.")

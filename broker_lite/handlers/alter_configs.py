@@ -140,6 +140,7 @@ def _change_group(broker: Broker, request: Request, name: str, values: NewValues
         broker.dynamic.check_group(name, after)
     else:
         broker.dynamic.change_group(name, after)
+        broker.groups.settings_changed(name)
 
 
 _CHANGES: Mapping[int, Callable[[Broker, Request, str, NewValues, bool], None]] = {

@@ -104,6 +104,8 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
+        self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
+        """Told of the settings in effect whenever a client has changed one."""
         self._refusals_logged = 0
         self._refusals_since_ms = clock.monotonic_ms()
         self.partition: Callable[[str, int], PartitionLog] = self.logs.partition
@@ -157,6 +159,8 @@ class Broker:
         """
         self.config = self.dynamic.change_broker(resource, values)
         self.logs.change_defaults(self.config.log)
+        for listener in self.on_settings_changed:
+            listener(self.config)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, its groups' offsets included."""

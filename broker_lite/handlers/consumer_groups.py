@@ -40,11 +40,12 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
         answer = broker.groups.heartbeat(wanted.group_id, _heartbeat(broker, request, wanted))
     except KafkaError as error:
         return request.response(error_code=int(error.code), error_message=error.message or None)
+    settings = broker.groups.settings_of(wanted.group_id)
     return request.response(
         error_code=0,
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
-        heartbeat_interval_ms=0 if answer.member_epoch < 0 else broker.groups.consumer_settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=0 if answer.member_epoch < 0 else settings.heartbeat_interval_ms,
         assignment=_told(request, answer),
     )
 

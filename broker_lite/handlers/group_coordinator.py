@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.consumer_group import (
@@ -92,11 +93,26 @@ class GroupCoordinator:
         for group_id, stored in replayed.classic.items():
             self._groups[group_id] = restore(group_id, self._settings, stored, now_ms)
         for group_id, image in replayed.consumer.items():
-            group = self._groups[group_id] = ConsumerGroup(group_id, self.consumer_settings, image)
+            group = self._groups[group_id] = ConsumerGroup(group_id, self.settings_of(group_id), image)
             group.resume(now_ms)
         for each in self._groups.values():
             self._set_timer(each)
         self._check_retention_later()
+
+    def settings_of(self, group_id: str) -> ConsumerGroupSettings:
+        """Give what counts for one KIP-848 group: the broker's settings, with what it has of its own on top."""
+        own = self._broker.dynamic.group_config(group_id)
+        return replace(
+            self.consumer_settings,
+            session_timeout_ms=own.consumer_session_timeout_ms,
+            heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
+        )
+
+    def settings_changed(self, group_id: str) -> None:
+        """Let a group that is there take up its changed settings."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.settings = self.settings_of(group_id)
 
     # Looking groups up.
 
@@ -173,7 +189,7 @@ class GroupCoordinator:
             group, removal = old, []
         else:
             self._check_upgrade(group_id, old, request)
-            group, removal = ConsumerGroup(group_id, self.consumer_settings), self._removal_of(old)
+            group, removal = ConsumerGroup(group_id, self.settings_of(group_id)), self._removal_of(old)
         decision = group.heartbeat(request, self.topics, self._broker.clock.now_ms())
         if group is not old:
             self._check_room(group_id)

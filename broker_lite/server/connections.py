@@ -180,6 +180,10 @@ class ConnectionTable:
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members))
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take up changed limits; connections that are open stay open."""
+        self._config = config
+
     def has_room(self) -> bool:
         """Whether one more connection may come; else says in the log why not."""
         if len(self._members) < self._config.max_connections:

@@ -64,6 +64,7 @@ class Server:
         self._connections = ConnectionTable(
             self._config, loop, self.broker.clock.monotonic_ms, self.broker.note_refusal
         )
+        self.broker.on_settings_changed.append(self._connections.reconfigure)
         for sock, listener in bound:
             accept = functools.partial(self._accept, listener)
             self._listeners.append(listener)
