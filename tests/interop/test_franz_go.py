@@ -29,7 +29,7 @@ BROKER = {
     "group.min.session.timeout.ms": 100,
 }
 SKIPPED = {
-    "TestIssueProduceBrokerTooOldFailsRecords": "Kafka lists Produce v0 too, for librdkafka, and the test wants it unlisted"
+    "TestIssueProduceBrokerTooOldFailsRecords": "Kafka lists Produce v0 too, for librdkafka; the test wants it unlisted"
 }
 
 
