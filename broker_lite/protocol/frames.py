@@ -17,6 +17,8 @@ from broker_lite.protocol.primitives import Buffer, Reader, put_string
 
 SIZE = struct.Struct(">i")
 _FIXED = struct.Struct(">hhi")
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD")
 _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_ID_AND_NO_TAGS = struct.Struct(">ib")
 
@@ -92,5 +94,14 @@ def frame_size(size_bytes: Buffer, limit: int) -> int:
     """
     (size,) = SIZE.unpack(size_bytes)
     if not 0 <= size <= limit:
-        raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here")
+        raise ProtocolError(f"frame of {size} bytes; at most {limit} are accepted here{_hint(bytes(size_bytes))}")
     return int(size)
+
+
+def _hint(first: bytes) -> str:
+    """Say what other protocol the first four bytes look like (KIP-498)."""
+    if first.startswith(_TLS_HANDSHAKE):
+        return "; these bytes are TLS, and this listener has none: look at the client's security.protocol"
+    if first in _HTTP_METHODS:
+        return "; these bytes are HTTP"
+    return ""
