@@ -49,7 +49,9 @@ _CLASSIC_VALUE_VERSION = 3
 _STATE_TIMESTAMP_FROM = 2
 _INSTANCE_ID_FROM = 3
 _REBALANCE_TIMEOUT_FROM = 1
-_HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = 0
+_HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = _CLASSIC_MEMBER_TAG = 0
+_NO_CLASSIC_MEMBER = b"\0"
+"""Kafka writes this field even where there is nothing in it. Members of the classic protocol are not kept here."""
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -188,7 +190,7 @@ def _member_value(member: ConsumerMember) -> bytes:
     put_string(out, member.topic_pattern, flexible=True)
     out += _INT32.pack(member.rebalance_timeout_ms)
     put_string(out, member.server_assignor, flexible=True)
-    return _value(out)
+    return _value(out, {_CLASSIC_MEMBER_TAG: _NO_CLASSIC_MEMBER})
 
 
 def _target_value(target: Partitions) -> bytes:

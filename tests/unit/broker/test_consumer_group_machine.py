@@ -1,0 +1,217 @@
+"""KIP-848 groups under members that behave, members that do not, lost answers, restarts and changing topics.
+
+The invariants: a partition is never used by two members that the group knows; epochs only grow; a change that could
+not be written has not happened; what is read back is what there was; left alone, a group comes to rest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker_lite.coordinators.consumer_group_image import ConsumerGroupState, check_image
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from tests.unit.broker.consumer_group_support import REBALANCE_MS, SESSION_MS, Carried, FakeTopics, contents
+
+CODES = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+}
+SUBSCRIPTIONS: list[dict[str, Any]] = [
+    {"topic_names": ("t",)},
+    {"topic_names": ("t", "u")},
+    {"topic_names": ("u", "nowhere")},
+    {"topic_names": ()},
+    {"topic_names": (), "topic_pattern": "[tu]"},
+    {"topic_names": ("v",), "topic_pattern": "t|v"},
+]
+subscriptions = st.sampled_from(SUBSCRIPTIONS)
+members = st.integers(0, 4)
+
+
+@dataclass
+class Client:
+    """A member as its own process sees it: it says truly what it owns, and takes its time to do what it is told."""
+
+    member_id: str
+    instance_id: str | None
+    epoch: int = 0
+    owned: set[tuple[uuid.UUID, int]] = field(default_factory=set)
+    told: set[tuple[uuid.UUID, int]] | None = None
+
+    def obey(self) -> None:
+        if self.told is not None:
+            self.owned, self.told = self.told, None
+
+    def report(self) -> dict[uuid.UUID, frozenset[int]]:
+        topics: dict[uuid.UUID, set[int]] = {}
+        for topic_id, index in self.owned:
+            topics.setdefault(topic_id, set()).add(index)
+        return {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}
+
+
+class Everything(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.carried = Carried(FakeTopics(t=3, u=2))
+        self.clients: dict[int, Client] = {}
+        self.made = 0
+        self.epoch = 0
+
+    # What members do.
+
+    @rule(number=members, subscription=subscriptions, lost=st.booleans())
+    def on_join(self, number: int, subscription: dict[str, Any], lost: bool) -> None:
+        if number not in self.clients:
+            self.made += 1
+            self.clients[number] = Client(f"m{self.made}", f"i{number}" if number % 2 else None)
+        client = self.clients[number]
+        client.epoch, client.owned, client.told = 0, set(), None
+        self.send(client, lost, rebalance_timeout_ms=REBALANCE_MS, owned={}, **subscription)
+
+    @rule(number=members, lost=st.booleans(), full=st.booleans(), says=st.booleans())
+    def on_heartbeat(self, number: int, lost: bool, full: bool, says: bool) -> None:
+        client = self.clients.get(number)
+        if client is None or client.epoch <= 0:
+            return
+        fields: dict[str, Any] = {"owned": client.report()} if says or full else {}
+        self.send(client, lost, **fields)
+
+    @rule(number=members)
+    def on_obey(self, number: int) -> None:
+        if number in self.clients:
+            self.clients[number].obey()
+
+    @rule(number=members, subscription=subscriptions)
+    def on_subscribe(self, number: int, subscription: dict[str, Any]) -> None:
+        client = self.clients.get(number)
+        if client is not None and client.epoch > 0:
+            self.send(client, False, **{"topic_pattern": "", **subscription})
+
+    @rule(number=members, for_good=st.booleans())
+    def on_leave(self, number: int, for_good: bool) -> None:
+        client = self.clients.pop(number, None)
+        if client is None:
+            return
+        client.epoch = -1 if for_good or client.instance_id is None else -2
+        self.send(client, True)
+
+    @rule(number=members)
+    def on_crash(self, number: int) -> None:
+        """Its session goes on; it comes back under another id."""
+        self.clients.pop(number, None)
+
+    def send(self, client: Client, lost: bool, **fields: Any) -> None:
+        try:
+            answer = self.carried.heartbeat(client.member_id, client.epoch, instance_id=client.instance_id, **fields)
+        except KafkaError as error:
+            self.check_refusal(error)
+            client.epoch, client.owned, client.told = 0, set(), None
+            return
+        if lost or answer.member_epoch < 0:
+            return
+        client.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            client.told = {(topic, index) for topic, indexes in answer.assignment.items() for index in indexes}
+
+    def check_refusal(self, error: KafkaError) -> None:
+        assert error.code in CODES
+
+    # What should not be sent, and what happens around the members.
+
+    @rule(
+        number=st.integers(1, 6),
+        epoch=st.integers(-2, 12),
+        instance=st.sampled_from([None, "i1", "i3", "other"]),
+        owned=st.sampled_from([None, {}, {uuid.UUID(int=1): frozenset({0, 1})}]),
+        names=st.sampled_from([None, ("t",)]),
+    )
+    def on_anything(self, number: int, epoch: int, instance: str | None, owned: Any, names: Any) -> None:
+        """Decided, but not taken: whatever is asked, the answer is one of the protocol's, and nothing breaks."""
+        before = contents(self.carried.group.image)
+        try:
+            decision = self.carried.decide(
+                f"m{number}", epoch, instance_id=instance, owned=owned, topic_names=names, rebalance_timeout_ms=1
+            )
+        except KafkaError as error:
+            self.check_refusal(error)
+        else:
+            check_image(decision.image)
+            assert decision.answer is not None
+        assert contents(self.carried.group.image) == before
+
+    @rule(ms=st.sampled_from([0, 1_000, 20_000, SESSION_MS, REBALANCE_MS]))
+    def on_time(self, ms: int) -> None:
+        self.carried.wait(ms)
+
+    @rule()
+    def on_restart(self) -> None:
+        before = contents(self.carried.group.image)
+        self.carried.restart()
+        assert contents(self.carried.group.image) == before
+
+    @rule(name=st.sampled_from(["t", "u", "v"]), count=st.integers(1, 5))
+    def on_topic(self, name: str, count: int) -> None:
+        topics = self.carried.topics
+        found = topics.id_and_partitions(name)
+        if found is None:
+            topics.create(name, count)
+        elif count == 1:
+            topics.delete(name)
+        elif count > found[1]:
+            topics.grow(name, count)
+
+    @invariant()
+    def holds(self) -> None:
+        image = self.carried.group.image
+        check_image(image)
+        assert image.epoch >= self.epoch
+        self.epoch = image.epoch
+        used: dict[tuple[uuid.UUID, int], str] = {}
+        for client in self.clients.values():
+            known = image.members.get(client.member_id)
+            # One that was removed learns of it by its next heartbeat; its commits are refused meanwhile.
+            if known is None or known.epoch < 0:
+                continue
+            for partition in client.owned:
+                assert partition not in used, f"{used.get(partition)} and {client.member_id} use {partition}"
+                used[partition] = client.member_id
+        deadlines = set(self.carried.group.session_deadlines_ms)
+        assert deadlines == set(image.members), "every member is waited for, and only so long"
+        assert set(self.carried.group.rebalance_deadlines_ms) <= deadlines
+
+    def teardown(self) -> None:
+        """Left alone with the members that are alive, the group comes to rest and every partition has a user."""
+        self.carried.wait(2 * SESSION_MS)
+        for client in self.clients.values():
+            client.epoch, client.owned, client.told = 0, set(), None
+        names = set()
+        for number, client in list(self.clients.items())[:4]:
+            subscription = SUBSCRIPTIONS[number % 3]
+            names |= set(subscription["topic_names"])
+            fields = {"topic_pattern": "", **subscription}
+            self.send(client, False, rebalance_timeout_ms=REBALANCE_MS, owned={}, **fields)
+        living = [client for client in self.clients.values() if client.epoch > 0]
+        for _ in range(4 * len(living)):
+            for client in living:
+                client.obey()
+                self.send(client, False, owned=client.report())
+            self.holds()
+        for client in living:
+            client.obey()
+        image = self.carried.group.image
+        assert image.state is (ConsumerGroupState.STABLE if living else ConsumerGroupState.EMPTY)
+        everything = self.carried.topics.all_of(names) if living else set()
+        assert set().union(*(client.owned for client in living)) == everything
+
+
+TestEverything = Everything.TestCase
+TestEverything.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
