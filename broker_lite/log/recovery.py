@@ -21,7 +21,7 @@ from broker_lite.log.storage import Storage
 from broker_lite.log.transaction_index import AbortedTransaction
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.legacy_records import validate_any
+from broker_lite.protocol.legacy_records import check_any
 from broker_lite.protocol.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -48,8 +48,8 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
     window_start = 0
     try:
         while position < segment.size:
-            window, window_start = _window(segment, window, window_start, position)
-            header = validate_any(window, position - window_start)
+            window, window_start, header = _window(segment, window, window_start, position)
+            check_any(window, position - window_start, header)
             if header.base_offset < next_offset or header.last_offset_delta < 0:
                 raise CorruptBatchError(f"offset {header.base_offset} where {next_offset} was next")
             if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
@@ -66,18 +66,18 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
     return next_offset
 
 
-def _window(segment: Segment, window: memoryview, start: int, position: int) -> tuple[memoryview, int]:
-    """Give a window on the file that holds the whole batch at `position`, as far as the file does."""
+def _window(segment: Segment, window: memoryview, start: int, position: int) -> tuple[memoryview, int, BatchHeader]:
+    """Give a window on the file that holds the whole batch at `position`, as far as the file does, and its header."""
     held = len(window) - (position - start)
-    need = read_header(window, position - start).size if held >= HEADER_BYTES else HEADER_BYTES
-    if held >= need:
-        return window, start
+    if held >= HEADER_BYTES:
+        header = read_header(window, position - start)
+        if held >= header.size:
+            return window, start, header
     window = memoryview(segment.file.pread(_READ_BYTES, position))
-    if len(window) >= HEADER_BYTES:
-        need = read_header(window).size
-        if len(window) < need <= segment.size - position:
-            window = memoryview(segment.file.pread(need, position))
-    return window, position
+    header = read_header(window)
+    if len(window) < header.size <= segment.size - position:
+        window = memoryview(segment.file.pread(header.size, position))
+    return window, position, header
 
 
 def load_producers(

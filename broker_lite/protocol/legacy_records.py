@@ -49,8 +49,15 @@ def validate_any(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptBatchError: if any of them is wrong.
     """
     header = read_header(buffer, position)
-    if header.magic not in (0, 1):
-        return records.validate(buffer, position)
+    check_any(buffer, position, header)
+    return header
+
+
+def check_any(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check the batch at `position`, whose header is known, as `validate_any` does."""
+    if header.magic == MAGIC or header.magic not in (0, 1):
+        records.check_whole(buffer, position, header)
+        return
     _check_length(header)
     end = position + header.size
     if end > len(buffer):
@@ -60,7 +67,6 @@ def validate_any(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"message at offset {header.base_offset}: checksum is {found:#010x}, its header says {header.crc:#010x}"
         )
-    return header
 
 
 def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[Record]:

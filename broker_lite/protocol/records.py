@@ -205,6 +205,12 @@ def validate(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptBatchError: if any of them is wrong.
     """
     header = read_header(buffer, position)
+    check_whole(buffer, position, header)
+    return header
+
+
+def check_whole(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check the whole batch at `position`, whose header is known, as `validate` does."""
     _check_shape(header)
     end = position + header.batch_length + LOG_OVERHEAD_BYTES
     if end > len(buffer):
@@ -214,7 +220,6 @@ def validate(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"batch at offset {header.base_offset}: checksum is {found:#010x}, its header says {header.crc:#010x}"
         )
-    return header
 
 
 def _check_shape(header: BatchHeader) -> None:
