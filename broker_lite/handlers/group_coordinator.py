@@ -330,8 +330,9 @@ class GroupCoordinator:
                 return ErrorCode.NON_EMPTY_GROUP
         elif group is not None and group.image.members:
             return ErrorCode.NON_EMPTY_GROUP
-        if offsets:
-            self._remove_offsets(group_id, list(offsets))
+        waiting = self._broker.pending_offsets.keys_of_group(group_id)
+        if offsets or waiting:
+            self._remove_offsets(group_id, list({*offsets, *((key.topic, key.partition) for key in waiting)}))
         if group is not None:
             self._append(group_id, self._removal_of(group))
             if isinstance(group, ClassicGroup):
@@ -351,9 +352,12 @@ class GroupCoordinator:
         """Remove the offsets whose time is over, and the groups that have neither members nor offsets."""
         now_ms = self._broker.clock.now_ms()
         retention_ms = self._broker.config.offsets_retention_minutes * 60_000
+        pending = self._broker.pending_offsets
         for group_id in self.all_ids():
             group, offsets = self._groups.get(group_id), self.offsets.of_group(group_id)
             gone = expired(group, offsets, now_ms, retention_ms) if offsets else []
+            if gone and pending:
+                gone = [place for place in gone if not pending.is_pending(OffsetKey(group_id, *place))]
             if gone:
                 logger.info("group %s: %d committed offsets have expired", group_id, len(gone))
                 self._remove_offsets(group_id, gone)
