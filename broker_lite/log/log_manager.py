@@ -28,6 +28,8 @@ LOCK_FILE: Final = ".lock"
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+MAX_PARTITIONS: Final = 50_000
+"""The most partitions that all topics have together: each holds a file and some memory."""
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 """The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
@@ -140,6 +142,7 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; 1 to {MAX_PARTITIONS_PER_TOPIC} are possible"
             )
+        self._check_room(partitions)
         return self.config.with_topic_settings(settings)
 
     def create_topic(
@@ -175,7 +178,14 @@ class LogManager:
         if count > MAX_PARTITIONS_PER_TOPIC:
             text = f"{count} partitions; at most {MAX_PARTITIONS_PER_TOPIC} are possible"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        self._check_room(count - have)
         return topic
+
+    def _check_room(self, more: int) -> None:
+        have = sum(len(topic.partitions) for topic in self._topics.values())
+        if have + more > MAX_PARTITIONS:
+            text = f"{more} more partitions besides {have}; all topics together may have {MAX_PARTITIONS}"
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
 
     def create_partitions(self, name: str, count: int, now_ms: int) -> Topic:
         """Give a topic more partitions; when this returns they are there for good.

@@ -43,6 +43,7 @@ class Output:
         self.memory: Memory | None = None
         """Where bytes that the socket does not take are counted."""
         self._held_bytes = 0
+        self._counted_bytes = 0
 
     def send(self, parts: Sequence[Part]) -> None:
         """Send parts after whatever is unsent.
@@ -64,6 +65,8 @@ class Output:
             self._put(memoryview(part) if isinstance(part, (bytes, bytearray, memoryview)) else part)
         if not self._waiting:
             self._advance()
+        else:
+            self._count_held()
 
     def close(self) -> None:
         """Forget what is unsent and close the socket."""
@@ -74,11 +77,13 @@ class Output:
         self._queue.clear()
         self.unsent_bytes = 0
         self._waiting = False
+        self._held_bytes = 0
         self._count_held()
 
     def _put(self, part: memoryview | FileSlice) -> None:
         if isinstance(part, memoryview):
             self.unsent_bytes += len(part)
+            self._held_bytes += len(part)
             self._queue.append(part)
         else:
             assert isinstance(part, Slice)
@@ -94,7 +99,7 @@ class Output:
     def _count_held(self) -> None:
         if self.memory is None:
             return
-        before, self._held_bytes = self._held_bytes, sum(len(p) for p in self._queue if isinstance(p, memoryview))
+        before, self._counted_bytes = self._counted_bytes, self._held_bytes
         try:
             self.memory.change(self._held_bytes - before)
         except MemoryBoundError as error:
@@ -131,6 +136,7 @@ class Output:
     def _send_bytes(self, head: memoryview) -> int:
         more = _MSG_MORE if len(self._queue) > 1 else 0
         sent = self._socket.send(head, more)
+        self._held_bytes -= sent
         if sent == len(head):
             self._queue.popleft()
         else:

@@ -57,6 +57,8 @@ class TlsOutput(Output):
             self._put(memoryview(part) if isinstance(part, (bytes, bytearray, memoryview)) else part)
         if not self._waiting:
             self._advance()
+        else:
+            self._count_held()
 
     def close(self) -> None:
         """Forget what is unsent and close the socket."""
@@ -86,6 +88,7 @@ class TlsOutput(Output):
             head = self._queue[0]
             if isinstance(head, memoryview):
                 plain = head[:room]
+                self._held_bytes -= len(plain)
                 if len(plain) == len(head):
                     self._queue.popleft()
                 else:

@@ -1,0 +1,370 @@
+"""What a client that is too slow, too greedy or too many runs into; and that docs/limits.md says it as it is."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from broker_lite.config import BrokerConfig
+from broker_lite.handlers import broker as broker_module
+from broker_lite.log import log_manager
+from broker_lite.protocol import apis, fetch
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.server import limits
+from broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
+from broker_lite.server.server import Server
+from tests.unit.broker.test_connection import (
+    API_VERSIONS,
+    Client,
+    batch_of,
+    make_topic,
+    produce_body,
+    serves,
+)
+
+# Watching, with the time passed in.
+
+
+@dataclass
+class Seen:
+    requests: int = 0
+    is_served: bool = False
+    frame_bytes: int | None = None
+    unsent_bytes: int = 0
+
+
+def test_a_frame_has_its_time_by_its_size() -> None:
+    watch = Watch(0)
+    allowed_ms = limits.FRAME_TIMEOUT_MS + 10_000
+    begun = Seen(frame_bytes=10 * limits.MIN_RECEIVED_BYTES_PER_S)
+    assert [watch.look(begun, now_ms) is None for now_ms in (5, 5 + allowed_ms, 6 + allowed_ms)] == [True, True, False]
+
+
+def test_another_frame_has_its_own_time() -> None:
+    watch = Watch(0)
+    for number in range(5):
+        assert watch.look(Seen(requests=number, frame_bytes=10), number * limits.FRAME_TIMEOUT_MS) is None
+
+
+def test_the_brokers_own_time_does_not_count() -> None:
+    watch = Watch(0)
+    assert watch.look(Seen(frame_bytes=10), 0) is None
+    assert watch.look(Seen(frame_bytes=10, is_served=True), 10**6) is None
+    assert watch.look(Seen(frame_bytes=10), 2 * 10**6) is None
+
+
+def test_a_reader_must_read_something() -> None:
+    watch = Watch(0)
+    late_ms = limits.SEND_TIMEOUT_MS + 1
+    assert watch.look(Seen(unsent_bytes=100), 0) is None
+    assert watch.look(Seen(unsent_bytes=99), late_ms) is None
+    assert watch.look(Seen(unsent_bytes=120), late_ms + 1) is None
+    assert "has not read any of 130 bytes" in str(watch.look(Seen(unsent_bytes=130), 2 * late_ms))
+    assert watch.look(Seen(), 2 * late_ms + 1) is None
+
+
+def test_idle_is_who_asks_for_nothing() -> None:
+    watch = Watch(0)
+    for seen in (Seen(requests=1), Seen(requests=1, is_served=True), Seen(requests=1, unsent_bytes=5)):
+        watch.look(seen, 500)
+        assert watch.idle_ms(seen, 500) == 0
+    watch.look(Seen(requests=1), 900)
+    assert watch.idle_ms(Seen(requests=1), 900) == 400
+
+
+def test_large_requests_come_one_in_a_round() -> None:
+    rounds: list[Callable[[], None]] = []
+
+    class Loop:
+        def call_soon(self, callback: Callable[[], None]) -> None:
+            rounds.append(callback)
+
+    turns, done = BulkTurns(Loop()), []
+    for name in "abc":
+        turns.book(lambda name=name: done.append(name))  # type: ignore[misc]
+    for expected in ("a", "ab", "abc"):
+        assert len(rounds) == 1
+        rounds.pop()()
+        assert "".join(done) == expected
+    assert rounds == []
+
+
+def test_memory_is_counted_until_it_is_given_back() -> None:
+    memory = Memory(100)
+    memory.change(100)
+    with pytest.raises(MemoryBoundError, match="more than 100 bytes"):
+        memory.change(1)
+    memory.change(-101)
+    assert memory.used == 0
+
+
+def test_connections_are_counted_by_address() -> None:
+    refused: list[str] = []
+
+    class Member:
+        def __init__(self, host: str) -> None:
+            self.host = host
+
+    config = BrokerConfig.of({"max.connections.per.ip": 2, "max.connections": 4})
+    table = ConnectionTable(config, Any, lambda: 0, refused.append)
+    members = [Member(host) for host in "aaabbb"]
+    assert [table.admit(each) for each in members] == [True, True, False, True, True, False]  # type: ignore[arg-type]
+    assert [line.split(":")[0] for line in refused] == ["connection from a refused", "connection refused"]
+    for each in members:
+        table.discard(each)  # type: ignore[arg-type]
+    assert len(table) == 0
+    assert table.admit(members[0])  # type: ignore[arg-type]
+
+
+# The same over sockets.
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FRAME_TIMEOUT_MS", "SEND_TIMEOUT_MS", "SHRINK_AFTER_MS"):
+        monkeypatch.setattr(limits, name, 50)
+    monkeypatch.setattr("broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
+
+
+@pytest.fixture
+def client(kafka_broker: EmbeddedBroker) -> Iterator[Client]:
+    connected = Client(kafka_broker)
+    yield connected
+    connected.close()
+
+
+def server_of(broker: EmbeddedBroker) -> Server:
+    server: Server = broker._runner._server  # type: ignore[union-attr]
+    return server
+
+
+def table_of(broker: EmbeddedBroker) -> ConnectionTable:
+    table = server_of(broker)._connections
+    assert table is not None
+    return table
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+def test_a_trickling_writer_is_cut_off(impatient: None, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    def trickle() -> None:
+        try:
+            client.socket.sendall(struct.pack(">i", 10_000))
+            while True:
+                client.socket.sendall(b"x")
+                stop.wait(0.005)
+        except OSError:
+            pass
+
+    stop = threading.Event()
+    writer = threading.Thread(target=trickle)
+    writer.start()
+    assert client.is_closed()
+    writer.join()
+    assert "its frame of 10004 bytes did not get whole" in lines(caplog)
+
+
+def test_half_a_size_is_a_frame_too(impatient: None, client: Client) -> None:
+    client.socket.sendall(b"\0\0")
+    assert client.is_closed()
+
+
+def test_a_reader_that_does_not_read_is_cut_off(
+    impatient: None, kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(client, "t")
+    for _ in range(8):
+        client.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x" * 900_000)))
+        client.answer(ApiKey.PRODUCE, 9)
+    slow = Client(kafka_broker)
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    topic = fetch.FetchTopic("t", ZERO_UUID, [fetch.FetchPartition(0, 0, 1 << 30)])
+    slow.request(ApiKey.FETCH, 12, bytes(fetch.encode_request(12, fetch.FetchRequest(0, 1, 1 << 30, [topic]))))
+    wait_until(kafka_broker, lambda: "has not read any of" in lines(caplog))
+    slow.close()
+
+
+def wait_until(broker: EmbeddedBroker, true: Callable[[], bool]) -> None:
+    """Ask again on the broker's loop until it is so, or for half a minute."""
+    loop = broker._runner._loop  # type: ignore[union-attr]
+    assert loop is not None
+    reached = threading.Event()
+
+    def look() -> None:
+        if true():
+            reached.set()
+        else:
+            loop.call_later(0.005, look)
+
+    loop.call_soon_threadsafe(look)
+    assert reached.wait(30)
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
+    with EmbeddedBroker(config={"connections.max.idle.ms": 50}) as broker:
+        client = Client(broker)
+        assert serves(client)
+        assert client.is_closed()
+        client.close()
+
+
+def test_a_grown_buffer_is_given_back(impatient: None, kafka_broker: EmbeddedBroker, client: Client) -> None:
+    memory = table_of(kafka_broker).memory
+    client.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x" * 900_000)))
+    client.answer(ApiKey.PRODUCE, 9)
+    wait_until(kafka_broker, lambda: memory.used == limits.READ_BUFFER_BYTES)
+    client.close()
+    wait_until(kafka_broker, lambda: memory.used == 0)
+
+
+def test_requests_that_do_not_get_whole_hold_a_bounded_memory(
+    kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert serves(client)
+    table_of(kafka_broker).memory.limit = 4 * limits.MAX_IDLE_READ_BUFFER_BYTES
+    greedy = Client(kafka_broker)
+    try:
+        greedy.socket.sendall(struct.pack(">i", 50 << 20) + b"x" * (50 << 20))
+    except OSError:
+        pass
+    assert greedy.is_closed()
+    greedy.close()
+    assert "all connections together hold more than" in lines(caplog)
+    assert serves(client)
+
+
+def test_answers_that_are_not_read_hold_a_bounded_memory(
+    kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(300):
+        make_topic(client, f"a-topic-with-a-rather-long-name-so-that-its-metadata-is-large-{number:04}")
+    table = table_of(kafka_broker)
+    table.memory.limit = 2 * limits.READ_BUFFER_BYTES + 50_000
+    slow = Client(kafka_broker)
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    body = bytes(apis.encode_request(apis.request(ApiKey.METADATA, 8, topics=None), 8))
+    try:
+        for _ in range(1000):
+            slow.request(ApiKey.METADATA, 8, body)
+    except OSError:
+        pass
+    wait_until(kafka_broker, lambda: "all connections together hold more than" in lines(caplog))
+    slow.close()
+    assert serves(client)
+    assert table.memory.used <= table.memory.limit
+
+
+def test_the_frame_limit_is_a_setting() -> None:
+    with EmbeddedBroker(config={"socket.request.max.bytes": 1024}) as broker:
+        client = Client(broker)
+        client.socket.sendall(struct.pack(">i", 1025))
+        assert client.is_closed()
+        client.close()
+
+
+def test_connections_of_one_address_are_bounded() -> None:
+    with EmbeddedBroker(config={"max.connections.per.ip": 1}) as broker:
+        first, second = Client(broker), Client(broker)
+        assert serves(first)
+        assert second.is_closed()
+        first.close()
+        wait_until(broker, lambda: len(table_of(broker)) == 0)
+        third = Client(broker)
+        assert serves(third)
+        second.close()
+        third.close()
+
+
+def test_log_lines_are_bounded(
+    kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(broker_module, "MAX_REFUSALS_LOGGED_PER_MINUTE", 3)
+    for _ in range(10):
+        bad = Client(kafka_broker)
+        bad.socket.sendall(b"\xff" * 8)
+        assert bad.is_closed()
+        bad.close()
+    assert lines(caplog).count("closing connection") == 3
+
+
+def test_topics_and_partitions_are_bounded(
+    kafka_broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_manager, "MAX_PARTITIONS", 5)
+    types = apis.request_class(ApiKey.CREATE_TOPICS)
+
+    def create(name: str, partitions: int) -> int:
+        topic = types.CreatableTopic(
+            version=7, name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+        )
+        body = apis.encode_request(apis.request(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000), 7)
+        client.request(ApiKey.CREATE_TOPICS, 7, bytes(body))
+        answer = apis.decode_response(ApiKey.CREATE_TOPICS, 7, client.answer(ApiKey.CREATE_TOPICS, 7)[1])
+        code: int = answer.topics[0].error_code
+        return code
+
+    assert [create("a", 3), create("b", 3), create("c", 2)] == [0, ErrorCode.INVALID_PARTITIONS, 0]
+
+
+def test_small_requests_are_served_beside_large_ones(kafka_broker: EmbeddedBroker, client: Client) -> None:
+    loader = Client(kafka_broker)
+    make_topic(loader, "t")
+    for _ in range(20):
+        loader.request(ApiKey.PRODUCE, 9, produce_body(batch_of(b"x" * 60_000)))
+        loader.send_frame(API_VERSIONS)
+    assert serves(client)
+    for _ in range(20):
+        loader.answer(ApiKey.PRODUCE, 9)
+        assert loader.answer(ApiKey.API_VERSIONS, 0)[0] == 7
+    loader.close()
+
+
+# The page.
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "limits.md").read_text()
+MODULES = ("broker_lite.server.limits", "broker_lite.protocol.limits")
+
+
+def documented() -> dict[str, str]:
+    return dict(re.findall(r"^\| `([a-zA-Z_.]+)` \| ([^|]+?) \|", PAGE, re.MULTILINE))
+
+
+def test_the_page_names_every_bound_with_its_value() -> None:
+    wanted = {
+        f"{module.removeprefix('broker_lite.')}.{name}": value
+        for module in MODULES
+        for name, value in vars(import_module(module)).items()
+        if name.isupper()
+    }
+    told = documented()
+    assert {name for name in wanted if name not in told} == set()
+    for name, shown in told.items():
+        if "_" in name and name.rpartition(".")[2].isupper():
+            module, _, constant = name.rpartition(".")
+            value = getattr(import_module(f"broker_lite.{module}"), constant)
+        else:
+            value = BrokerConfig.of({})
+            value = getattr(value, name.replace(".", "_"))
+        assert number(shown) == value, f"{name} is {value}"
+
+
+def number(text: str) -> float:
+    """Read 64 KiB, 100,000 or 30 s."""
+    match = re.fullmatch(r"(-?[\d,.]+)(?: (KiB|MiB|GiB|s|ms))?", text)
+    assert match is not None, text
+    return float(match[1].replace(",", "")) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}.get(match[2] or "", 1)
