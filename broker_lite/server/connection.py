@@ -32,6 +32,7 @@ from broker_lite.server.limits import (
     MAX_REQUESTS_PER_WAKE_UP,
     MAX_UNSENT_BYTES,
     READ_BUFFER_BYTES,
+    REFUSAL_LINGER_S,
     SCRAM_NONCE_BYTES,
 )
 from broker_lite.server.listener import Listener
@@ -131,6 +132,11 @@ class Connection(asyncio.BufferedProtocol):
         self._end += nbytes
         self._take_turn()
 
+    @property
+    def listener_name(self) -> str:
+        """The listener that the connection came in at."""
+        return self._listener.config.name
+
     def close(self) -> None:
         """Close without waiting for what is unsent."""
         if not self._closed:
@@ -212,6 +218,9 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.endpoint,
         )
         self._pending = request
+        metrics = self._broker.metrics
+        if metrics is not None:
+            request.received_ns = metrics.now_ns()
         faults = self._broker.faults
         body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
         if body is not None:
@@ -241,13 +250,16 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, step: Step) -> None:
         if self._closed:
             return
-        if step.answer is not None:
-            assert self._output is not None
-            try:
-                self._output.send([step.answer])
-            except OSError as error:
-                logger.debug("connection from %s lost: %s", self.peer, error)
-        self.close()
+        if step.answer is None:
+            self.close()
+            return
+        assert self._output is not None
+        try:
+            self._output.send([step.answer])
+        except OSError as error:
+            logger.debug("connection from %s lost: %s", self.peer, error)
+        # A client that hears the answer and the end of the connection at once may not look at the answer.
+        self._loop.call_later(REFUSAL_LINGER_S, self.close)
 
     def _answer_later(self, request: Request, body: Body) -> None:
         if self._pending is not request or self._closed:
@@ -262,6 +274,9 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def _send(self, request: Request, body: Body) -> None:
+        metrics = self._broker.metrics
+        if metrics is not None and request.received_ns:
+            metrics.answered(request.api_key, request.version, request.received_ns)
         if body:
             assert self._output is not None
             self._output.send(frame_response(request, dispatch.answered_version(request), body))

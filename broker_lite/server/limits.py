@@ -67,6 +67,9 @@ TLS_PIECE_BYTES: Final = 256 * 1024
 TLS_HANDSHAKE_TIMEOUT_S: Final = 30.0
 """How long a client may take for the TLS handshake."""
 
+REFUSAL_LINGER_S: Final = 0.2
+"""How long a connection stays open after the answer to a failed authentication, unless the client closes it."""
+
 SCRAM_NONCE_BYTES: Final = 24
 """The random bytes in the server's share of a SCRAM nonce."""
 
