@@ -9,6 +9,7 @@ sendfile cannot be had here. A handshake that fails ends in one line of the log 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -194,7 +195,6 @@ class TlsConnection(Connection):
             self._output.send([])
             return False
         except ssl.SSLError as error:
-            self._output.send([])  # the alert
             self._fail(f"the TLS handshake failed: {explain(error)}")
             return False
         assert self._handshake_timer is not None
@@ -242,4 +242,7 @@ class TlsConnection(Connection):
         self._broker.note_refusal(
             f"closing connection from {self.peer} on listener {self._listener.config.name}: {reason}"
         )
+        if self._output is not None:
+            with contextlib.suppress(OSError):
+                self._output.send([])  # TLS's alert, if there is one
         self.close()
