@@ -18,6 +18,7 @@ from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.group_coordinator import GroupCoordinator
+from broker_lite.handlers.metrics import Metrics
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
@@ -104,6 +105,8 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
+        self.metrics: Metrics | None = None
+        """What is counted, if anybody wants to know."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
         """Told of the settings in effect whenever a client has changed one."""
         self._refusals_logged = 0
@@ -165,6 +168,8 @@ class Broker:
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, its groups' offsets included."""
         self.logs.delete_topic(topic.name)
+        if self.metrics is not None:
+            self.metrics.forget_topic(topic.name, topic.topic_id)
         self.groups.forget_topic(topic.name)
         self.groups.topics_changed()
         self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))

@@ -59,6 +59,8 @@ def _answer_or_wait(
     if final or missing <= 0 or read.failed or not read.keys:
         if read.size:
             reach(CrashPoint.BROKER_FETCHED)
+        if broker.metrics is not None:
+            broker.metrics.fetched(read.topics)
         if context is None:
             return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
         return fetch.encode_response(request.version, context.response(read.topics, broker.clock.monotonic_ms()))

@@ -106,6 +106,8 @@ def _append(
     reach(CrashPoint.BROKER_APPENDED)
     stable = partition.last_stable_offset > appended.last_offset
     broker.purgatory.appended(topic, index, len(records), stable)
+    if broker.metrics is not None:
+        broker.metrics.produced(topic, appended.last_offset - appended.base_offset + 1, len(records))
     return produce.ProducePartitionResult(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
@@ -114,6 +116,8 @@ def _append(
 def _refused(
     broker: Broker, request: Request, topic: str, index: int, error: KafkaError
 ) -> produce.ProducePartitionResult:
+    if broker.metrics is not None:
+        broker.metrics.not_produced(topic, broker.topic(topic) is not None)
     broker.note_refusal(f"{request.client_id or 'a client'}@{request.client_host}: Produce to {topic}-{index}: {error}")
     wrong = error.record_errors if isinstance(error, InvalidRecordsError) else ()
     return produce.ProducePartitionResult(

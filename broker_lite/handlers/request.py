@@ -46,6 +46,7 @@ class Request:
         "correlation_id",
         "endpoint",
         "principal",
+        "received_ns",
         "version",
     )
 
@@ -61,6 +62,7 @@ class Request:
         principal: str,
         endpoint: Endpoint,
     ) -> None:
+        self.received_ns = 0  # set only where somebody measures
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id

@@ -122,6 +122,11 @@ class PartitionLog:
         return sum(segment.size for segment in self._segments)
 
     @property
+    def segment_count(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    @property
     def recovery_point(self) -> int:
         """The offset before which everything is on the disk."""
         while self._pending and self._pending[0][1].done():

@@ -147,6 +147,10 @@ class Member(Progress, Protocol):
     watch: Watch
 
     @property
+    def listener_name(self) -> str:
+        """The listener that the connection came in at."""
+
+    @property
     def host(self) -> str:
         """The address that it comes from, without the port."""
 

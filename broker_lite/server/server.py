@@ -11,6 +11,8 @@ import contextlib
 import functools
 import logging
 import time
+from collections import Counter
+from typing import TYPE_CHECKING
 
 from broker_lite.config import BrokerConfig
 from broker_lite.handlers.broker import Broker, Clock
@@ -21,6 +23,9 @@ from broker_lite.server.connections import ConnectionTable
 from broker_lite.server.housekeeper import Housekeeper
 from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG, SWEEP_INTERVAL_S
 from broker_lite.server.listener import Listener, ServerError, bind
+
+if TYPE_CHECKING:
+    from broker_lite.server.metrics import MetricsServer
 
 __all__ = ["Server", "ServerError"]
 
@@ -43,6 +48,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._timers: list[asyncio.TimerHandle] = []
         self._housekeeper: Housekeeper | None = None
+        self._metrics: MetricsServer | None = None
         self.broker: Broker | None = None
 
     async def start(self) -> None:
@@ -65,6 +71,14 @@ class Server:
             self._config, loop, self.broker.clock.monotonic_ms, self.broker.note_refusal
         )
         self.broker.on_settings_changed.append(self._connections.reconfigure)
+        if self._config.metrics_port >= 0:
+            try:
+                await self._serve_metrics(self.broker, self._connections)
+            except ServerError:
+                for sock, _ in bound:
+                    sock.close()
+                self.broker.close()
+                raise
         for sock, listener in bound:
             accept = functools.partial(self._accept, listener)
             self._listeners.append(listener)
@@ -88,12 +102,30 @@ class Server:
             self._housekeeper.stop()
         for server in self._servers:
             server.close()
+        if self._metrics is not None:
+            self._metrics.stop()
         for connection in self._connections or ():
             connection.close()
         await asyncio.sleep(0)  # the transports' own callbacks come first
         if self.broker is not None:
             self.broker.close()
             logger.info("stopped cleanly")
+
+    async def _serve_metrics(self, broker: Broker, connections: ConnectionTable) -> None:
+        from broker_lite.handlers.metrics import Metrics
+        from broker_lite.server.metrics import MetricsServer, render  # few brokers need it
+
+        broker.metrics = Metrics(time.perf_counter_ns)
+
+        def page() -> str:
+            return render(broker, Counter(each.listener_name for each in connections))
+
+        host, port = self._config.host_name, self._config.metrics_port
+        try:
+            self._metrics = await MetricsServer.start(host, port, page)
+        except OSError as error:
+            raise ServerError(f"metrics.port={port}: cannot listen on {host}:{port} ({error})") from error
+        logger.info("metrics on http://%s:%d/metrics", *self._metrics.address)
 
     @property
     def addresses(self) -> dict[str, str]:

@@ -1,0 +1,254 @@
+"""Prometheus' metrics over HTTP, where `metrics.port` asks for them.
+
+Theory of operation: names and labels are those that Prometheus' JMX exporter gives to Apache Kafka's own beans when it
+has no rules, so that queries written for Kafka work. Counters come from `Broker.metrics`; all else is looked up when
+somebody asks. One small request is read and answered on a connection, then it is closed; there is nothing to log in to,
+so the port belongs on the same networks as the broker's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.metrics import TopicMetrics
+from broker_lite.protocol.apis import APIS
+
+MAX_REQUEST_BYTES: Final = 8 * 1024
+MAX_CONNECTIONS: Final = 16
+TIMEOUT_S: Final = 10.0
+"""How long a connection may take to ask and to be answered."""
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = dict[str, str]
+Sample = tuple[Labels, float]
+Family = tuple[str, str, str, Iterable[Sample]]
+"""Name, type, a line of help, and the samples."""
+
+_TOPIC_METRICS: Final[tuple[tuple[str, Callable[[TopicMetrics], int]], ...]] = (
+    ("MessagesInPerSec", lambda of: of.messages_in),
+    ("BytesInPerSec", lambda of: of.bytes_in),
+    ("BytesOutPerSec", lambda of: of.bytes_out),
+    ("TotalProduceRequestsPerSec", lambda of: of.produce_requests),
+    ("TotalFetchRequestsPerSec", lambda of: of.fetch_requests),
+    ("FailedProduceRequestsPerSec", lambda of: of.failed_produce_requests),
+    ("FailedFetchRequestsPerSec", lambda of: of.failed_fetch_requests),
+)
+
+
+def render(broker: Broker, connections: Counter[str]) -> str:
+    """Give all metrics in Prometheus' text format; `connections` counts those open by listener."""
+    lines = []
+    for name, kind, text, samples in _families(broker, connections):
+        lines.append(f"# HELP {name} {text}")
+        lines.append(f"# TYPE {name} {kind}")
+        lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
+    yield (
+        "kafka_server_BrokerTopicMetrics_Count",
+        "counter",
+        "What went in and out, in all and by topic.",
+        _topics(broker),
+    )
+    yield "kafka_network_RequestMetrics_Count", "counter", "Requests answered, by API and version.", _requests(broker)
+    yield from _times(broker)
+    yield "kafka_log_Log_Value", "gauge", "Size in bytes, offsets and segments of each partition.", _logs(broker)
+    partitions = sum(len(topic.partitions) for topic in broker.topics())
+    replicas = {"PartitionCount": partitions, "LeaderCount": partitions}
+    replicas |= {"UnderReplicatedPartitions": 0, "OfflineReplicaCount": 0}
+    yield "kafka_server_ReplicaManager_Value", "gauge", "Partitions of this broker.", _named(replicas)
+    controller = {"ActiveControllerCount": 1, "OfflinePartitionsCount": 0, "GlobalPartitionCount": partitions}
+    controller["GlobalTopicCount"] = sum(1 for _ in broker.topics())
+    yield "kafka_controller_KafkaController_Value", "gauge", "Topics and partitions of the cluster.", _named(controller)
+    yield "kafka_server_group_coordinator_metrics_Value", "gauge", "Groups by protocol.", _groups(broker)
+    yield (
+        "kafka_server_socket_server_metrics_connection_count",
+        "gauge",
+        "Open connections by listener.",
+        [({"listener": name}, count) for name, count in sorted(connections.items())],
+    )
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    processor_s = usage.ru_utime + usage.ru_stime
+    yield "process_cpu_seconds_total", "counter", "Processor time of this process in seconds.", [({}, processor_s)]
+    yield "process_resident_memory_bytes", "gauge", "Memory of this process.", [({}, _resident_bytes())]
+
+
+def _topics(broker: Broker) -> Iterator[Sample]:
+    assert broker.metrics is not None
+    by_name: dict[str, list[TopicMetrics]] = {}
+    for key, counted in broker.metrics.topics.items():
+        topic = broker.topic_by_id(key) if isinstance(key, uuid.UUID) else broker.topic(key)
+        if topic is not None:
+            by_name.setdefault(topic.name, []).append(counted)
+    for name, value in _TOPIC_METRICS:
+        yield {"name": name}, value(broker.metrics.all_topics)
+        for topic_name, parts in sorted(by_name.items()):
+            yield {"name": name, "topic": topic_name}, sum(value(part) for part in parts)
+
+
+def _requests(broker: Broker) -> Iterator[Sample]:
+    assert broker.metrics is not None
+    for key, counted in sorted(broker.metrics.requests.items()):
+        for version, count in sorted(counted.by_version.items()):
+            labels = {"name": "RequestsPerSec", "request": APIS[key].codec_name, "version": str(version)}
+            yield labels, count
+    for key, counted in sorted(broker.metrics.requests.items()):
+        yield {"name": "TotalTimeMs", "request": APIS[key].codec_name}, counted.count
+
+
+def _times(broker: Broker) -> Iterator[Family]:
+    assert broker.metrics is not None
+    labelled = [
+        ({"name": "TotalTimeMs", "request": APIS[key].codec_name}, counted)
+        for key, counted in sorted(broker.metrics.requests.items())
+    ]
+    text = "Milliseconds from the first look at a request to its answer, since the start."
+    mean = [(labels, counted.total_ns / counted.count / 1e6) for labels, counted in labelled]
+    yield "kafka_network_RequestMetrics_Mean", "gauge", f"Mean. {text}", mean
+    longest = [(labels, counted.longest_ns / 1e6) for labels, counted in labelled]
+    yield "kafka_network_RequestMetrics_Max", "gauge", f"Longest. {text}", longest
+
+
+def _logs(broker: Broker) -> Iterator[Sample]:
+    for topic in broker.topics():
+        for index, log in enumerate(topic.partitions):
+            where = {"partition": str(index), "topic": topic.name}
+            yield {"name": "Size", **where}, log.size
+            yield {"name": "LogStartOffset", **where}, log.log_start_offset
+            yield {"name": "LogEndOffset", **where}, log.log_end_offset
+            yield {"name": "NumLogSegments", **where}, log.segment_count
+
+
+def _groups(broker: Broker) -> Iterator[Sample]:
+    ids = broker.groups.all_ids()
+    consumer = sum(1 for each in ids if broker.groups.consumer_group(each) is not None)
+    for protocol, count in (("classic", len(ids) - consumer), ("consumer", consumer)):
+        yield {"name": "group-count", "protocol": protocol}, count
+    found = [group for each in ids if isinstance(group := broker.groups.group(each), ClassicGroup)]
+    for state, count in sorted(Counter(group.state.value for group in found).items()):
+        yield {"name": "classic-group-count", "state": state}, count
+
+
+def _named(values: dict[str, int]) -> list[Sample]:
+    return [({"name": name}, value) for name, value in values.items()]
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    # No name of a topic, listener or state has a character that would have to be escaped.
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6f}"
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # not on Linux: the most it ever was, in KiB, must do
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class MetricsProtocol(asyncio.Protocol):
+    """One connection: one request, one answer."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, page: Callable[[], str], open_ones: set[MetricsProtocol]
+    ) -> None:
+        self._loop = loop
+        self._page = page
+        self._open = open_ones
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Give the client its time, unless there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._open) >= MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._open.add(self)
+        self._timer = self._loop.call_later(TIMEOUT_S, transport.abort)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget it."""
+        self._open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer once the request's head is whole."""
+        assert self._transport is not None
+        self._received += data
+        if len(self._received) > MAX_REQUEST_BYTES:
+            self._answer("431 Request Header Fields Too Large", "")
+        elif b"\r\n\r\n" in self._received:
+            method, _, rest = self._received.partition(b" ")
+            path = rest.partition(b" ")[0].partition(b"?")[0]
+            if method not in (b"GET", b"HEAD"):
+                self._answer("405 Method Not Allowed", "only GET\n")
+            elif path != b"/metrics":
+                self._answer("404 Not Found", "metrics are at /metrics\n")
+            else:
+                self._answer("200 OK", self._page(), head_only=method == b"HEAD")
+
+    def close(self) -> None:
+        """Close without waiting."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answer(self, status: str, text: str, head_only: bool = False) -> None:
+        assert self._transport is not None
+        body = text.encode()
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        )
+        self._transport.write(f"{head}\r\n".encode() + (b"" if head_only else body))
+        self._transport.close()
+
+
+class MetricsServer:
+    """The listening socket and its connections."""
+
+    def __init__(self, server: asyncio.Server, open_ones: set[MetricsProtocol]) -> None:
+        """Not to be called: see `start`."""
+        self._server = server
+        self._open = open_ones
+
+    @classmethod
+    async def start(cls, host: str, port: int, page: Callable[[], str]) -> MetricsServer:
+        """Listen; `page` gives the text.
+
+        Raises:
+            OSError: if the address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        open_ones: set[MetricsProtocol] = set()
+        server = await loop.create_server(lambda: MetricsProtocol(loop, page, open_ones), host, port)
+        return cls(server, open_ones)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that are listened on."""
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    def stop(self) -> None:
+        """Close the socket and all connections."""
+        self._server.close()
+        for each in list(self._open):
+            each.close()
