@@ -54,7 +54,7 @@ class BrokerConfig:
     port: int = integer(0, "The port to listen on; 0 takes any free one.", most=65535)
     node_id: int = integer(0, "This broker's number, in metadata and in meta.properties.")
     cluster_id: str = text("", "The cluster's id; empty: the one in the data directory, or a new one.")
-    log_dirs: str = text("", "The directory that the data lives in; only one is served.")
+    log_dirs: str = text("", "The directory that the data lives in; only one is served.", kafka_kind=Kind.LIST)
     metrics_port: int = integer(
         -1,
         "The port that Prometheus' metrics are served on, at /metrics; 0: any free one, -1: none.",
@@ -130,7 +130,7 @@ class BrokerConfig:
     )
     group_consumer_max_size: int = integer(INT_MAX, "Members of a KIP-848 group at most.", least=1)
     group_consumer_assignors: str = text(
-        "uniform,range", "The server-side assignors that members may ask for, the default first."
+        "uniform,range", "The server-side assignors that members may ask for, the default first.", kafka_kind=Kind.LIST
     )
     offsets_retention_minutes: int = integer(
         10_080, "How long the offsets of a group without members are kept.", least=1

@@ -63,6 +63,8 @@ class Setting(NamedTuple):
     broker: tuple[tuple[str, int], ...] = ()
     """Of a topic's setting: the broker's settings that it follows, the first one set counting, each with what its
     number is multiplied by."""
+    kafka_kind: Kind | None = None
+    """The type that Kafka tells clients, where it is not `kind`."""
     served: bool = True
     """Whether it has an effect here; Kafka's clients may set it in any case."""
 
@@ -70,6 +72,11 @@ class Setting(NamedTuple):
     def field(self) -> str:
         """The name of the dataclass' field."""
         return self.name.replace(".", "_")
+
+    @property
+    def shown_kind(self) -> Kind:
+        """The type that clients are told."""
+        return self.kafka_kind or self.kind
 
     @property
     def sensitive(self) -> bool:

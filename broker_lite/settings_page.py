@@ -85,7 +85,14 @@ def plain() -> str:
 def _row(setting: Setting, broker: bool) -> str:
     last = setting.update.value if broker else ", ".join(f"`{name}`" for name, _ in setting.broker)
     default = _default(setting)
-    cells = (f"`{setting.name}`", setting.kind.name.lower(), default, _values(setting), last, setting.documentation)
+    cells = (
+        f"`{setting.name}`",
+        setting.shown_kind.name.lower(),
+        default,
+        _values(setting),
+        last,
+        setting.documentation,
+    )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

@@ -12,11 +12,11 @@ from typing import Final
 _HARMLESS = (
     # Threads, queues and buffers that are not there.
     """
-    background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
-    group.coordinator.append.linger.ms group.coordinator.background.threads
-    group.coordinator.cached.buffer.max.bytes group.coordinator.threads
-    log.cleaner.io.buffer.size log.cleaner.threads log.initial.task.delay.ms
-    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
+    background.threads delete.records.purgatory.purge.interval.requests
+    fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
+    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+    log.cleaner.io.buffer.size log.cleaner.threads log.initial.task.delay.ms num.io.threads
+    num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
     num.replica.fetchers offsets.load.buffer.size producer.purgatory.purge.interval.requests
     queued.max.request.bytes queued.max.requests socket.listen.backlog.size socket.receive.buffer.bytes
     transaction.state.log.load.buffer.size
@@ -25,19 +25,20 @@ _HARMLESS = (
     """
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms
     controlled.shutdown.enable controller.listener.names controller.performance.always.log.threshold.ms
-    controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.auto.join.enable
-    controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
-    controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
-    controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
-    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-    controller.socket.timeout.ms initial.broker.registration.timeout.ms leader.imbalance.check.interval.seconds
-    internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
-    internal.metadata.max.batch.size.in.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
-    metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
-    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
-    replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
-    replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
-    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
+    controller.performance.sample.period.ms controller.quorum.append.linger.ms
+    controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+    controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+    controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
+    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+    controller.quorum.voters controller.socket.timeout.ms initial.broker.registration.timeout.ms
+    leader.imbalance.check.interval.seconds internal.metadata.delete.delay.millis
+    internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes metadata.log.dir
+    metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
+    metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+    metadata.max.retention.bytes metadata.max.retention.ms process.roles replica.fetch.backoff.ms
+    replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+    replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+    replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     unclean.leader.election.interval.ms
     """
@@ -45,7 +46,6 @@ _HARMLESS = (
     """
     offsets.commit.timeout.ms offsets.topic.compression.codec offsets.topic.replication.factor
     offsets.topic.segment.bytes transaction.state.log.min.isr transaction.state.log.replication.factor
-    transaction.state.log.segment.bytes
     """
     # Windows of quotas; without quotas there is nothing to measure.
     """
@@ -69,7 +69,8 @@ _HARMLESS = (
     remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
     remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
     remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
-    remote.log.metadata.custom.metadata.max.bytes remote.log.reader.max.pending.tasks remote.log.reader.threads
+    remote.log.metadata.custom.metadata.max.bytes remote.log.reader.max.pending.tasks
+    remote.log.reader.threads
     """
     # Share groups and streams groups, which are not served.
     """
@@ -81,8 +82,8 @@ _HARMLESS = (
     group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
     group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
     group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
-    group.share.partition.max.record.locks group.share.record.lock.duration.ms
-    group.share.session.timeout.ms group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+    group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+    group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
     group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
     group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
     group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
@@ -101,20 +102,14 @@ HARMLESS: Final = frozenset(_HARMLESS.split())
 
 _MATTERS = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-    alter.config.policy.class.name broker.id client.quota.callback.class config.providers
-    cordoned.log.dirs create.topic.policy.class.name early.start.listeners
-    group.consumer.migration.policy group.coordinator.rebalance.protocols kafka.metrics.reporters
-    log.cleaner.io.max.bytes.per.second log.dir
+    alter.config.policy.class.name broker.id client.quota.callback.class config.providers cordoned.log.dirs
+    create.topic.policy.class.name early.start.listeners group.consumer.migration.policy
+    group.coordinator.rebalance.protocols kafka.metrics.reporters log.cleaner.io.max.bytes.per.second log.dir
     log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms
-    max.connection.creation.rate max.connections.per.ip.overrides
-    max.request.partition.size.limit metric.reporters offsets.retention.check.interval.ms
-    offsets.retention.minutes principal.builder.class
-    security.inter.broker.protocol security.providers
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-    transaction.state.log.num.partitions transaction.two.phase.commit.enable transactional.id.expiration.ms
-    unstable.api.versions.enable unstable.feature.versions.enable
+    log.flush.start.offset.checkpoint.interval.ms max.connection.creation.rate
+    max.connections.per.ip.overrides max.request.partition.size.limit metric.reporters principal.builder.class
+    security.inter.broker.protocol security.providers transaction.partition.verification.enable
+    transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
 """
 _REFUSED: Final = frozenset(_MATTERS.split())
 _PREFIXES: Final = (

@@ -104,7 +104,7 @@ def _config(types: Any, version: int, entry: Entry, wanted: Any) -> Any:
     more: dict[str, Any] = {}
     if version >= TYPES_FROM:
         documented = wanted.include_documentation and setting.documentation
-        more = {"config_type": int(setting.kind), "documentation": setting.documentation if documented else None}
+        more = {"config_type": int(setting.shown_kind), "documentation": setting.documentation if documented else None}
     return result(
         version=version,
         name=setting.name,

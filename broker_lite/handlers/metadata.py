@@ -70,6 +70,8 @@ class _Answer:
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create and broker.config.auto_create_topics_enable:
             try:
                 self._check_create(name)
+                if broker.config.default_replication_factor > 1:
+                    raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
                 topic = broker.create_topic(name, broker.config.num_partitions, {})
             except KafkaError as refused:
                 error = refused.code

@@ -16,7 +16,7 @@ from broker_lite.security import jaas
 from broker_lite.security.plain import PLAIN
 from broker_lite.security.principals import PrincipalError, PrincipalRule, read_rules
 from broker_lite.security.scram import SCRAM_MECHANISMS
-from broker_lite.settings import Setting, SettingError, integer, long, names, password, settings_of, text
+from broker_lite.settings import Kind, Setting, SettingError, integer, long, names, password, settings_of, text
 
 DEFAULT_LISTENER: Final = "PLAINTEXT"
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
@@ -45,6 +45,7 @@ class SecurityConfig:
     listener_security_protocol_map: tuple[str, ...] = names(
         ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT"),
         "Which protocol each listener speaks: <name>:<protocol>.",
+        kafka_kind=Kind.STRING,
     )
     inter_broker_listener_name: str | None = text(
         None, "The listener that brokers use among themselves; there is one broker, so it must only exist."
