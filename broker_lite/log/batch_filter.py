@@ -76,8 +76,10 @@ def filter_batch(
     if not kept:
         return empty(header) if stays_empty else None
     if horizon is None and (tombstones or (header.is_control and discardable)):
-        return rebuild(header, body, kept, cleaning.now_ms + cleaning.delete_retention_ms)
-    return batch if len(kept) == header.record_count else rebuild(header, body, kept, horizon)
+        horizon = cleaning.now_ms + cleaning.delete_retention_ms
+    elif len(kept) == header.record_count:
+        return batch
+    return (yield from rebuild(header, body, kept, horizon, RECORDS_PER_STEP))
 
 
 def _is_last_of_producer(cleaning: CleaningRound, header: BatchHeader) -> bool:

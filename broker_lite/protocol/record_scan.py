@@ -10,7 +10,7 @@ of the batch stay, as do producer, sequence and leader epoch, and the records' o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from broker_lite.protocol.compression import Compression, compress, decompress
@@ -117,21 +117,25 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         raise CorruptBatchError("a record ends in the middle of a number") from None
 
 
-def rebuild(header: BatchHeader, body: bytes, kept: Sequence[FoundRecord], delete_horizon_ms: int | None) -> bytearray:
+def rebuild(
+    header: BatchHeader, body: bytes, kept: Sequence[FoundRecord], delete_horizon_ms: int | None, chunk: int
+) -> Generator[None, None, bytearray]:
     """Build the batch again with the records `kept` alone (at least one), in its own compression.
 
-    With a delete horizon (KIP-534), that takes the place of the base timestamp.
+    With a delete horizon (KIP-534), that takes the place of the base timestamp. Yields after every `chunk` records.
     """
     base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    latest = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
     records = bytearray()
-    for record in kept:
+    for index, record in enumerate(kept):
         head = bytearray(body[record.start : record.start + 1])
         put_varint(head, record.timestamp - base_timestamp)
         put_varint(records, len(head) + record.end - record.rest)
         records += head
-        records += memoryview(body)[record.rest : record.end]
+        records += body[record.rest : record.end]
+        if index % chunk == 0:
+            yield None
     attributes = header.attributes & ~_DELETE_HORIZON | (0 if delete_horizon_ms is None else _DELETE_HORIZON)
-    latest = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
     changed = header._replace(
         attributes=attributes, base_timestamp=base_timestamp, max_timestamp=latest, record_count=len(kept)
     )
