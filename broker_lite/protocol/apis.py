@@ -21,7 +21,7 @@ from enum import IntEnum
 from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.limits import MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
@@ -215,7 +215,10 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
     Raises:
         ProtocolError: if the body is not exactly one such request.
     """
-    return _decode(request_class(api_key), api_key, version, body)
+    codec = request_class(api_key)
+    message = _decode(codec, api_key, version, body)
+    _refuse_nulls(message, _not_null(codec, version), APIS[api_key].codec_name)
+    return message
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Any:
@@ -262,8 +265,8 @@ def _decoder(codec: Any, version: int) -> Any:
 _HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
 
 
-# librdkafka's request for the metadata of all topics has three bytes too many, that for SCRAM users one; Kafka lets that
-# pass, for all APIs.
+# librdkafka's request for the metadata of all topics has three bytes too many, that for SCRAM users one; Kafka lets
+# that pass, for all APIs.
 _MAY_BE_LONGER = frozenset({ApiKey.METADATA, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
 
 
@@ -283,3 +286,44 @@ def _decode(codec: Any, api_key: int, version: int, body: Buffer) -> Any:
     if end > size or (end < size and api_key not in _MAY_BE_LONGER):
         raise ProtocolError(f"{name} v{version} is malformed: it ends at byte {end}, its body at byte {size}")
     return message
+
+
+class _NotNull(NamedTuple):
+    """The fields of a structure that must not be null: those themselves, arrays of texts, and what is in arrays."""
+
+    fields: tuple[str, ...]
+    texts: tuple[str, ...]
+    structures: tuple[tuple[str, _NotNull], ...]
+
+
+@lru_cache(maxsize=256)
+def _not_null(codec: Any, version: int) -> _NotNull:
+    return _not_null_in(codec._struct, version)
+
+
+def _not_null_in(struct: Any, version: int) -> _NotNull:
+    fields, texts, structures = [], [], []
+    for field in struct.fields.values():
+        if not field.for_version_q(version) or field.tagged_field_q(version):
+            continue
+        if field.is_struct_array() or field.type_str in ("string", "bytes", "records") or field.is_array():
+            if not field.nullable_for_version_q(version):
+                fields.append(field.name)
+            if field.is_struct_array():
+                structures.append((field.name, _not_null_in(field, version)))
+            elif field.is_array() and field.array_of.type_str == "string":
+                texts.append(field.name)
+    return _NotNull(tuple(fields), tuple(texts), tuple(structures))
+
+
+def _refuse_nulls(message: Any, not_null: _NotNull, name: str) -> None:
+    """Refuse null where the schema does, as Kafka does: the generated codecs let it pass, and no handler expects it."""
+    for field in not_null.fields:
+        if getattr(message, field) is None:
+            raise ProtocolError(f"{name}: {field} must not be null")
+    for field in not_null.texts:
+        if None in (getattr(message, field) or ()):
+            raise ProtocolError(f"{name}: what is in {field} must not be null")
+    for field, inside in not_null.structures:
+        for element in getattr(message, field) or ():
+            _refuse_nulls(element, inside, name)
