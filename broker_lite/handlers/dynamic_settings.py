@@ -165,11 +165,10 @@ class DynamicSettings:
         return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
 
     def _group_config(self, own: Mapping[str, str]) -> GroupConfig:
-        given, values = self.config.given, {}
+        values = {}
         for setting in settings_of(GroupConfig).values():
-            source = own.get(setting.name, given.get(setting.broker[0][0]))
-            if source is not None:
-                values[setting.field] = setting.read(source)
+            followed = broker_settings()[setting.broker[0][0]]
+            values[setting.field] = setting.read(own.get(setting.name, getattr(self.config, followed.field)))
         return GroupConfig(**values)
 
     def _write(self, brokers: Mapping[str, Mapping[str, str]], groups: Mapping[str, Mapping[str, str]]) -> None:
