@@ -263,7 +263,7 @@ def test_the_answers_are_kafkas() -> None:
         pytest.skip(reason)
     transcripts = []
     for start in (partial(RealKafka, heap="300m"), EmbeddedBroker):
-        with start() as broker, PlainClient(broker.bootstrap_servers) as client:  # type: ignore[operator]
+        with start() as broker, PlainClient(broker.bootstrap_servers) as client:
             transcripts.append(Script(client).play())
     kafkas, ours = transcripts
     assert len(ours) > 40
