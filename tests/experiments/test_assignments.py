@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedBroker
+from jobs.peers import RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PARTITIONS = 5
@@ -37,6 +38,7 @@ THE_ARTICLES = [2, 2, 1, 0]
 TOPIC = "eight"
 QUICK = {"group.consumer.heartbeat.interval.ms": 100}
 
+Broker = EmbeddedBroker | RealKafka
 Shares = dict[str, list[tuple[str, int]]]
 """What each member has, by its client id: (topic, partition), sorted."""
 
@@ -44,11 +46,25 @@ Shares = dict[str, list[tuple[str, int]]]
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(config=QUICK) as embedded:
-        admin = AdminClient({"bootstrap.servers": embedded.bootstrap_servers})
-        topics = {"five": PARTITIONS, "a": 3, "b": 3, TOPIC: 8}
-        for future in admin.create_topics([NewTopic(name, count) for name, count in topics.items()]).values():
-            future.result(DEADLINE_S)
+        make_topics(embedded)
         yield embedded
+
+
+@pytest.fixture(scope="module")
+def real_kafka() -> Iterator[RealKafka]:
+    reason = missing_kafka_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    with RealKafka(config={**QUICK, "group.consumer.min.heartbeat.interval.ms": 100}, heap="256m") as kafka:
+        make_topics(kafka)
+        yield kafka
+
+
+def make_topics(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    topics = {"five": PARTITIONS, "a": 3, "b": 3, TOPIC: 8}
+    for future in admin.create_topics([NewTopic(name, count) for name, count in topics.items()]).values():
+        future.result(DEADLINE_S)
 
 
 def shares_of(counts: Shares) -> list[int]:
@@ -58,7 +74,7 @@ def shares_of(counts: Shares) -> list[int]:
 class Group:
     """Members of librdkafka's in one group, polled in turn; what they have is asked of the broker."""
 
-    def __init__(self, broker: EmbeddedBroker, group: str, topics: list[str], **settings: Any) -> None:
+    def __init__(self, broker: Broker, group: str, topics: list[str], **settings: Any) -> None:
         self.members: dict[str, Consumer] = {}
         self._group = group
         self._topics = topics
@@ -112,7 +128,7 @@ def described(admin: AdminClient, group: str) -> Shares:
 
 
 @contextmanager
-def group_of(broker: EmbeddedBroker, group: str, topics: list[str], **settings: Any) -> Iterator[Group]:
+def group_of(broker: Broker, group: str, topics: list[str], **settings: Any) -> Iterator[Group]:
     with ExitStack() as stack:
         members = Group(broker, group, topics, **settings)
         stack.callback(members.close)
@@ -128,9 +144,15 @@ NEXT_GENERATION = {"group.protocol": "consumer", "group.remote.assignor": "range
 
 
 @pytest.mark.parametrize("settings", [classic("range"), NEXT_GENERATION], ids=["classic", "KIP-848"])
+@pytest.mark.parametrize(
+    "kind",
+    ["broker", pytest.param("real_kafka", marks=[pytest.mark.java, pytest.mark.soak])],
+    ids=["embedded", "kafka"],
+)
 def test_range_gives_five_partitions_to_four_members_as_2_1_1_1(
-    broker: EmbeddedBroker, settings: Mapping[str, Any], request: pytest.FixtureRequest
+    kind: str, settings: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> None:
+    broker: Broker = request.getfixturevalue(kind)
     with group_of(broker, request.node.name, ["five"], **settings) as group:
         for number in range(MEMBERS):
             group.join(f"m{number}")
