@@ -1,0 +1,32 @@
+"""The page of the experiments names every test of theirs, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+TEXT = (PROJECT / "docs" / "experiments.md").read_text()
+NAMED = set(re.findall(r"`(test_\w+\.py)::(test_\w+)`", TEXT))
+
+
+def test_every_experiment_is_on_the_page() -> None:
+    written = {
+        (path.name, name)
+        for path in (PROJECT / "tests" / "experiments").glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert written == NAMED
+
+
+def test_the_numbers_are_those_of_the_tests() -> None:
+    def constant(file: str, name: str) -> str:
+        found = re.search(rf"^{name} = (.*)$", (PROJECT / "tests" / "experiments" / file).read_text(), re.MULTILINE)
+        assert found is not None
+        return found.group(1)
+
+    assert f"A batch is {int(constant('test_fetch_sizes.py', 'BATCH_BYTES')):,} bytes" in TEXT
+    assert f"{int(constant('test_fetch_sizes.py', 'TWO_RECORDS_BYTES')):,} bytes, from offset 0" in TEXT
+    assert f"{constant('test_partitioners.py', 'APART')} of 100 land apart" in TEXT
+    assert f"*Not quite*: {constant('test_assignments.py', 'KAFKAS').strip('[]')}." in TEXT
+    assert f"none left: {constant('test_assignments.py', 'THE_ARTICLES').strip('[]')} |" in TEXT
