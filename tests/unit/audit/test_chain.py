@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exactly_once.audit import Auditor, Report, Scope
@@ -81,6 +81,7 @@ def moves_on(commits: list[LogCommit]) -> list[tuple[int, PartitionKey]]:
     return found
 
 
+@settings(deadline=None)
 @given(good_logs())
 def test_a_good_log_is_proven(commits: list[LogCommit]) -> None:
     report = audit(commits)
@@ -92,6 +93,7 @@ def test_a_good_log_is_proven(commits: list[LogCommit]) -> None:
     assert report.tally.commits == len(commits)
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data())
 def test_a_good_log_is_proven_from_any_checkpoint_on(commits: list[LogCommit], data: st.DataObject) -> None:
     first = data.draw(st.integers(1, len(commits)))
@@ -102,6 +104,7 @@ def test_a_good_log_is_proven_from_any_checkpoint_on(commits: list[LogCommit], d
     assert ends_of(report) == ends_of(audit(commits))
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data(), st.sampled_from([Problem.GAP, Problem.OVERLAP]))
 def test_a_range_that_does_not_join_is_named(commits: list[LogCommit], data: st.DataObject, problem: Problem) -> None:
     candidates = moves_on(commits)
@@ -118,6 +121,7 @@ def test_a_range_that_does_not_join_is_named(commits: list[LogCommit], data: st.
     assert report.counts[problem] == 1
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data())
 def test_txn_actions_that_are_not_those_of_the_record_are_named(commits: list[LogCommit], data: st.DataObject) -> None:
     candidates = [commit for commit in commits if commit.transactions]
@@ -135,6 +139,7 @@ def test_txn_actions_that_are_not_those_of_the_record_are_named(commits: list[Lo
     assert_named(audit(changed), commit.version, Problem.TXN_MISMATCH)
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data())
 def test_a_batch_id_that_was_used_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
     by_query: dict[str, list[LogCommit]] = {}
@@ -149,6 +154,7 @@ def test_a_batch_id_that_was_used_is_named(commits: list[LogCommit], data: st.Da
     assert_named(audit(with_batch(commits, later.version, wrong)), later.version, Problem.BATCH_ID)
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data())
 def test_an_attempt_that_landed_twice_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
     landed = [commit for commit in commits if commit.entry.batch is not None and commit.entry.batch.writes == BOTH]
@@ -159,6 +165,7 @@ def test_an_attempt_that_landed_twice_is_named(commits: list[LogCommit], data: s
     assert_named(report, again.version, Problem.ATTEMPT_TWICE)
 
 
+@settings(deadline=None)
 @given(good_logs(), st.data())
 def test_an_offset_moved_without_a_record_is_named(commits: list[LogCommit], data: st.DataObject) -> None:
     state = {txn_id: at for txn_id, at in state_of(commits).items() if "/offset/" in txn_id}

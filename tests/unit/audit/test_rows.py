@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactly_once.audit_findings import Chain
@@ -52,6 +52,7 @@ chains = st.lists(
 rows = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3), st.integers(0, 70)), max_size=150)
 
 
+@settings(deadline=None)
 @given(chains, rows, st.integers(1, 40), st.integers(1, 40))
 def test_counts_are_those_of_counting_by_hand(chains: list[Chain], rows: list[Row], most: int, piece: int) -> None:
     counted = count(chains, rows, most, piece)
@@ -69,6 +70,7 @@ def test_counts_are_those_of_counting_by_hand(chains: list[Chain], rows: list[Ro
     assert counted.keys() == {row[:2] for row in wanted}
 
 
+@settings(deadline=None)
 @given(chains, st.integers(1, 40), st.integers(1, 40))
 def test_no_pass_holds_more_than_it_may(chains: list[Chain], most: int, piece: int) -> None:
     for planned in plan_passes(chains, by_topic=True, most=most, piece_offsets=piece):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactly_once.recovery import (
@@ -105,6 +105,7 @@ class World:
         return Stored(version, {} if offset is None else {key(): offset}, {QUERY: self.batch_id})
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(["batch", "in_two_commits", "other"]), st.integers(1, 4)), max_size=25))
 def test_a_rewind_goes_back_as_many_batches_as_are_in_force(steps: list[str | int]) -> None:
     """Offsets follow: the n-th batch in force ends at 10 n, whatever was written and undone in between."""
@@ -216,16 +217,19 @@ offset_keys = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(offset_keys)
 def test_ids_of_offsets_can_be_read_back(wanted: OffsetTxn) -> None:
     assert parse_txn_id(offset_txn_id(wanted.app_id, wanted.source, wanted.partition)) == wanted
 
 
+@settings(deadline=None)
 @given(st.builds(QueryTxn, texts, st.from_regex(r"[0-9a-f-]+", fullmatch=True)))
 def test_ids_of_queries_can_be_read_back(wanted: QueryTxn) -> None:
     assert parse_txn_id(query_txn_id(wanted.app_id, wanted.query_id)) == wanted
 
 
+@settings(deadline=None)
 @given(texts)
 def test_ids_of_merges_can_be_read_back(app_id: str) -> None:
     assert parse_txn_id(merge_txn_id(app_id)) == MergeTxn(app_id)
@@ -240,6 +244,7 @@ def test_ids_of_others_are_not_ours(text: str) -> None:
     assert parse_txn_id(text) is None
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         ManualChange,

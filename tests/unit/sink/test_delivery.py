@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactly_once.batch import Batch
@@ -316,6 +316,7 @@ runs = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(runs, st.sampled_from(Guarantee))
 def test_the_promises_hold_whatever_fails(lives: list[Run], guarantee: Guarantee) -> None:
     """Records 0 to 9, two a batch; a driver is started again until it gets through, with or without its checkpoint."""
