@@ -6,7 +6,9 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
+from kafka.errors import TopicAlreadyExistsError
 
 from broker_lite import EmbeddedBroker
 
@@ -55,3 +57,65 @@ def test_the_cluster_is_described(kafka_broker: EmbeddedBroker) -> None:
         assert admin.list_topics() == []
     finally:
         admin.close()
+
+
+@pytest.fixture
+def admin(kafka_broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap_servers)
+    yield client
+    client.close()
+
+
+def test_topics_are_administered(kafka_broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    admin.create_topics([NewTopic("t", 2, 1, topic_configs={"retention.ms": "1000"})])
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics([NewTopic("t", 2, 1)])
+    admin.create_partitions({"t": NewPartitions(3)})
+    (described,) = admin.describe_topics(["t"])
+    assert [each["partition_index"] for each in described["partitions"]] == [0, 1, 2]
+
+    def settings() -> dict[str, str]:
+        """Those that are not the default."""
+        found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])["topic"]["t"]
+        return {name: each["value"] for name, each in found.items()}
+
+    assert settings() == {"retention.ms": "1000"}
+    changed = {"retention.ms": "2000", "max.message.bytes": "5000"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "t", changed)])
+    assert settings() == changed
+    admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, "t", ["retention.ms"])])
+    assert settings() == {"max.message.bytes": "5000"}
+    admin.delete_topics(["t"])
+    assert admin.list_topics() == []
+
+
+def test_groups_and_records_are_administered(kafka_broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    partition = TopicPartition("t", 0)
+    producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
+    for number in range(4):
+        producer.send("t", b"%d" % number)
+    producer.flush(DEADLINE_MS / 1000)
+    producer.close()
+    consumer = KafkaConsumer(
+        "t",
+        bootstrap_servers=kafka_broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=DEADLINE_MS,
+    )
+    assert next(consumer).value == b"0"
+    consumer.commit()
+    (member,) = admin.describe_groups(["g"])["g"]["members"]
+    assert member["member_assignment"]["assigned_partitions"] == [{"topic": "t", "partitions": [0]}]
+    consumer.close()
+    assert [(each["group_id"], each["group_state"]) for each in admin.list_groups()] == [("g", "Empty")]
+    assert admin.list_group_offsets(["g"])["g"][partition].offset == 1
+    admin.alter_group_offsets("g", {partition: OffsetAndMetadata(3, "moved", -1)})
+    assert admin.list_group_offsets(["g"])["g"][partition].offset == 3
+    assert admin.delete_records({partition: 2})[partition]["low_watermark"] == 2
+    assert admin.list_partition_offsets({partition: OffsetSpec.EARLIEST})[partition].offset == 2
+    admin.delete_group_offsets("g", [partition])
+    assert admin.list_group_offsets(["g"])["g"] == {}
+    admin.delete_groups(["g"])
+    assert admin.list_groups() == []
