@@ -13,12 +13,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from broker_lite import EmbeddedBroker
 
+# A test judges no times, and a busy machine is slow; what failed is printed so that it can be run again.
+settings.register_profile("sparkonce", deadline=None, print_blob=True)
+settings.load_profile("sparkonce")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something dear, when two processes run the tests: a Spark session, a module's fixtures."""
+    """Keep together what shares something dear when several processes run the tests: a session, a module's fixtures."""
     for item in items:
         folder = item.path.parent.name
         item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.nodeid.partition("::")[0]))
