@@ -46,12 +46,12 @@ def handle(broker: Broker, request: Request) -> Body:
             following = following or (name, 0)
             continue
         topic = broker.topic(name)
+        operations = authorized_operations(broker, request, ResourceType.TOPIC, name)
         if topic is None:
-            found.append(_topic(request, name, _missing(name)))
+            found.append(_topic(request, name, _missing(name), operations=operations))
             continue
         first = begin[1] if name == begin[0] else 0
         indexes = range(first, min(first + left, len(topic.partitions)))
-        operations = authorized_operations(broker, request, ResourceType.TOPIC, name)
         found.append(_described(broker, request, topic, indexes, operations))
         left -= len(indexes)
         if indexes.stop < len(topic.partitions):
