@@ -1,4 +1,4 @@
-"""DescribeGroups v0 to v6, ListGroups v0 to v5, DeleteGroups v0 to v2. Absent: authorized operations."""
+"""DescribeGroups v0 to v6, ListGroups v0 to v5, DeleteGroups v0 to v2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
+from broker_lite.handlers.authorization import as_set, group_error
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized_on_cluster, authorized_operations
 
 CLASSIC_TYPE = "Classic"
 CONSUMER_TYPE = "Consumer"
@@ -19,8 +22,19 @@ NOT_FOUND_FROM = 6
 
 def handle_describe(broker: Broker, request: Request) -> Body:
     """Describe groups; one that does not exist is Dead."""
-    wanted, types = request.message(), apis.response_class(request.api_key)
-    return request.response(groups=[_describe(broker, types, request.version, each) for each in wanted.groups])
+    wanted, types, version = request.message(), apis.response_class(request.api_key), request.version
+    groups = []
+    for group_id in wanted.groups:
+        refusal = group_error(broker, request, Operation.DESCRIBE, group_id)
+        if refusal is not ErrorCode.NONE:
+            groups.append(_described(types, version, group_id, None, error=refusal))
+            continue
+        described = _describe(broker, types, version, group_id)
+        if wanted.include_authorized_operations:
+            operations = authorized_operations(broker, request, ResourceType.GROUP, group_id)
+            described.authorized_operations = as_set(operations)
+        groups.append(described)
+    return request.response(groups=groups)
 
 
 def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
@@ -53,7 +67,7 @@ def _described(
     types: Any,
     version: int,
     group_id: str,
-    state: GroupState,
+    state: GroupState | None,
     protocol_type: str = "",
     protocol: str = "",
     members: list[Any] | None = None,
@@ -64,7 +78,7 @@ def _described(
         error_code=int(error),
         error_message=f"group {group_id} is no classic group" if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
         group_id=group_id,
-        group_state=state.value,
+        group_state=state.value if state is not None else "",
         protocol_type=protocol_type,
         protocol_data=protocol,
         members=members or [],
@@ -78,7 +92,10 @@ def handle_list(broker: Broker, request: Request) -> Body:
     states = {state.lower() for state in wanted.states_filter or ()}
     kinds = {kind.lower() for kind in wanted.types_filter or ()}
     groups = []
+    every = authorized_on_cluster(broker, request, Operation.DESCRIBE)
     for group_id in broker.groups.all_ids():
+        if not every and group_error(broker, request, Operation.DESCRIBE, group_id):
+            continue
         state, kind, protocol_type = _listed(broker, group_id)
         if (states and state.lower() not in states) or (kinds and kind.lower() not in kinds):
             continue
@@ -108,14 +125,17 @@ def handle_delete(broker: Broker, request: Request) -> Body:
     wanted, types = request.message(), apis.response_class(request.api_key)
     results = [
         types.DeletableGroupResult(
-            version=request.version, group_id=group_id, error_code=int(_delete(broker, group_id))
+            version=request.version, group_id=group_id, error_code=int(_delete(broker, request, group_id))
         )
         for group_id in wanted.groups_names
     ]
     return request.response(results=results)
 
 
-def _delete(broker: Broker, group_id: str) -> ErrorCode:
+def _delete(broker: Broker, request: Request, group_id: str) -> ErrorCode:
+    refusal = group_error(broker, request, Operation.DELETE, group_id)
+    if refusal is not ErrorCode.NONE:
+        return refusal
     try:
         return broker.groups.delete(group_id)
     except KafkaError as error:

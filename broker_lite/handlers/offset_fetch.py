@@ -6,15 +6,20 @@ Absent: nothing.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from broker_lite.coordinators.offsets import CommittedOffset
+from broker_lite.handlers.authorization import find_topic, group_error
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.security.acls import Operation, ResourceType
+from broker_lite.security.authorizer import authorized
 
+GROUP_ERROR_FROM = 2
 REQUIRE_STABLE_FROM = 7
 SEVERAL_GROUPS_FROM = 8
 TOPIC_ID_FROM = 10
@@ -24,28 +29,23 @@ NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
 def handle(broker: Broker, request: Request) -> Body:
     """Give what groups have committed; offset -1 where nothing is."""
     wanted, version = request.message(), request.version
-    require_stable = version >= REQUIRE_STABLE_FROM and wanted.require_stable
+    require_stable = version >= REQUIRE_STABLE_FROM and bool(wanted.require_stable)
     types = apis.response_class(request.api_key)
     if version < SEVERAL_GROUPS_FROM:
-        return request.response(
-            topics=_topics(
-                broker, types.OffsetFetchResponseTopic, version, wanted.group_id, wanted.topics, require_stable
-            ),
-            error_code=0,
-        )
+        refusal = group_error(broker, request, Operation.DESCRIBE, wanted.group_id)
+        topics = _Topics(broker, request, types.OffsetFetchResponseTopic, wanted.group_id, require_stable)
+        if refusal is ErrorCode.NONE:
+            return request.response(topics=topics.all(wanted.topics), error_code=0)
+        # Before version 2 there is no place for an error but with each partition.
+        listed = [topics.topic(each.name, ZERO_UUID, each.partition_indexes, refusal) for each in wanted.topics or ()]
+        return request.response(topics=listed if version < GROUP_ERROR_FROM else [], error_code=int(refusal))
     kind = types.OffsetFetchResponseGroup
-    groups = [
-        kind(
-            version=version,
-            group_id=each.group_id,
-            topics=[]
-            if error
-            else _topics(broker, kind.OffsetFetchResponseTopics, version, each.group_id, each.topics, require_stable),
-            error_code=int(error),
-        )
-        for each in wanted.groups
-        for error in [_member_error(broker, each)]
-    ]
+    groups = []
+    for each in wanted.groups:
+        error = group_error(broker, request, Operation.DESCRIBE, each.group_id) or _member_error(broker, each)
+        topics = _Topics(broker, request, kind.OffsetFetchResponseTopics, each.group_id, require_stable)
+        found = topics.all(each.topics) if error is ErrorCode.NONE else []
+        groups.append(kind(version=version, group_id=each.group_id, topics=found, error_code=int(error)))
     return request.response(groups=groups)
 
 
@@ -55,72 +55,77 @@ def _member_error(broker: Broker, wanted: Any) -> ErrorCode:
     return ErrorCode.NONE if group is None else group.fetch_error(wanted.member_id, wanted.member_epoch)
 
 
-def _topics(broker: Broker, kind: Any, version: int, group_id: str, wanted: Any, require_stable: bool) -> list[Any]:
-    committed = broker.groups.offsets.of_group(group_id)
-    topics: list[tuple[str | None, Any, list[int]]]
-    if wanted is None:
-        by_topic: dict[str, list[int]] = {}
-        for name, partition in sorted(committed):
-            by_topic.setdefault(name, []).append(partition)
-        topics = [(name, _id_of(broker, name), indexes) for name, indexes in by_topic.items()]
-        if version >= TOPIC_ID_FROM:
-            topics = [each for each in topics if each[1] != ZERO_UUID]
-    else:
-        by_id = version >= TOPIC_ID_FROM
-        topics = [
-            (_name_of(broker, each, version), each.topic_id if by_id else ZERO_UUID, each.partition_indexes)
-            for each in wanted
-        ]
-    unstable = _unstable(broker, group_id) if require_stable else frozenset()
-    return [_topic(kind, version, name, topic_id, indexes, committed, unstable) for name, topic_id, indexes in topics]
+class _Topics:
+    """The topics of one group's answer."""
 
+    def __init__(self, broker: Broker, request: Request, kind: Any, group_id: str, require_stable: bool) -> None:
+        self._broker = broker
+        self._request = request
+        self._kind = kind
+        self._by_id = request.version >= TOPIC_ID_FROM
+        self._committed = broker.groups.offsets.of_group(group_id)
+        self._unstable: frozenset[tuple[str, int]] = frozenset()
+        if require_stable:
+            # The partitions that a transaction which is still open has offsets for (KIP-447).
+            pending = broker.pending_offsets.keys_of_group(group_id)
+            self._unstable = frozenset((key.topic, key.partition) for key in pending)
 
-def _unstable(broker: Broker, group_id: str) -> frozenset[tuple[str, int]]:
-    """Give the partitions that a transaction which is still open has offsets for (KIP-447)."""
-    return frozenset((key.topic, key.partition) for key in broker.pending_offsets.keys_of_group(group_id))
+    def all(self, wanted: Any) -> list[Any]:
+        """Give the offsets asked for; with None, all that are committed, of topics that the client may see."""
+        if wanted is None:
+            by_topic: dict[str, list[int]] = {}
+            for name, partition in sorted(self._committed):
+                by_topic.setdefault(name, []).append(partition)
+            found = [(name, self._id_of(name), indexes) for name, indexes in by_topic.items() if self._may_see(name)]
+            return [self.topic(*each) for each in found if not self._by_id or each[1] != ZERO_UUID]
+        topics = []
+        for each in wanted:
+            if self._by_id:
+                topic, error = find_topic(self._broker, self._request, Operation.DESCRIBE, None, each.topic_id)
+                shown = topic.name if topic is not None else None
+                topics.append(self.topic(shown, each.topic_id, each.partition_indexes, error))
+            else:
+                error = ErrorCode.NONE if self._may_see(each.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.append(self.topic(each.name, ZERO_UUID, each.partition_indexes, error))
+        return topics
 
+    def _may_see(self, name: str) -> bool:
+        return authorized(self._broker, self._request, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-def _id_of(broker: Broker, name: str) -> Any:
-    topic = broker.topic(name)
-    return ZERO_UUID if topic is None else topic.topic_id
+    def _id_of(self, name: str) -> uuid.UUID:
+        topic = self._broker.topic(name)
+        return ZERO_UUID if topic is None else topic.topic_id
 
+    def topic(
+        self, name: str | None, topic_id: uuid.UUID, indexes: list[int], error: ErrorCode = ErrorCode.NONE
+    ) -> Any:
+        """Tell of one topic's partitions; with an error, of each only that."""
+        kind, version = self._kind, self._request.version
+        several = version >= SEVERAL_GROUPS_FROM
+        partition_kind = kind.OffsetFetchResponsePartitions if several else kind.OffsetFetchResponsePartition
+        partitions = []
+        for index in indexes:
+            value, partition_error = self._value(name, topic_id, index, error)
+            partition = partition_kind(
+                version=version,
+                partition_index=index,
+                committed_offset=value.offset,
+                committed_leader_epoch=value.leader_epoch,
+                metadata=value.metadata,
+                error_code=int(partition_error),
+            )
+            partitions.append(partition)
+        named = {"topic_id": topic_id} if self._by_id else {"name": name}
+        return kind(version=version, partitions=partitions, **named)
 
-def _name_of(broker: Broker, wanted: Any, version: int) -> str | None:
-    if version < TOPIC_ID_FROM:
-        return str(wanted.name)
-    topic = broker.topic_by_id(wanted.topic_id)
-    return None if topic is None else topic.name
-
-
-def _topic(
-    kind: Any,
-    version: int,
-    name: str | None,
-    topic_id: Any,
-    indexes: list[int],
-    committed: dict[tuple[str, int], CommittedOffset],
-    unstable: frozenset[tuple[str, int]],
-) -> Any:
-    by_id = version >= TOPIC_ID_FROM
-    partition_kind = (
-        kind.OffsetFetchResponsePartitions if version >= SEVERAL_GROUPS_FROM else kind.OffsetFetchResponsePartition
-    )
-    error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
-    partitions = []
-    for index in indexes:
-        value = committed.get((name, index), NOTHING_COMMITTED) if name is not None else NOTHING_COMMITTED
-        if by_id and not value.is_for(topic_id):
+    def _value(
+        self, name: str | None, topic_id: uuid.UUID, index: int, error: ErrorCode
+    ) -> tuple[CommittedOffset, ErrorCode]:
+        if error is not ErrorCode.NONE or name is None:
+            return NOTHING_COMMITTED, error
+        if (name, index) in self._unstable:
+            return NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        value = self._committed.get((name, index), NOTHING_COMMITTED)
+        if self._by_id and not value.is_for(topic_id):
             value = NOTHING_COMMITTED  # of an earlier topic of that name
-        waits = name is not None and (name, index) in unstable
-        if waits:
-            value = NOTHING_COMMITTED
-        partition = partition_kind(
-            version=version,
-            partition_index=index,
-            committed_offset=value.offset,
-            committed_leader_epoch=value.leader_epoch,
-            metadata=value.metadata,
-            error_code=int(ErrorCode.UNSTABLE_OFFSET_COMMIT if waits else error),
-        )
-        partitions.append(partition)
-    return kind(version=version, partitions=partitions, **({"topic_id": topic_id} if by_id else {"name": name}))
+        return value, ErrorCode.NONE
