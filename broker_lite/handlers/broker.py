@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from typing import Protocol
 
 from broker_lite.config import BrokerConfig
@@ -18,7 +19,6 @@ from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.group_coordinator import GroupCoordinator
-from broker_lite.handlers.metrics import Metrics
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
@@ -29,6 +29,9 @@ from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.authorizer import Authorizer, super_users
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
+
+if TYPE_CHECKING:
+    from broker_lite.handlers.metrics import Metrics
 
 __all__ = ["Broker", "Clock", "Topic"]
 
