@@ -50,14 +50,15 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
         while position < segment.size:
             window, window_start, header = _window(segment, window, window_start, position)
             check_any(window, position - window_start, header)
+            last_offset, size = header.last_offset, header.size
             if header.base_offset < next_offset or header.last_offset_delta < 0:
                 raise CorruptBatchError(f"offset {header.base_offset} where {next_offset} was next")
-            if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-                raise CorruptBatchError(f"offset {header.last_offset} is beyond the segment's reach")
-            segment.note(header.max_timestamp, header.last_offset, position, header.size)
+            if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptBatchError(f"offset {last_offset} is beyond the segment's reach")
+            segment.note(header.max_timestamp, last_offset, position, size)
             visit(header)
-            next_offset = header.next_offset
-            position += header.size
+            next_offset = last_offset + 1
+            position += size
     except CorruptBatchError as error:
         lost = segment.size - position
         logger.warning("%s: cutting %d bytes at position %d: %s", segment.paths()[0], lost, position, error)

@@ -39,6 +39,8 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 _SCAN_BYTES = 4096
 """How much is read at once while looking from header to header."""
+_MAX_SCAN_BYTES = 128 * 1024
+"""The same, for a walk over many small batches."""
 
 _OFFSETS = struct.Struct(">qi4xb6xi")
 """Of a batch's header: base offset, length, magic, last offset delta."""
@@ -268,19 +270,23 @@ class Segment:
             CorruptBatchError: if a length cannot be.
         """
         file, end = self.file, self.size
-        window, window_start = b"", position
+        window, window_start, step = b"", position, _SCAN_BYTES
         while end - position >= LEGACY_HEADER_BYTES:
             if position - window_start + HEADER_BYTES > len(window):
-                window, window_start = _padded(file.pread(min(_SCAN_BYTES, end - position), position)), position
+                # Small batches are read many at a time; of large ones only the header is wanted.
+                small = position - window_start < 2 * len(window)
+                step = min(step * 2, _MAX_SCAN_BYTES) if small else _SCAN_BYTES
+                window, window_start = _padded(file.pread(min(step, end - position), position)), position
             header = read_header(window, position - window_start)
+            size = header.size
             if header.magic >= MAGIC and end - position < HEADER_BYTES:
                 return
-            if header.size < (HEADER_BYTES if header.magic >= MAGIC else LEGACY_HEADER_BYTES):
-                raise CorruptBatchError(f"{self._name(LOG_SUFFIX)}: batch of {header.size} bytes at {position}")
-            if header.size > end - position:
+            if size < (HEADER_BYTES if header.magic >= MAGIC else LEGACY_HEADER_BYTES):
+                raise CorruptBatchError(f"{self._name(LOG_SUFFIX)}: batch of {size} bytes at {position}")
+            if size > end - position:
                 return
             yield BatchPosition(position, header)
-            position += header.size
+            position += size
 
     def find(self, offset: int) -> BatchPosition | None:
         """Give the first batch that ends at or after `offset`."""
