@@ -9,8 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.fetch_sessions import FetchSessions
