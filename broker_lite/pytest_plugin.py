@@ -1,0 +1,75 @@
+"""A pytest plugin: the fixture `kafka_broker`, a broker for each test; see docs/testing.md.
+
+`KAFKA` in the environment chooses what it is: `embedded` (the default), a broker in this process, new and empty for
+each test; `container`, Apache Kafka in a container, one for all tests; or `host:port`, a broker that runs already.
+Loading the plugin imports nothing of the broker: that is done by the first test that uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from broker_lite.embedded import EmbeddedBroker
+
+EMBEDDED = "embedded"
+CONTAINER = "container"
+MARKER = "kafka_broker"
+DEFAULT_IMAGE = "confluentinc/cp-kafka:8.1.0"
+
+
+class ForeignBroker:
+    """A broker that is not ours to break: all that is known of it is its address."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def __getattr__(self, name: str) -> Any:
+        raise pytest.skip.Exception(f"kafka_broker.{name} needs KAFKA={EMBEDDED}, the default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(process=False, config={{}}): how the embedded broker of the fixture of this name is made",
+    )
+
+
+@pytest.fixture
+def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | ForeignBroker]:
+    """Give a broker with `.bootstrap_servers`; an embedded one is new for each test and has no topics.
+
+    The marker `kafka_broker` passes arguments on to `EmbeddedBroker`. Where `KAFKA` names another broker, a test that
+    uses more than its address, or needs settings, is skipped.
+    """
+    kind = os.environ.get("KAFKA", EMBEDDED)
+    marker = request.node.get_closest_marker(MARKER)
+    arguments = dict(marker.kwargs) if marker is not None else {}
+    if kind == EMBEDDED:
+        from broker_lite.embedded import EmbeddedBroker
+
+        with EmbeddedBroker(**arguments) as broker:
+            yield broker
+    elif arguments:
+        pytest.skip(f"a broker made with {arguments} needs KAFKA={EMBEDDED}, the default")
+    elif kind == CONTAINER:
+        yield request.getfixturevalue("_kafka_container")
+    elif ":" in kind:
+        yield ForeignBroker(kind)
+    else:
+        raise pytest.UsageError(f"KAFKA={kind!r}: expected {EMBEDDED}, {CONTAINER} or host:port")
+
+
+@pytest.fixture(scope="session")
+def _kafka_container() -> Iterator[ForeignBroker]:
+    try:
+        from testcontainers.community.kafka import KafkaContainer
+    except ImportError as error:
+        raise pytest.UsageError("KAFKA=container needs testcontainers: pip install testcontainers") from error
+    with KafkaContainer(image=os.environ.get("KAFKA_IMAGE", DEFAULT_IMAGE)).with_kraft() as container:
+        yield ForeignBroker(container.get_bootstrap_server())

@@ -1,0 +1,105 @@
+"""The pytest plugin, in a pytest of its own; and that every example of docs/testing.md passes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[3]
+PAGE = (PROJECT / "docs" / "testing.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+STUB = """
+class KafkaContainer:
+    def __init__(self, image):
+        self.image = image
+    def with_kraft(self):
+        return self
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        print("container gone")
+    def get_bootstrap_server(self):
+        return self.image + ":1"
+"""
+
+
+def run(folder: Path, *files: str, **environment: str) -> str:
+    """Run files of tests; gives what pytest says."""
+    for number, code in enumerate(files):
+        (folder / f"test_{number}.py").write_text(code)
+    path = os.pathsep.join([str(folder), str(PROJECT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-s", "-p", "broker_lite.pytest_plugin", "--strict-markers"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
+    said = run(tmp_path, *EXAMPLES)
+    assert re.search(rf"^{len(EXAMPLES)} passed", said, re.MULTILINE), said
+
+
+USES = """
+import pytest
+
+def test_address(kafka_broker):
+    print("at", kafka_broker.bootstrap_servers)
+
+def test_faults(kafka_broker):
+    kafka_broker.faults
+
+@pytest.mark.kafka_broker(process=True, config={"num.partitions": 3})
+def test_settings(kafka_broker):
+    assert kafka_broker.pid is not None
+"""
+
+
+def test_another_broker_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+    said = run(tmp_path, USES, KAFKA="somewhere:9092")
+    assert "at somewhere:9092" in said
+    assert "1 passed, 2 skipped" in said
+    assert "kafka_broker.faults needs KAFKA=embedded" in said
+    assert "needs KAFKA=embedded" in said
+
+
+def test_a_container_serves_all_tests(tmp_path: Path) -> None:
+    package = tmp_path / "testcontainers" / "community"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    (package / "kafka.py").write_text(STUB)
+    said = run(tmp_path, USES, KAFKA="container", KAFKA_IMAGE="local-kafka")
+    assert "at local-kafka:1" in said
+    assert said.count("container gone") == 1
+    assert "1 passed, 2 skipped" in said
+
+
+def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
+    assert "KAFKA='kafka': expected embedded, container or host:port" in run(tmp_path, USES, KAFKA="kafka")
+
+
+def test_the_plugin_is_registered_and_loads_nothing() -> None:
+    document = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    assert document["project"]["entry-points"]["pytest11"] == {"broker_lite.pytest_plugin": "broker_lite.pytest_plugin"}
+    code = (
+        "import sys, pytest; before = set(sys.modules); import broker_lite.pytest_plugin; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    ).stdout.split()
+    assert set(loaded) == {"broker_lite", "broker_lite.pytest_plugin"}
