@@ -136,6 +136,7 @@ def read_kafka_python(servers: str, topic: str, offset: int, max_bytes: int, cou
         bootstrap_servers=servers,
         group_id=None,
         fetch_max_bytes=max_bytes,
+        auto_offset_reset="earliest",  # it may begin before it is told to seek
         consumer_timeout_ms=DEADLINE_S * 1000,
     )
     partition = PythonTopicPartition(topic, 0)
@@ -150,7 +151,12 @@ def read_kafka_python(servers: str, topic: str, offset: int, max_bytes: int, cou
 
 def read_aiokafka(servers: str, topic: str, offset: int, max_bytes: int, count: int) -> list[bytes]:
     async def read() -> list[bytes]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=servers, group_id=None, fetch_max_bytes=max_bytes)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=None,
+            fetch_max_bytes=max_bytes,
+            auto_offset_reset="earliest",  # it may begin before it is told to seek
+        )
         partition = AioTopicPartition(topic, 0)
         consumer.assign([partition])
         await consumer.start()
