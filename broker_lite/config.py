@@ -19,6 +19,7 @@ from typing import Any
 from broker_lite.log.config import LogConfig, topic_settings
 from broker_lite.security.settings import (
     LISTENER_PREFIX,
+    STANDARD_AUTHORIZER,
     ListenerConfig,
     SecurityConfig,
     listener_configs,
@@ -162,8 +163,9 @@ class BrokerConfig:
     )
 
     authorizer_class_name: str = text(
-        "", "Kafka's StandardAuthorizer (its class name) switches access control lists on; empty: everybody may do all."
-    )
+        "", "Kafka's StandardAuthorizer switches access control lists on; empty: everybody may do everything.",
+        choices=("", STANDARD_AUTHORIZER),
+    )  # fmt: skip
     super_users: str = text("", "Principals that may do everything, with semicolons between them.")
     allow_everyone_if_no_acl_found: bool = boolean(
         False, "Whether everybody may use a resource that no access control list names."

@@ -44,7 +44,9 @@ def sections() -> Mapping[str, tuple[str, Iterable[Setting]]]:
     return {
         "Broker": ("", settings_of(BrokerConfig).values()),
         "Listeners, TLS and SASL": (
-            "Each may be given for one listener: `listener.name.<listener in lower case>.<setting>`.",
+            "`listener.name.<listener in lower case>.<setting>` is for one listener; so may be given what begins with "
+            "`ssl.`, and `sasl.enabled.mechanisms`, `sasl.server.max.receive.size` and `connections.max.reauth.ms`. "
+            "Users are in `listener.name.<listener>.<mechanism>.sasl.jaas.config`: see [security](security.md).",
             settings_of(SecurityConfig).values(),
         ),
         "Defaults of topics": (

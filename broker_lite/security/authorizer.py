@@ -31,7 +31,6 @@ from broker_lite.security.acls import (
 logger = logging.getLogger(__name__)
 
 ACLS_FILE: Final = "acls.json"
-STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MAX_ACLS: Final = 100_000
 MAX_CACHED_DECISIONS: Final = 100_000
 

@@ -18,6 +18,7 @@ from broker_lite.security.principals import PrincipalError, PrincipalRule, read_
 from broker_lite.security.scram import SCRAM_MECHANISMS
 from broker_lite.settings import Kind, Setting, SettingError, integer, long, names, password, settings_of, text
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DEFAULT_LISTENER: Final = "PLAINTEXT"
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
