@@ -98,8 +98,11 @@ class Group:
         for name in list(self.members):
             self.leave(name)
 
-    def settled(self, total: int) -> Shares:
-        """Poll until the group is stable with all its members, and they have what the broker thinks they have."""
+    def settled(self, total: int, others: int = 0) -> Shares:
+        """Poll until the group is stable with all its members, and they have what the broker thinks they have.
+
+        `others` is how many members are in it that are not of this object. Gives what all members have.
+        """
         deadline_s = time.monotonic() + DEADLINE_S
         told: Shares = {}
         while time.monotonic() < deadline_s:
@@ -109,10 +112,11 @@ class Group:
                 name: sorted((each.topic, each.partition) for each in consumer.assignment())
                 for name, consumer in self.members.items()
             }
-            if sum(map(len, has.values())) == total:
+            if others or sum(map(len, has.values())) == total:
                 told = described(self._admin, self._group)
-                if told == has:
-                    return has
+                complete = len(told) == len(has) + others and sum(map(len, told.values())) == total
+                if complete and all(told[name] == share for name, share in has.items()):
+                    return told
         raise AssertionError(f"not settled: the members have {has}, the broker says {told}")
 
 
@@ -205,25 +209,28 @@ def test_sticky_leaves_the_others_what_they_have(broker: EmbeddedBroker, strateg
 class AioMembers:
     """Members of aiokafka's in one group, and what they have."""
 
-    def __init__(self, broker: EmbeddedBroker, group: str, assignor: Any) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker, group: str, assignor: Any, count: int = MEMBERS, topic: str = TOPIC
+    ) -> None:
+        self._topic = topic
         # A class for each: aiokafka's sticky assignor keeps what its member has in the class.
         self._consumers = {
-            f"m{number}": AIOKafkaConsumer(
+            f"aio{number}": AIOKafkaConsumer(
                 bootstrap_servers=broker.bootstrap_servers,
                 group_id=group,
-                client_id=f"m{number}",
+                client_id=f"aio{number}",
                 partition_assignment_strategy=(type(assignor.__name__, (assignor,), {}),),
                 heartbeat_interval_ms=100,
                 enable_auto_commit=False,
             )
-            for number in range(MEMBERS)
+            for number in range(count)
         }
         self._shares: Shares = {name: [] for name in self._consumers}
         self._changed = asyncio.Condition()
 
     async def __aenter__(self) -> AioMembers:
         for name, consumer in self._consumers.items():
-            consumer.subscribe([TOPIC], listener=_Listener(self, name))
+            consumer.subscribe([self._topic], listener=_Listener(self, name))
         await asyncio.gather(*(consumer.start() for consumer in self._consumers.values()))
         return self
 
@@ -236,6 +243,12 @@ class AioMembers:
             if name in self._shares:
                 self._shares[name] = sorted((each.topic, each.partition) for each in share)
                 self._changed.notify_all()
+
+    async def have(self, told: Shares) -> None:
+        """Wait until the members have what the broker says they have."""
+        async with self._changed:
+            expected = {name: told[name] for name in self._shares}
+            await asyncio.wait_for(self._changed.wait_for(lambda: self._shares == expected), DEADLINE_S)
 
     async def leave(self, name: str) -> None:
         del self._shares[name]
@@ -281,3 +294,16 @@ def test_aiokafkas_assignors(broker: EmbeddedBroker, assignor: Any, keeps: bool)
     before, after = asyncio.run(act())
     assert sorted(shares_of(after)) == [2, 3, 3]
     assert (moved(before, after) == 0) == keeps
+
+
+def test_members_of_two_clients_share_as_if_of_one(broker: EmbeddedBroker) -> None:
+    async def act() -> Shares:
+        with group_of(broker, "mixed", ["five"], **classic("range")) as group:
+            async with AioMembers(broker, "mixed", RangePartitionAssignor, 2, "five") as members:
+                group.join("m0")
+                group.join("m1")
+                told = await asyncio.to_thread(group.settled, PARTITIONS, others=2)
+                await members.have(told)
+                return told
+
+    assert sorted(shares_of(asyncio.run(act())), reverse=True) == KAFKAS
