@@ -16,7 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker_lite import EmbeddedBroker
+from broker_lite.protocol.errors import ErrorCode
 from jobs.peers import kafka_classpath, missing_kafka_reason, run_tool
+from tests.interop.plain_client import PlainClient
+from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP, assert_kafka_finds_nothing_wrong
 
 pytestmark = pytest.mark.java
@@ -108,6 +111,27 @@ def test_the_copier_copies_and_kafkas_tools_read_what_it_leaves(tmp_path: Path) 
     assert "currentTxnFirstOffset: OptionalLong.empty" in said
     aborts = len(re.findall(r"version: 0 producerId: \d+ firstOffset: \d+ lastOffset: \d+ lastStableOffset", said))
     assert (aborts > 0) == (3 in statuses)
+
+
+def test_kafkas_command_sees_a_transaction_and_aborts_it() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        PlainClient(broker.bootstrap_servers) as client,
+        KafkaTools(broker.bootstrap_servers) as tools,
+    ):
+        client.create_topic("t")
+        producer = client.init_producer("task-1")
+        assert client.produce("t", [b"a", b"b"], "task-1", producer) is ErrorCode.NONE
+        said = tools.run("TransactionsCommand", "list")
+        assert re.search(rf"^task-1\s+0\s+{producer[0]}\s+Ongoing", said.text, re.MULTILINE), said.text
+        said = tools.run("TransactionsCommand", "describe", "--transactional-id", "task-1")
+        assert re.search(r"\s60000\s.*\st-0\s*$", said.text, re.MULTILINE), said.text
+        said = tools.run("TransactionsCommand", "describe-producers", "--topic", "t", "--partition", "0")
+        assert re.search(rf"^{producer[0]}\s+{producer[1]}\s+-1\s+1\s+\d+\s+0\s*$", said.text, re.MULTILINE), said.text
+        place = ("--topic", "t", "--partition", "0")
+        said = tools.run("TransactionsCommand", "abort", *place, "--start-offset", "0")
+        assert said.status == 0, said.text
+        assert client.list_offset("t", 0, -1, isolation_level=1) == 3
 
 
 @contextmanager
