@@ -19,10 +19,7 @@ BROKER_ENDPOINTS = 1
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Body:
-    """Name this broker as the coordinator of every group; share groups (KIP-932) have none.
-
-    Transactional ids are sent here as well, to be refused by InitProducerId with a reason.
-    """
+    """Name this broker as the coordinator of every group and transactional id; share groups (KIP-932) have none."""
     wanted, version = request.message(), request.version
     if version < SEVERAL_KEYS_FROM:
         return request.response(**_coordinator(broker, request, wanted.key_type, wanted.key))
