@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.metrics import TopicMetrics
 from broker_lite.protocol.apis import APIS
@@ -69,12 +69,12 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
     controller = {"ActiveControllerCount": 1, "OfflinePartitionsCount": 0, "GlobalPartitionCount": partitions}
     controller["GlobalTopicCount"] = sum(1 for _ in broker.topics())
     yield "kafka_controller_KafkaController_Value", "gauge", "Topics and partitions of the cluster.", _named(controller)
-    yield "kafka_server_group_coordinator_metrics_Value", "gauge", "Groups by protocol.", _groups(broker)
+    yield from _groups(broker)
     yield (
         "kafka_server_socket_server_metrics_connection_count",
         "gauge",
         "Open connections by listener.",
-        [({"listener": name}, count) for name, count in sorted(connections.items())],
+        [({"listener": name, "networkProcessor": "0"}, count) for name, count in sorted(connections.items())],
     )
     usage = resource.getrusage(resource.RUSAGE_SELF)
     processor_s = usage.ru_utime + usage.ru_stime
@@ -128,14 +128,25 @@ def _logs(broker: Broker) -> Iterator[Sample]:
             yield {"name": "NumLogSegments", **where}, log.segment_count
 
 
-def _groups(broker: Broker) -> Iterator[Sample]:
+def _groups(broker: Broker) -> Iterator[Family]:
     ids = broker.groups.all_ids()
-    consumer = sum(1 for each in ids if broker.groups.consumer_group(each) is not None)
-    for protocol, count in (("classic", len(ids) - consumer), ("consumer", consumer)):
-        yield {"name": "group-count", "protocol": protocol}, count
-    found = [group for each in ids if isinstance(group := broker.groups.group(each), ClassicGroup)]
-    for state, count in sorted(Counter(group.state.value for group in found).items()):
-        yield {"name": "classic-group-count", "state": state}, count
+    consumer = [group for each in ids if (group := broker.groups.consumer_group(each)) is not None]
+    # Of a group that the coordinator does not know there are committed offsets only: Kafka calls it empty.
+    classic = Counter(
+        found.state if (found := broker.groups.group(each)) is not None else GroupState.EMPTY
+        for each in ids
+        if broker.groups.consumer_group(each) is None
+    )
+    numbers = {"NumGroups": classic.total()}
+    numbers |= {f"NumGroups{state.value}": classic[state] for state in GroupState}
+    text = "Classic groups, in all and by state."
+    yield "kafka_coordinator_group_GroupMetadataManager_Value", "gauge", text, _named(numbers)
+    by_protocol = [({"protocol": "classic"}, classic.total()), ({"protocol": "consumer"}, len(consumer))]
+    yield "kafka_server_group_coordinator_metrics_group_count", "gauge", "Groups by protocol.", by_protocol
+    states = Counter(group.state.value.lower() for group in consumer)
+    by_state = [({"state": state}, count) for state, count in sorted(states.items())]
+    text = "KIP-848 groups by state."
+    yield "kafka_server_group_coordinator_metrics_consumer_group_count", "gauge", text, by_state
 
 
 def _named(values: dict[str, int]) -> list[Sample]:

@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -15,6 +16,7 @@ from broker_lite import BrokerStartError, EmbeddedBroker
 from broker_lite.server import metrics as endpoint
 
 TIMEOUT_S = 30
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 
 
 def free_port() -> int:
@@ -76,13 +78,23 @@ def test_what_goes_in_and_out_is_counted(broker: EmbeddedBroker, port: int) -> N
     assert seen[f'kafka_log_Log_Value{{name="Size",{where}}}'] == size
     assert seen[f'kafka_log_Log_Value{{name="LogEndOffset",{where}}}'] == 10
     assert seen[f'kafka_log_Log_Value{{name="NumLogSegments",{where}}}'] == 1
-    assert seen['kafka_server_group_coordinator_metrics_Value{name="group-count",protocol="classic"}'] == 1
-    assert seen['kafka_server_socket_server_metrics_connection_count{listener="PLAINTEXT"}'] >= 2
+    assert seen['kafka_server_group_coordinator_metrics_group_count{protocol="classic"}'] == 1
+    assert seen['kafka_coordinator_group_GroupMetadataManager_Value{name="NumGroupsStable"}'] == 1
+    assert seen['kafka_server_socket_server_metrics_connection_count{listener="PLAINTEXT",networkProcessor="0"}'] >= 2
     versions = [name for name in seen if 'name="RequestsPerSec",request="Produce"' in name]
     assert sum(seen[name] for name in versions) >= 1
     assert seen['kafka_network_RequestMetrics_Max{name="TotalTimeMs",request="Produce"}'] > 0
     assert seen["process_resident_memory_bytes"] > 1 << 20
     assert seen['kafka_controller_KafkaController_Value{name="GlobalTopicCount"}'] == 2  # t, __consumer_offsets
+
+
+def test_the_page_lists_every_metric(broker: EmbeddedBroker, port: int) -> None:
+    page = PAGE.read_text()
+    for name in scrape(port):
+        metric, _, labels = name.partition("{")
+        assert f"`{metric}`" in page
+        for value in re.findall(r'name="([^"]+)"', labels):
+            assert value in page
 
 
 def test_a_deleted_topic_stays_in_the_totals(broker: EmbeddedBroker, port: int) -> None:
