@@ -72,13 +72,13 @@ def raw(request: pytest.FixtureRequest) -> Iterator[RawClient]:
 def fill(client: RawClient) -> None:
     client.create_topic("five")
     for value in VALUES:
-        client.produce("five", batch_of(value))
+        client.append("five", batch_of(value))
     client.create_topic("pair")
-    client.produce("pair", batch_of(b"a" * KIB, b"b" * 2 * KIB))
+    client.append("pair", batch_of(b"a" * KIB, b"b" * 2 * KIB))
 
 
 def test_three_batches_and_a_piece_then_two(raw: RawClient) -> None:
-    first = raw.fetch("five", 0, max_bytes=3500)
+    first = raw.fetch_bytes("five", 0, max_bytes=3500)
     assert len(first) == 3500
     assert [(position, header.size) for position, header in scan(first)] == [
         (0, BATCH_BYTES),
@@ -91,22 +91,22 @@ def test_three_batches_and_a_piece_then_two(raw: RawClient) -> None:
         :3
     ]  # what a client makes of it: the piece is dropped
 
-    second = raw.fetch("five", 3, max_bytes=3500)
+    second = raw.fetch_bytes("five", 3, max_bytes=3500)
     assert len(second) == 2 * BATCH_BYTES
     assert [(record.offset, record.value) for record in decode_all(second)] == [(3, VALUES[3]), (4, VALUES[4])]
 
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_ten_bytes_give_the_whole_batch(raw: RawClient, offset: int) -> None:
-    answer = raw.fetch("pair", offset, max_bytes=10)
+    answer = raw.fetch_bytes("pair", offset, max_bytes=10)
     assert len(answer) == TWO_RECORDS_BYTES
     assert read_header(answer).base_offset == 0
     assert [(record.offset, len(record.value or b"")) for record in decode_all(answer)] == [(0, KIB), (1, 2 * KIB)]
 
 
 def test_the_limit_of_a_partition_gives_way_in_the_same_manner(raw: RawClient) -> None:
-    assert len(raw.fetch("pair", 0, max_bytes=1 << 20, max_partition_bytes=10)) == TWO_RECORDS_BYTES
-    assert len(raw.fetch("five", 0, max_bytes=1 << 20, max_partition_bytes=3500)) == 3500
+    assert len(raw.fetch_bytes("pair", 0, max_bytes=1 << 20, max_partition_bytes=10)) == TWO_RECORDS_BYTES
+    assert len(raw.fetch_bytes("five", 0, max_bytes=1 << 20, max_partition_bytes=3500)) == 3500
 
 
 def read_confluent(servers: str, topic: str, offset: int, max_bytes: int, count: int) -> list[bytes]:

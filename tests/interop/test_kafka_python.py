@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
-from kafka.errors import TopicAlreadyExistsError
+from kafka.admin import OffsetSpec
 
 from broker_lite import EmbeddedBroker
 
@@ -64,29 +63,6 @@ def admin(kafka_broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap_servers)
     yield client
     client.close()
-
-
-def test_topics_are_administered(kafka_broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
-    admin.create_topics([NewTopic("t", 2, 1, topic_configs={"retention.ms": "1000"})])
-    with pytest.raises(TopicAlreadyExistsError):
-        admin.create_topics([NewTopic("t", 2, 1)])
-    admin.create_partitions({"t": NewPartitions(3)})
-    (described,) = admin.describe_topics(["t"])
-    assert [each["partition_index"] for each in described["partitions"]] == [0, 1, 2]
-
-    def settings() -> dict[str, str]:
-        """Those that are not the default."""
-        found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])["topic"]["t"]
-        return {name: each["value"] for name, each in found.items()}
-
-    assert settings() == {"retention.ms": "1000"}
-    changed = {"retention.ms": "2000", "max.message.bytes": "5000"}
-    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "t", changed)])
-    assert settings() == changed
-    admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, "t", ["retention.ms"])])
-    assert settings() == {"max.message.bytes": "5000"}
-    admin.delete_topics(["t"])
-    assert admin.list_topics() == []
 
 
 def test_groups_and_records_are_administered(kafka_broker: EmbeddedBroker, admin: KafkaAdminClient) -> None:
