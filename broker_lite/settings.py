@@ -65,8 +65,6 @@ class Setting(NamedTuple):
     number is multiplied by."""
     kafka_kind: Kind | None = None
     """The type that Kafka tells clients, where it is not `kind`."""
-    served: bool = True
-    """Whether it has an effect here; Kafka's clients may set it in any case."""
 
     @property
     def field(self) -> str:

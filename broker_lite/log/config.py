@@ -1,8 +1,8 @@
 """The settings of a partition's log, by the names that Kafka gives them on a topic.
 
 A topic's settings override the broker's, which `LogConfig.of_broker` brings in by the names that each setting follows.
-Every setting that Kafka knows on a topic is declared here, so that clients may set it and see it; those declared with
-`served=False` have no effect. A name that Kafka does not know is refused.
+Every setting that Kafka knows on a topic is declared here, so that clients may set it and see it; the documentation of
+some says that they have no effect. A name that Kafka does not know is refused.
 """
 
 from __future__ import annotations
@@ -86,26 +86,24 @@ class LogConfig:
         broker=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
     )
     follower_replication_throttled_replicas: tuple[str, ...] = names(
-        (), "Replicas whose copying is slowed down. There is one replica: no effect.", served=False
+        (), "Replicas whose copying is slowed down. There is one replica: no effect."
     )
     index_interval_bytes: int = integer(
         4096, "Bytes of records between two entries of the offset index.", broker=(("log.index.interval.bytes", 1),)
     )
     leader_replication_throttled_replicas: tuple[str, ...] = names(
-        (), "Replicas whose copying is slowed down. There is one replica: no effect.", served=False
+        (), "Replicas whose copying is slowed down. There is one replica: no effect."
     )
     local_retention_bytes: int = long(
         -2,
         "Bytes kept locally under tiered storage, which is not served: no effect.",
         least=-2,
-        served=False,
         broker=(("log.local.retention.bytes", 1),),
     )
     local_retention_ms: int = long(
         -2,
         "Time kept locally under tiered storage, which is not served: no effect.",
         least=-2,
-        served=False,
         broker=(("log.local.retention.ms", 1),),
     )
     max_compaction_lag_ms: int = long(
@@ -145,20 +143,19 @@ class LogConfig:
     )
     min_insync_replicas: int = integer(
         1,
-        "Replicas that must have a record before acks=all is answered. There is one: with more, nothing is accepted.",
+        "Replicas that must have a record before acks=all is answered; never more than there are, so no effect here.",
         least=1,
         broker=(("min.insync.replicas", 1),),
     )
     preallocate: bool = boolean(
         False,
         "Whether new segment files are given their whole size at once: no effect.",
-        served=False,
         broker=(("log.preallocate", 1),),
     )
-    remote_log_copy_disable: bool = boolean(False, "Part of tiered storage, which is not served.", served=False)
-    remote_log_delete_on_disable: bool = boolean(False, "Part of tiered storage, which is not served.", served=False)
+    remote_log_copy_disable: bool = boolean(False, "Part of tiered storage, which is not served.")
+    remote_log_delete_on_disable: bool = boolean(False, "Part of tiered storage, which is not served.")
     remote_storage_enable: bool = boolean(
-        False, "Whether old segments go to tiered storage, which is not served: only false.", served=False
+        False, "Whether old segments go to tiered storage, which is not served: only false."
     )
     retention_bytes: int = long(
         -1,
@@ -194,7 +191,6 @@ class LogConfig:
     unclean_leader_election_enable: bool = boolean(
         False,
         "Whether a replica that lags may lead. There is one replica: no effect.",
-        served=False,
         broker=(("unclean.leader.election.enable", 1),),
     )
 
