@@ -208,7 +208,9 @@ def _clean_group(
                     cleaned.append(kept, read_header(kept), header.last_offset)
                 yield None
         cleaned.write_indexes()
-        yield log.flush_segment(cleaned)
+        flush = log.flush_segment(cleaned)
+        yield flush
+        flush.result()
         before = sum(segment.size for segment in group)
         log.swap_segments(cleaned, group, cleaning.now_ms)
         logger.info(

@@ -23,6 +23,8 @@ from broker_lite.log.storage import Flush
 from broker_lite.protocol.errors import CorruptBatchError, KafkaError
 
 FILE_REMOVAL_INTERVAL_MS = 1_000
+RETRY_INTERVAL_MS = 1_000
+"""The least time after which a compaction that the disk has failed is tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,17 +78,20 @@ class Housekeeping:
         if self._waiting is not None:
             if not self._waiting.done():
                 return False
-            self._waiting.result()
             self._waiting = None
         if self._log is not None and self._log.closed:
             self._stop()
             return True
         try:
-            self._waiting = next(self._running)
+            self._waiting = next(self._running)  # which asks a flush that it has waited for how it went
         except StopIteration:
             self._running = self._log = None
-        except (OSError, CorruptBatchError, OffsetMapFullError, KafkaError) as error:
-            self._fail(error)
+        except OSError as error:  # such as a full disk, which may not stay full
+            logger.error("%s: %s; it is tried again", self._log.directory if self._log else "housekeeping", error)
+            self._next_cleaning_ms = monotonic_ms + max(self.settings.cleaner_backoff_ms, RETRY_INTERVAL_MS)
+            self._running = self._log = None
+        except (CorruptBatchError, OffsetMapFullError, KafkaError) as error:
+            self._give_up(error)
         return True
 
     def close(self) -> None:
@@ -98,13 +103,11 @@ class Housekeeping:
             self._running.close()
         self._running = self._waiting = self._log = None
 
-    def _fail(self, error: Exception) -> None:
-        if self._log is not None:
-            self._uncleanable.add(self._log.directory)
-            logger.error("%s: not compacted any more: %s", self._log.directory, error)
-        else:
-            logger.error("housekeeping failed, it is tried again: %s", error)
-        self._running = self._waiting = self._log = None
+    def _give_up(self, error: Exception) -> None:
+        assert self._log is not None, "only compaction reads batches"
+        self._uncleanable.add(self._log.directory)
+        logger.error("%s: not compacted any more: %s", self._log.directory, error)
+        self._running = self._log = None
 
     def _begin(self, now_ms: int, monotonic_ms: int) -> Generator[Flush | None, None, object] | None:
         settings = self.settings

@@ -25,7 +25,7 @@ from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import encode_snapshot
 from broker_lite.log.recovery import load_producers, rebuild_transaction_index, recover_segment, snapshot_offsets
 from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
-from broker_lite.log.segment_swap import CLEANED, SWAP, DeletedSegments, finish_swaps
+from broker_lite.log.segment_swap import CLEANED, DELETED, SWAP, DeletedSegments, finish_swaps
 from broker_lite.log.storage import Flush, Storage
 from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
 from broker_lite.log.transaction_index import AbortedTransaction
@@ -441,8 +441,10 @@ class PartitionLog:
         return path
 
     def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool, holes_allowed: bool) -> None:
-        finish_swaps(self._storage, self.directory, self.config, now_ms)
         names = self._storage.list_directory(self.directory)
+        if any(name.endswith((CLEANED, SWAP, DELETED)) for name in names):
+            finish_swaps(self._storage, self.directory, self.config, now_ms)
+            names = self._storage.list_directory(self.directory)
         stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
         for base_offset in sorted(int(stem) for stem in stems if stem.isdigit()):
             self._segments.append(Segment(self._storage, self.directory, base_offset, self.config, now_ms))

@@ -480,3 +480,17 @@ def test_a_crash_after_the_recovery_point_was_noted_does_not_take_a_hole_for_the
     log.abandon()
     again = open_log(storage, recovery_point=20)
     assert living(contents(again).values()) == {b"a": b"last"}
+
+
+def test_holes_end_a_log_only_where_a_segment_may_have_been_cut() -> None:
+    for holes_allowed, left in ((True, [19, 20]), (False, [])):
+        storage = MemoryStorage()
+        log = open_log(storage, replace(COMPACT, segment_bytes=200))
+        for index in range(20):
+            append(log, (b"a", b"%d" % index))
+        end_segment(log)
+        compact(log)
+        append(log, (b"b", b"last"))
+        log.abandon()
+        again = open_log(storage, recovery_point=0, holes_allowed=holes_allowed)
+        assert list(contents(again)) == left

@@ -151,6 +151,24 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not(caplog: pyte
     place.logs.abandon()
 
 
+def test_a_full_disk_puts_compaction_off(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(MemoryStorage())
+    log = place.make("c", COMPACTED)
+    place.fill(log)
+    place.storage.room = 50
+    place.after(100)
+    assert "it is tried again" in caplog.text
+    assert log.cleaned_offset is None
+    assert not [name for name in place.storage.files if name.endswith(".cleaned")]
+    assert len(keys(log)) > 5  # segments that nothing is left of are done, for they need no room
+    assert set(keys(log)) == {b"%d" % index for index in range(5)}
+    place.storage.room = None
+    assert place.after(999) == 0
+    assert place.after(1) > 60
+    assert len(keys(log)) == 5
+    place.logs.abandon()
+
+
 def test_a_round_that_is_stopped_is_done_again_after_a_start() -> None:
     rng = random.Random(5)
     place = Place(MemoryStorage())
