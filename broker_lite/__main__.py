@@ -60,9 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop; gives the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    from broker_lite.protocol.light_start import keep_kafka_light
+    from broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
 
     keep_kafka_light()
+    keep_crc32c_light()
     _allow_many_files()
     from broker_lite.log.log_manager import LogDirectoryError
     from broker_lite.server.server import ServerError

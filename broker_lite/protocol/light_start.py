@@ -1,4 +1,4 @@
-"""Use kafka-python's codecs without importing its clients, to start faster.
+"""Use kafka-python's codecs without importing its clients, and CRC-32C without its command line, to start faster.
 
 Any import below `kafka` runs `kafka/__init__`, which imports consumer, producer and admin client: about 100 ms, the
 most of a broker's start. `keep_kafka_light` puts a stand-in for the package in its place whose submodules import as
@@ -9,13 +9,14 @@ do so at once could see it half done, so this is for a process that is the broke
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
 
 class _LightPackage(ModuleType):
-    """The package `kafka` before its `__init__` has run."""
+    """A package before its `__init__` has run."""
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
@@ -33,11 +34,29 @@ def keep_kafka_light() -> None:
     Raises:
         ModuleNotFoundError: if kafka-python is not installed.
     """
-    if "kafka" in sys.modules:
-        return
-    spec = find_spec("kafka")
+    _stand_in("kafka", "kafka-python")
+
+
+def keep_crc32c_light() -> None:
+    """Put a stand-in for the package `crc32c` in place, unless it is imported already: its extension is all it needs.
+
+    Its `__init__` looks up its own version among all that is installed, which takes longer than the rest of it.
+
+    Raises:
+        ModuleNotFoundError: if crc32c is not installed.
+    """
+    package = _stand_in("crc32c", "crc32c")
+    if package is not None:
+        package.__dict__["crc32c"] = import_module("crc32c._crc32c").crc32c
+
+
+def _stand_in(name: str, distribution: str) -> ModuleType | None:
+    if name in sys.modules:
+        return None
+    spec = find_spec(name)
     if spec is None:
-        raise ModuleNotFoundError("kafka-python is not installed", name="kafka")
+        raise ModuleNotFoundError(f"{distribution} is not installed", name=name)
     package = module_from_spec(spec)
     package.__class__ = _LightPackage
-    sys.modules["kafka"] = package
+    sys.modules[name] = package
+    return package
