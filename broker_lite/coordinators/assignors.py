@@ -19,6 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 Partitions = Mapping[uuid.UUID, frozenset[int]]
 """Partitions by topic id; no topic without partitions."""
@@ -63,12 +64,11 @@ def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[uuid
     ordered = in_order(members)
     shares = _keep_present(ordered, partition_counts)
     if len({member.topic_ids for member in ordered}) <= 1:
-        _cut_to_quota(
-            ordered, shares, sum(partition_counts[t] for m in ordered[:1] for t in _known(m, partition_counts))
-        )
-    subscribers = {topic: [m.member_id for m in ordered if topic in m.topic_ids] for topic in partition_counts}
-    _hand_out(shares, subscribers, partition_counts)
-    _level(shares, subscribers)
+        _fill_to_quota(ordered, shares, partition_counts)
+    else:
+        subscribers = {topic: [m.member_id for m in ordered if topic in m.topic_ids] for topic in partition_counts}
+        _hand_out(shares, subscribers, partition_counts)
+        _level(shares, subscribers)
     return {member_id: _by_topic(share) for member_id, share in shares.items()}
 
 
@@ -89,26 +89,35 @@ def _keep_present(ordered: Sequence[Subscriber], partition_counts: Mapping[uuid.
     return {
         member.member_id: {
             (topic_id, partition): None
-            for topic_id in _known(member, partition_counts)
-            for partition in sorted(member.target.get(topic_id, ()))
-            if partition < partition_counts[topic_id]
+            for topic_id, partitions in member.target.items()
+            if topic_id in member.topic_ids
+            for partition in sorted(partitions)
+            if partition < partition_counts.get(topic_id, 0)
         }
         for member in ordered
     }
 
 
-def _cut_to_quota(ordered: Sequence[Subscriber], shares: _Shares, total: int) -> None:
-    """Take what is beyond a member's quota, where all subscribe alike; those that have one more may keep it."""
+def _fill_to_quota(ordered: Sequence[Subscriber], shares: _Shares, partition_counts: Mapping[uuid.UUID, int]) -> None:
+    """Share out evenly, where all subscribe alike; of those that may have one more, those come first that have it."""
     if not ordered:
         return
-    quota, extra = divmod(total, len(ordered))
+    topics = _known(ordered[0], partition_counts)
+    quota, extra = divmod(sum(partition_counts[topic] for topic in topics), len(ordered))
+    allowed: dict[str, int] = {}
+    for member in sorted(ordered, key=lambda each: len(shares[each.member_id]) <= quota):
+        allowed[member.member_id] = quota + (extra > 0)
+        extra -= extra > 0
+        share = shares[member.member_id]
+        while len(share) > allowed[member.member_id]:
+            share.popitem()
+    taken = {partition for share in shares.values() for partition in share}
+    free = ((topic, index) for topic in topics for index in range(partition_counts[topic]))
+    unassigned = (partition for partition in free if partition not in taken)
     for member in ordered:
         share = shares[member.member_id]
-        allowed = quota
-        if extra and len(share) > quota:
-            allowed, extra = quota + 1, extra - 1
-        while len(share) > allowed:
-            share.popitem()
+        for partition in islice(unassigned, allowed[member.member_id] - len(share)):
+            share[partition] = None
 
 
 def _hand_out(

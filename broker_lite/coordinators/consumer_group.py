@@ -21,7 +21,6 @@ heartbeat that needs them; Kafka leaves both to other threads, so a member learn
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -112,6 +111,10 @@ class Decision:
     seen: str | None = None
 
 
+_Described = tuple[str, uuid.UUID, int]
+"""A topic: its name, its id, how many partitions it has."""
+
+
 @dataclass(slots=True)
 class _Draft:
     """An image on its way to the next, and the changes that lead there."""
@@ -136,6 +139,8 @@ class ConsumerGroup:
         self.rebalance_deadlines_ms: dict[str, int] = {}
         """For members that are to give up partitions."""
         self._resolved_version: int | None = None
+        self._described: tuple[_Described, ...] = ()
+        """What the image's hash was found to be the hash of, to compare that rather than hashes."""
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -204,6 +209,8 @@ class ConsumerGroup:
     def accept(self, decision: Decision, now_ms: int, version: int) -> None:
         """Make a decision true, once its changes are written; ``version`` is that of the topics it was made with."""
         before, self.image = self.image, decision.image
+        if before is not self.image:
+            self._described = ()
         if decision.seen is not None:
             self._resolved_version = version
             self.session_deadlines_ms[decision.seen] = now_ms + self.settings.session_timeout_ms
@@ -275,8 +282,14 @@ class ConsumerGroup:
             and _updated(member, request) == member
             and not _is_full(request)
             and (self._resolved_version == topics.version or not image.patterns)
-            and _metadata_hash(image, topics) == image.metadata_hash
+            and not self._subscribed_topics_changed(topics)
         )
+
+    def _subscribed_topics_changed(self, topics: Topics) -> bool:
+        found = _described(self.image, topics)
+        if found != self._described and _hash_of(found) == self.image.metadata_hash:
+            self._described = found
+        return found != self._described
 
     def _member(self, request: Heartbeat, draft: _Draft) -> ConsumerMember:
         """Find the member, or take it in."""
@@ -339,15 +352,16 @@ class ConsumerGroup:
 
     def _put_targets(self, draft: _Draft, topics: Topics, timestamp_ms: int) -> None:
         image = draft.image
-        counts: dict[uuid.UUID, int] = {}
+        counts = dict(_existing(image.topic_names, topics))
+        ids: dict[tuple[tuple[str, ...], str], frozenset[uuid.UUID]] = {}
         subscribers = []
         for member in image.members.values():
-            ids = set()
-            for topic_id, count in _existing(image.subscribed_topics(member), topics):
-                counts[topic_id] = count
-                ids.add(topic_id)
+            subscription = (member.topic_names, member.topic_pattern)
+            if subscription not in ids:
+                found = _existing(image.subscribed_topics(member), topics)
+                ids[subscription] = frozenset(topic_id for topic_id, _ in found)
             target = image.targets.get(member.member_id, {})
-            subscribers.append(Subscriber(member.member_id, member.instance_id, frozenset(ids), target))
+            subscribers.append(Subscriber(member.member_id, member.instance_id, ids[subscription], target))
         targets = ASSIGNORS[_preferred_assignor(image, self.settings.assignors)](subscribers, counts)
         for member_id, target in targets.items():
             # A member without a share gets a record too, when it had none before: Kafka tells it from a stranger.
@@ -465,13 +479,19 @@ def _metadata_hash(image: GroupImage, topics: Topics) -> int:
 
     Kafka has such a number in the same record, by another function: it would rebalance once when it took over.
     """
-    names: set[str] = set()
-    for member in image.members.values():
-        names |= image.subscribed_topics(member)
-    found = [(name, *where) for name in sorted(names) if (where := topics.id_and_partitions(name)) is not None]
-    if not found:
+    return _hash_of(_described(image, topics))
+
+
+def _described(image: GroupImage, topics: Topics) -> tuple[_Described, ...]:
+    return tuple((name, *where) for name in image.topic_names if (where := topics.id_and_partitions(name)) is not None)
+
+
+def _hash_of(topics: tuple[_Described, ...]) -> int:
+    if not topics:
         return 0
-    digest = hashlib.blake2b(repr(found).encode(), digest_size=8).digest()
+    import hashlib  # not needed by most brokers, and slow to load
+
+    digest = hashlib.blake2b(repr(topics).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 

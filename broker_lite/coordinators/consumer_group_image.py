@@ -140,7 +140,7 @@ Change = EpochChanged | MemberChanged | TargetEpochChanged | TargetChanged | Cur
 class GroupImage:
     """The members, their targets and what they own."""
 
-    __slots__ = ("_owners", "epoch", "members", "metadata_hash", "patterns", "target_epoch", "targets")
+    __slots__ = ("_names", "_owners", "epoch", "members", "metadata_hash", "patterns", "target_epoch", "targets")
 
     def __init__(self) -> None:
         self.epoch = FIRST_GROUP_EPOCH
@@ -150,6 +150,7 @@ class GroupImage:
         self.target_epoch = 0
         self.patterns: dict[str, ResolvedPattern] = {}
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
+        self._names: tuple[str, ...] | None = None
 
     def copy(self) -> GroupImage:
         """Give an image that can be changed without changing this one."""
@@ -157,6 +158,7 @@ class GroupImage:
         twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         twin.members, twin.targets = dict(self.members), dict(self.targets)
         twin.patterns, twin._owners = dict(self.patterns), dict(self._owners)
+        twin._names = self._names
         return twin
 
     def owner(self, topic_id: uuid.UUID, partition: int) -> str | None:
@@ -180,6 +182,14 @@ class GroupImage:
         return names if resolved is None else names | resolved.topics
 
     @property
+    def topic_names(self) -> tuple[str, ...]:
+        """All names that members subscribe to, sorted."""
+        if self._names is None:
+            alike = {(member.topic_names, member.topic_pattern): member for member in self.members.values()}
+            self._names = tuple(sorted(frozenset().union(*map(self.subscribed_topics, alike.values()))))
+        return self._names
+
+    @property
     def state(self) -> ConsumerGroupState:
         """How far the group is on its way to its targets."""
         if not self.members:
@@ -193,6 +203,8 @@ class GroupImage:
 
     def apply(self, change: Change) -> None:
         """Take in one change."""
+        if isinstance(change, (MemberChanged, PatternChanged, CurrentChanged)):
+            self._names = None
         if isinstance(change, EpochChanged):
             self.epoch, self.metadata_hash = change.epoch, change.metadata_hash
         elif isinstance(change, TargetEpochChanged):
