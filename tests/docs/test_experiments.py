@@ -30,3 +30,17 @@ def test_the_numbers_are_those_of_the_tests() -> None:
     assert f"{constant('test_partitioners.py', 'APART')} of 100 land apart" in TEXT
     assert f"*Not quite*: {constant('test_assignments.py', 'KAFKAS').strip('[]')}." in TEXT
     assert f"none left: {constant('test_assignments.py', 'THE_ARTICLES').strip('[]')} |" in TEXT
+
+
+def test_the_clients_tests_are_where_the_page_says() -> None:
+    section = re.search(r"^## Which clients.*?(?=^## )", TEXT, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    files = set(re.findall(r"`(test_\w+\.py)`", section.group()))
+    assert files
+    assert {name for name in files if not (PROJECT / "tests" / "interop" / name).exists()} == set()
+
+
+def test_the_clients_versions_are_those_of_the_tests() -> None:
+    pinned = dict(re.findall(r"^([\w-]+)==(\d+\.\d+)", (PROJECT / "constraints.txt").read_text(), re.MULTILINE))
+    named = dict(re.findall(r"^\| (confluent-kafka|kafka-python|aiokafka) (\d+\.\d+) \|", TEXT, re.MULTILINE))
+    assert named == {name: pinned[name] for name in ("confluent-kafka", "kafka-python", "aiokafka")}
