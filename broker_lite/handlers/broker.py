@@ -26,7 +26,7 @@ from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.authorizer import Authorizer, super_users
+from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Broker:
 
         Raises:
             LogDirectoryError: if it is in use, or another cluster's or node's.
+            SecurityFileError: if access control lists or credentials in it cannot be read.
         """
         self.dynamic = DynamicSettings(storage, log_dir, config)
         self.config = config = self.dynamic.config
@@ -96,13 +97,17 @@ class Broker:
         )
         self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block")
         self.authorizer: Authorizer | None = None
-        if config.authorizer_class_name:
-            self.authorizer = Authorizer(
-                storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
+        try:
+            if config.authorizer_class_name:
+                self.authorizer = Authorizer(
+                    storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
+                )
+            self.scram_credentials = ScramCredentials(
+                storage, log_dir, configured_credentials(config.listener_configs, lambda: new_uuid().bytes)
             )
-        self.scram_credentials = ScramCredentials(
-            storage, log_dir, configured_credentials(config.listener_configs, lambda: new_uuid().bytes)
-        )
+        except SecurityFileError:
+            self.logs.close(now_ms)
+            raise
         self.pending_offsets = PendingOffsets()
         self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None

@@ -62,7 +62,7 @@ class DynamicSettings:
         """The settings in effect."""
         try:
             document = json.loads(storage.read(self._path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
             return
         except ValueError as error:
             logger.warning("%s: going on without it: %s", self._path, error)

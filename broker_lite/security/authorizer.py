@@ -98,7 +98,7 @@ class Authorizer:
         """Read the lists back.
 
         Raises:
-            AclFileError: if the file does not hold lists.
+            SecurityFileError: if the file does not hold lists.
         """
         self._storage = storage
         self._path = f"{directory}/{ACLS_FILE}"
@@ -169,8 +169,8 @@ class Authorizer:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the ACLs cannot be written") from error
 
 
-class AclFileError(Exception):
-    """The file of the access control lists cannot be read; a broker that went on would lock out or let in anyone."""
+class SecurityFileError(Exception):
+    """A file of access control lists or credentials cannot be read; going on would lock out or let in anyone."""
 
 
 def _read(storage: Storage, path: str) -> list[Binding]:
@@ -182,7 +182,7 @@ def _read(storage: Storage, path: str) -> list[Binding]:
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:
-        raise AclFileError(f"{path} holds no ACLs of version 1 ({error}): mend it, or put a copy back") from error
+        raise SecurityFileError(f"{path} holds no ACLs of version 1 ({error}): mend it, or put a copy back") from error
 
 
 def _to_json(binding: Binding) -> dict[str, str]:

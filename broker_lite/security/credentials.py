@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.security.authorizer import SecurityFileError
 from broker_lite.security.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 from broker_lite.security.settings import ListenerConfig
 
@@ -26,10 +27,6 @@ Key = tuple[str, str]
 """A mechanism's name and a user."""
 
 
-class CredentialFileError(Exception):
-    """The file of the credentials cannot be read."""
-
-
 class ScramCredentials:
     """Credentials by mechanism and user."""
 
@@ -37,7 +34,7 @@ class ScramCredentials:
         """Read the file back.
 
         Raises:
-            CredentialFileError: if it holds no credentials.
+            SecurityFileError: if it holds no credentials.
         """
         self._storage = storage
         self._path = f"{directory}/{CREDENTIALS_FILE}"
@@ -108,7 +105,7 @@ def _read(storage: Storage, path: str) -> dict[Key, ScramCredential]:
         return {}
     except (ValueError, KeyError, TypeError) as error:
         # The error's text could hold a part of the file.
-        raise CredentialFileError(
+        raise SecurityFileError(
             f"{path} holds no credentials of version 1 ({type(error).__name__}): put a copy back, or remove it and "
             "set the users' passwords again"
         ) from None

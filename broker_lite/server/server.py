@@ -18,6 +18,7 @@ from broker_lite.config import BrokerConfig
 from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.log.config import LONG_MAX
 from broker_lite.log.storage import DiskStorage
+from broker_lite.security.authorizer import SecurityFileError
 from broker_lite.server.connection import Connection
 from broker_lite.server.connections import ConnectionTable
 from broker_lite.server.housekeeper import Housekeeper
@@ -55,7 +56,7 @@ class Server:
         """Open the data directory and listen; when this returns, clients are answered.
 
         Raises:
-            ServerError: if the address cannot be listened on.
+            ServerError: if an address cannot be listened on, or keys or access control lists cannot be read.
             LogDirectoryError: if the data directory cannot be used.
         """
         loop = asyncio.get_running_loop()
@@ -65,7 +66,10 @@ class Server:
                 sock, listener = bind(each)
                 undo.callback(sock.close)
                 bound.append((sock, listener))
-            self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
+            try:
+                self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
+            except SecurityFileError as error:
+                raise ServerError(str(error)) from error
             undo.pop_all()
         self._connections = ConnectionTable(
             self._config, loop, self.broker.clock.monotonic_ms, self.broker.note_refusal

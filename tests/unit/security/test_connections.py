@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from broker_lite import EmbeddedBroker
+from broker_lite.embedded import BrokerStartError
 from broker_lite.protocol import apis, fetch, frames, produce
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -268,3 +269,12 @@ def test_a_restart_keeps_every_listeners_port(process: bool, tmp_path: Path) -> 
         assert list(before) == ["PLAINTEXT", "OTHER"]
         with Client(before["OTHER"]) as client:
             assert cluster(client) == before["OTHER"]
+
+
+def test_a_damaged_file_of_lists_stops_the_start_and_lets_go_of_the_directory(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    (tmp_path / "acls.json").write_text("{}")
+    with pytest.raises(BrokerStartError, match=r"acls.json holds no ACLs .* mend it, or put a copy back"):
+        EmbeddedBroker(tmp_path, config=settings)
+    (tmp_path / "acls.json").unlink()
+    EmbeddedBroker(tmp_path, config=settings).close()

@@ -11,8 +11,8 @@ import pytest
 from broker_lite.log.storage import DiskStorage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Binding, BindingFilter, Operation, PatternType, Permission, ResourceType, Rule
-from broker_lite.security.authorizer import ACLS_FILE, AclFileError, Authorizer, super_users
-from broker_lite.security.credentials import CREDENTIALS_FILE, CredentialFileError, ScramCredentials
+from broker_lite.security.authorizer import ACLS_FILE, Authorizer, SecurityFileError, super_users
+from broker_lite.security.credentials import CREDENTIALS_FILE, ScramCredentials
 from broker_lite.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
 
 ADMIN = "User:CN=admin,O=Example"
@@ -94,9 +94,9 @@ def test_what_cannot_be_written_does_not_decide(tmp_path: Path) -> None:
 def test_a_damaged_file_stops_the_broker(tmp_path: Path, content: str) -> None:
     (tmp_path / ACLS_FILE).write_text(content)
     (tmp_path / CREDENTIALS_FILE).write_text(content)
-    with pytest.raises(AclFileError, match=ACLS_FILE):
+    with pytest.raises(SecurityFileError, match=ACLS_FILE):
         authorizer(tmp_path)
-    with pytest.raises(CredentialFileError, match=CREDENTIALS_FILE):
+    with pytest.raises(match=CREDENTIALS_FILE):
         ScramCredentials(DiskStorage(), str(tmp_path), {})
 
 
