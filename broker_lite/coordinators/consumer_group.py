@@ -24,9 +24,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from broker_lite.coordinators.assignors import ASSIGNORS, Partitions, Subscriber
+from broker_lite.coordinators.assignors import ASSIGNORS, Subscriber
 from broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -45,71 +44,16 @@ from broker_lite.coordinators.consumer_group_image import (
     TargetChanged,
     TargetEpochChanged,
 )
+from broker_lite.coordinators.consumer_group_messages import (
+    ConsumerGroupSettings,
+    Decision,
+    Heartbeat,
+    HeartbeatAnswer,
+    Topics,
+)
 from broker_lite.coordinators.reconciliation import Goal, next_step
 from broker_lite.coordinators.topic_patterns import PatternError, check_pattern, matching
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-
-
-class Topics(Protocol):
-    """The topics that there are."""
-
-    @property
-    def version(self) -> int:
-        """A number that grows whenever a topic comes or goes."""
-
-    def names(self) -> Iterable[str]:
-        """Give the names that a pattern may match."""
-
-    def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Give a topic's id and how many partitions it has."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
-    """The broker's settings that bear on these groups."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_size: int
-    assignors: tuple[str, ...]
-    """The first is the default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A ConsumerGroupHeartbeat request; None (-1 for the time) means: as before."""
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] | None = None
-    topic_pattern: str | None = None
-    server_assignor: str | None = None
-    owned: Partitions | None = None
-    client_id: str = ""
-    client_host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
-    """What a member is told; ``assignment`` None: as before."""
-
-    member_id: str
-    member_epoch: int
-    assignment: Owned | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What an event comes to; ``seen`` is the member whose session starts anew."""
-
-    answer: HeartbeatAnswer | None
-    image: GroupImage
-    changes: tuple[Change, ...] = ()
-    seen: str | None = None
-
 
 _Described = tuple[str, uuid.UUID, int]
 """A topic: its name, its id, how many partitions it has."""

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -19,6 +19,7 @@ from broker_lite.coordinators.consumer_group_image import (
     ConsumerMember,
     Owned,
 )
+from broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
 from broker_lite.handlers.authorization import NOT_ASKED, find_topic, group_error
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request

@@ -16,13 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
-    Decision,
-    Heartbeat,
-    HeartbeatAnswer,
-)
+from broker_lite.coordinators.consumer_group import ConsumerGroup
+from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState
 from broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of

@@ -7,14 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
-    Decision,
-    Heartbeat,
-    HeartbeatAnswer,
-)
+from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.consumer_group_image import GroupImage
+from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
 from broker_lite.coordinators.group_records import ConsumerRecord, decode, encode_change
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.protocol.records import Record

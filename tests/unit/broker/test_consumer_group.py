@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from broker_lite.coordinators.consumer_group import ConsumerGroupSettings
 from broker_lite.coordinators.consumer_group_image import ConsumerGroupState, MemberState, check_image
+from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.consumer_group_support import (
     REBALANCE_MS,

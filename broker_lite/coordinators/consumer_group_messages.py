@@ -1,0 +1,72 @@
+"""What goes into a KIP-848 group's state machine and what comes out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker_lite.coordinators.assignors import Partitions
+from broker_lite.coordinators.consumer_group_image import Change, GroupImage, Owned
+
+
+class Topics(Protocol):
+    """The topics that there are."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever a topic comes or goes."""
+
+    def names(self) -> Iterable[str]:
+        """Give the names that a pattern may match."""
+
+    def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
+        """Give a topic's id and how many partitions it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """The broker's settings that bear on these groups."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_size: int
+    assignors: tuple[str, ...]
+    """The first is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A ConsumerGroupHeartbeat request; None (-1 for the time) means: as before."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """What a member is told; ``assignment`` None: as before."""
+
+    member_id: str
+    member_epoch: int
+    assignment: Owned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an event comes to; ``seen`` is the member whose session starts anew."""
+
+    answer: HeartbeatAnswer | None
+    image: GroupImage
+    changes: tuple[Change, ...] = ()
+    seen: str | None = None
