@@ -173,7 +173,11 @@ class DynamicSettings:
 
     def _write(self, brokers: Mapping[str, Mapping[str, str]], groups: Mapping[str, Mapping[str, str]]) -> None:
         document = {"version": 1, "brokers": {name: of for name, of in brokers.items() if of}, "groups": groups}
-        self._storage.write(self._path, json.dumps(document, indent=1, sort_keys=True).encode(), durable=True)
+        text = json.dumps(document, indent=1, sort_keys=True)
+        try:
+            self._storage.write(self._path, text.encode(), durable=True)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path}: {error}") from error
 
 
 def group_settings() -> Mapping[str, Setting]:

@@ -156,8 +156,7 @@ class LogManager:
         config = self.check_new_topic(name, partitions, settings)
         logs = self._new_partitions(name, range(partitions), topic_id, config, now_ms)
         topic = Topic(name, topic_id, tuple(logs), MappingProxyType(dict(settings)), config)
-        self._add(topic)
-        self._write_topics()
+        self._commit(topic)
         return topic
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
@@ -196,24 +195,22 @@ class LogManager:
         topic = self.check_new_partitions(name, count)
         new = self._new_partitions(name, range(len(topic.partitions), count), topic.topic_id, topic.config, now_ms)
         topic = replace(topic, partitions=(*topic.partitions, *new))
-        self._add(topic)
-        self._write_topics()
+        self._commit(topic)
         return topic
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
         """Give a topic other settings of its own, in place of those that it has, from now on.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_CONFIG.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
         """
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         config = self.config.with_topic_settings(settings)
-        self._add(replace(topic, settings=MappingProxyType(dict(settings)), config=config))
+        self._commit(replace(topic, settings=MappingProxyType(dict(settings)), config=config))
         for log in topic.partitions:
             log.config = config
-        self._write_topics()
 
     def change_defaults(self, config: LogConfig) -> None:
         """Let topics have these settings where they have none of their own, from now on."""
@@ -304,14 +301,19 @@ class LogManager:
     def _new_partitions(
         self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> list[PartitionLog]:
-        logs = []
-        for index in indexes:
-            directory = self._directory(topic, index)
-            self._storage.remove_directory(directory)  # of a creation that was cut short
-            self._storage.make_directory(directory)
-            metadata = checkpoints.encode_partition_metadata(topic_id)
-            self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
-            logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+        logs: list[PartitionLog] = []
+        metadata = checkpoints.encode_partition_metadata(topic_id)
+        try:
+            for index in indexes:
+                directory = self._directory(topic, index)
+                self._storage.remove_directory(directory)  # of a creation that was cut short
+                self._storage.make_directory(directory)
+                self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
+                logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+        except OSError as error:
+            for log in logs:
+                log.abandon()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
 
     def _directory(self, topic: str, index: int) -> str:
@@ -321,6 +323,26 @@ class LogManager:
         """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
         tail = f"-{index}.{self._new_uuid().hex}{suffix}"
         return f"{self.log_dir}/{topic[: 255 - len(tail)]}{tail}"
+
+    def _commit(self, topic: Topic) -> None:
+        """Let a topic be as given for good; where that cannot be written down, it stays as it was.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        before = self._topics.get(topic.name)
+        self._add(topic)
+        try:
+            self._write_topics()
+        except OSError as error:
+            if before is not None:
+                self._add(before)
+            else:
+                del self._topics[topic.name]
+                del self._by_id[topic.topic_id]
+            for log in topic.partitions[len(before.partitions) if before is not None else 0 :]:
+                log.abandon()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic

@@ -5,6 +5,7 @@ What is refused, and how, is what Apache Kafka 4.3 answered to the same requests
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.handlers.alter_configs import Change
 from broker_lite.handlers.describe_configs import ConfigResource, Source
 from broker_lite.handlers.dynamic_settings import FILE
+from broker_lite.log.config import LogConfig
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.admin_support import NODE, Asked
@@ -279,6 +281,26 @@ def test_resources_are_listed() -> None:
     assert asked.ask(ApiKey.LIST_CONFIG_RESOURCES, 0).config_resources == []
     unknown = asked.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=[99])
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_what_cannot_be_written_down_does_not_happen(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked()
+    asked.create("a")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(asked._storage, "write", full)
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert alter(asked, TOPIC, "a", ("retention.ms", SET, "5"))[0] == storage_error
+    assert alter(asked, BROKER, "3", ("log.retention.ms", SET, "5"))[0] == storage_error
+    assert alter(asked, GROUP, "g", ("consumer.session.timeout.ms", SET, "9000"))[0] == storage_error
+    monkeypatch.undo()
+    assert asked.broker.partition("a", 0).config == LogConfig()
+    assert not asked.broker.logs.topics["a"].settings
+    assert not asked.broker.dynamic.of_broker("3")
+    assert asked.broker.dynamic.groups == []
+    assert alter(asked, TOPIC, "a", ("retention.ms", SET, "5")) == OK
 
 
 def test_no_quota_is_listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any
 
@@ -304,3 +305,19 @@ def test_a_partition_moves_to_where_it_is_only() -> None:
         [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
     ]
     assert asked.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, timeout_ms=1000, topics=None).topics == []
+
+
+def test_partitions_that_cannot_be_written_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked()
+    asked.create("a")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(asked._storage, "write", full)
+    assert create(asked, partitions=2).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert grow(asked, ("a", 3, None))[0][0] == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert [(topic.name, len(topic.partitions)) for topic in asked.broker.topics()] == [("a", 1)]
+    assert create(asked, partitions=2).error_code == 0
+    assert grow(asked, ("a", 3, None)) == [(0, None)]
