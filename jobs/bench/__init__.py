@@ -2,6 +2,8 @@
 
 Theory of operation: each benchmark has two sides, ours and the peer, both warm and both up at once; they are measured
 in turn (A B A B), so that what else happens on the machine falls on both. The figure is the ratio of the medians.
-`results` holds what was found and says it; `brokers` drives Kafka's own tools; `pipelines` drives two Spark sessions,
-each in a process of its own (`spark_side`); `guarantees` sets our exactly-once beside our at-least-once.
+`results` holds what was found and says it. `brokers` lists the benchmarks of the broker: `throughput` (Kafka's own
+tools), `requests` (small things), `scale` (connections, groups, partitions; `chart` draws them), `ready` (starts and
+recovery); `sides` has the two brokers and the turns, `tools` and `wire` the clients. `pipelines` drives two Spark
+sessions, each in a process of its own (`spark_side`); `guarantees` sets our exactly-once beside our at-least-once.
 """

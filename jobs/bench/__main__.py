@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.bench import brokers, guarantees, pipelines
-from jobs.bench.brokers import ToolError
+from jobs.bench import brokers, chart, guarantees, pipelines
 from jobs.bench.load import LoadError
 from jobs.bench.pipelines import SideError
 from jobs.bench.results import Results
-from jobs.bench.settings import ALL_BENCHMARKS, FULL, QUICK, Settings
+from jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, Settings
+from jobs.bench.tools import ToolError
 
 _EPILOG = f"""\
 benchmarks: {", ".join(ALL_BENCHMARKS)}
@@ -31,8 +31,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
-    """Read the command line; exits with a message where it cannot be read."""
+def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
+    """Read the command line; exits with a message where it cannot be read. Gives the settings, and where to write."""
     parser = argparse.ArgumentParser(
         prog="python -m jobs.bench",
         description="Measure sparkonce beside Apache Kafka, Spark's JVM Kafka connector and Delta's JVM sink.",
@@ -42,8 +42,9 @@ def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument("--rows", type=_positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
     parser.add_argument("--rounds", type=_positive, help=f"measured rounds a side (default: {FULL['rounds']})")
-    parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches: under 5 minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there too")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw connections, groups and partitions (an SVG)")
     given = parser.parse_args(arguments)
     chosen: list[str] = []
     for name in given.names:
@@ -61,13 +62,14 @@ def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
         guarantee_rows=given.rows or size["guarantee_rows"],
         guarantee_rounds=given.rounds or size["guarantee_rounds"],
         guarantee_micro_batches=size["guarantee_micro_batches"],
+        broker=QUICK_BROKER if given.quick else FULL_BROKER,
     )
-    return settings, given.json
+    return settings, given
 
 
 def main(arguments: list[str]) -> int:
     """Run the benchmarks; 0 if all ran, with or without their peers, 1 if one failed. Prints what there is."""
-    settings, json_file = parse(arguments)
+    settings, given = parse(arguments)
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
@@ -77,8 +79,11 @@ def main(arguments: list[str]) -> int:
         except (ToolError, LoadError, SideError) as error:
             failures.append(str(error))
     print(results.text())
-    if json_file is not None:
-        json_file.write_text(results.as_json() + "\n")
+    if given.json is not None:
+        given.json.write_text(results.as_json() + "\n")
+    drawn = chart.svg(results.comparisons)
+    if given.chart is not None and drawn is not None:
+        given.chart.write_text(drawn)
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)
     return 1 if failures else 0

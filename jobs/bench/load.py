@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE_S = 120
@@ -21,12 +21,45 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     Raises:
         LoadError: with the broker's reason.
     """
-    # Level 4 is warnings: at its end an admin client tells about an event that nobody fetched.
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
+    admin = _admin(bootstrap_servers)
     try:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
     except KafkaException as error:
         raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+
+
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Remove a topic, so that a long run does not fill the disk.
+
+    Raises:
+        LoadError: with the broker's reason.
+    """
+    admin = _admin(bootstrap_servers)
+    try:
+        admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    except KafkaException as error:
+        raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+
+
+def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
+    """Give the number of records in a topic without compaction and transactions: what its end offsets say.
+
+    Raises:
+        LoadError: if a partition does not answer in time.
+    """
+    client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "log_level": 4})
+    try:
+        ends = [client.get_watermark_offsets(TopicPartition(topic, index), DEADLINE_S) for index in range(partitions)]
+    except KafkaException as error:
+        raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+    finally:
+        client.close()
+    return sum(high - low for low, high in ends)
+
+
+def _admin(bootstrap_servers: str) -> AdminClient:
+    # Level 4 is warnings: at its end an admin client tells about an event that nobody fetched.
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
 
 
 def fill(bootstrap_servers: str, topic: str, rows: int, value_bytes: int, partitions: int) -> None:

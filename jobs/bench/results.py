@@ -48,6 +48,27 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A figure of ours that is held to a limit from above, whatever the peer's is; the peer's is told beside."""
+
+    name: str
+    unit: str
+    ours: tuple[float, ...]
+    peer: tuple[float, ...]
+    peer_name: str
+    limit: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether the median is within the limit."""
+        return median(self.ours) <= self.limit
+
+    def line(self) -> str:
+        """Give the line for machines, ``RATIO name=value target<=value``; the name ends in the unit."""
+        return f"RATIO {self.name}={median(self.ours):.3f} target<={self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerUse:
     """What a broker's process took during a benchmark: CPU over all measured rounds, memory at its peak so far."""
 
@@ -82,6 +103,7 @@ class Results:
 
     settings: dict[str, Any]
     comparisons: list[Comparison] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
     broker_uses: list[BrokerUse] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
 
@@ -92,7 +114,7 @@ class Results:
             header = ("broker in", "broker", "CPU s", "CPU s/GB", "peak RSS MB")
             parts.append(_table(header, self._use_rows()))
         parts.extend(missing.line() for missing in self.missing)
-        lines = [comparison.line() for comparison in self.comparisons]
+        lines = [comparison.line() for comparison in self.comparisons] + [bound.line() for bound in self.bounds]
         parts.append("\n".join(line for line in lines if line))
         return "\n\n".join(part for part in parts if part)
 
@@ -104,6 +126,7 @@ class Results:
             "machine": machine,
             "settings": self.settings,
             "comparisons": comparisons,
+            "bounds": [asdict(one) | {"reached": one.reached} for one in self.bounds],
             "broker_uses": [asdict(use) | {"cpu_s_per_gb": use.cpu_s_per_gb} for use in self.broker_uses],
             "missing": [asdict(missing) for missing in self.missing],
         }
@@ -116,6 +139,13 @@ class Results:
             ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
             yield (
                 one.name, one.unit, _spread(one.ours), _spread(one.peer), one.peer_name, ratio, bound, verdict,
+            )  # fmt: skip
+
+        for held in self.bounds:
+            verdict = "ok" if held.reached else "MISSED"
+            yield (
+                held.name, held.unit, _spread(held.ours), _spread(held.peer), held.peer_name, "-",
+                f"<={held.limit:g} {held.unit}", verdict,
             )  # fmt: skip
 
     def _use_rows(self) -> Iterable[Sequence[str]]:

@@ -1,36 +1,78 @@
-"""How large a run is, and the bounds that its ratios are held to."""
+"""How large a run is, and the bounds that its figures are held to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PARTITIONS = 4
-BATCH_BYTES = 65536
-"""Of Kafka's producer in the broker benchmarks, with acks=all: its default of 16 KiB measures the client."""
+BATCHES = {"default": None, "64KiB": 65536}
+"""`batch.size` of Kafka's producer in the broker benchmarks: its default is 16 KiB, and measures the client more."""
 MICRO_BATCH_ROWS = 400
 GUARANTEE_BATCH_ROWS = 100_000
 
-BROKER_BENCHMARKS = (
-    "broker-produce-100B",
-    "broker-produce-1KiB",
-    "broker-consume-100B",
-    "broker-consume-1KiB",
+CONNECTIONS = (1, 8, 64)
+GROUP_MEMBERS = (1, 8)
+PARTITION_COUNTS = (1, 1000)
+
+TOOL_BENCHMARKS = tuple(
+    f"broker-{what}-{size}-{batch}" for what in ("produce", "consume") for size in ("100B", "1KiB") for batch in BATCHES
 )
+SHARED_BENCHMARKS = (
+    "broker-latency",
+    "broker-small-1KiB",
+    "broker-beside-bulk",
+    "broker-transactions-500",
+    "broker-connections",
+    "broker-groups",
+    "broker-partitions",
+)
+ALONE_BENCHMARKS = ("broker-ready", "broker-recovery")
+"""That start and stop brokers of their own."""
+BROKER_BENCHMARKS = TOOL_BENCHMARKS + SHARED_BENCHMARKS + ALONE_BENCHMARKS
 SPARK_BENCHMARKS = ("source-noop", "pipeline-delta", "micro-batch-400")
 GUARANTEE_BENCHMARKS = ("guarantee-throughput", "guarantee-micro-batch")
 ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS
 
 TARGETS = {
-    "broker-produce-100B": 1.0,
-    "broker-produce-1KiB": 1.0,
-    "broker-consume-100B": 1.0,
-    "broker-consume-1KiB": 1.0,
+    **dict.fromkeys(TOOL_BENCHMARKS, 1.2),
+    **{f"{name}-cpu": 0.6 for name in TOOL_BENCHMARKS},
+    "broker-latency-average": 1.0,
+    "broker-latency-p99": 1.0,
+    "broker-small-1KiB": 1.2,
+    "broker-beside-bulk": 1.5,
+    "broker-transactions-500": 1.0,
+    **{f"broker-connections-{count}": 1.0 for count in CONNECTIONS},
+    **{f"broker-groups-{count}": 1.0 for count in GROUP_MEMBERS},
+    **{f"broker-partitions-{what}-{count}": 1.0 for what in ("produce", "consume") for count in PARTITION_COUNTS},
+    "broker-recovery": 1.0,
     "source-noop": 1.0,
     "pipeline-delta": 1.1,
     "micro-batch-400": 0.3,
     "guarantee-throughput": 1.0,
     "guarantee-micro-batch": 1.0,
 }
+"""Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
+
+LIMITS = {
+    "broker-ready-exec-ms": 100.0,
+    "broker-ready-embedded-ms": 30.0,
+    "broker-ready-idle-rss-mb": 40.0,
+    "broker-ready-1000-partitions-s": 1.0,
+    "broker-ready-1000-partitions-rss-mb": 150.0,
+}
+"""Bounds of figures themselves, all from above; Kafka's are told beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSizes:
+    """How much the broker benchmarks do in a round, apart from what `rows` says."""
+
+    latency_records: int
+    small_records: int
+    transactions: int
+    requests: int
+    """Of 16 KiB, over all connections together."""
+    recovery_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +89,7 @@ class Settings:
     """Of both guarantees: they differ by little, so there are more of them."""
     guarantee_micro_batches: int
     """That are measured in each query."""
+    broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
         """Give the number of records of a benchmark with values of ``value_bytes``."""
@@ -66,6 +109,9 @@ FULL = {
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
 }
+FULL_BROKER = BrokerSizes(
+    latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
+)
 QUICK = {
     "rows": 1_000_000,
     "rounds": 2,
@@ -75,3 +121,6 @@ QUICK = {
     "guarantee_rounds": 2,
     "guarantee_micro_batches": 15,
 }
+QUICK_BROKER = BrokerSizes(
+    latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000
+)

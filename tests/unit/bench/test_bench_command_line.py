@@ -7,25 +7,38 @@ from pathlib import Path
 import pytest
 
 from jobs.bench.__main__ import parse
-from jobs.bench.settings import ALL_BENCHMARKS, FULL, GUARANTEE_BENCHMARKS, QUICK, TARGETS
+from jobs.bench.brokers import ALONE, SHARED
+from jobs.bench.settings import (
+    ALL_BENCHMARKS,
+    BROKER_BENCHMARKS,
+    FULL,
+    FULL_BROKER,
+    GUARANTEE_BENCHMARKS,
+    LIMITS,
+    QUICK,
+    QUICK_BROKER,
+    TARGETS,
+)
 
 
 def test_all_benchmarks_run_at_full_size_by_default() -> None:
-    settings, json_file = parse([])
+    settings, given = parse([])
     assert settings.names == ALL_BENCHMARKS
     assert (settings.rows, settings.rounds) == (FULL["rows"], FULL["rounds"])
-    assert json_file is None
+    assert (given.json, given.chart) == (None, None)
+    assert settings.broker == FULL_BROKER
 
 
 def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
-    settings, _ = parse(["broker-consume", "source"])
-    assert settings.names == ("broker-consume-100B", "broker-consume-1KiB", "source-noop")
+    settings, _ = parse(["broker-consume-1KiB", "source"])
+    assert settings.names == ("broker-consume-1KiB-default", "broker-consume-1KiB-64KiB", "source-noop")
 
 
 def test_quick_is_smaller_and_what_is_given_wins() -> None:
-    settings, json_file = parse(["--quick", "--rows", "5", "--json", "out.json"])
+    settings, given = parse(["--quick", "--rows", "5", "--json", "out.json", "--chart", "out.svg"])
     assert (settings.rows, settings.rounds) == (5, QUICK["rounds"])
-    assert json_file == Path("out.json")
+    assert settings.broker == QUICK_BROKER
+    assert (given.json, given.chart) == (Path("out.json"), Path("out.svg"))
 
 
 def test_the_guarantees_have_sizes_of_their_own_and_what_is_given_wins() -> None:
@@ -56,8 +69,14 @@ def test_larger_values_come_in_fewer_records_so_that_a_round_takes_as_long() -> 
     assert settings.rows_of(1024) == 200
 
 
-def test_every_benchmark_has_a_target() -> None:
-    assert set(TARGETS) == set(ALL_BENCHMARKS)
+def test_every_benchmark_has_a_bound_and_every_bound_a_benchmark() -> None:
+    bounds = [*TARGETS, *LIMITS]
+    assert all(any(bound.startswith(name) for bound in bounds) for name in ALL_BENCHMARKS)
+    assert all(any(bound.startswith(name) for name in ALL_BENCHMARKS) for bound in bounds)
+
+
+def test_what_is_advertised_is_what_runs() -> None:
+    assert (*SHARED, *ALONE) == BROKER_BENCHMARKS
 
 
 def test_the_short_rounds_of_consuming_are_twice_as_many() -> None:

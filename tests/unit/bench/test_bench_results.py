@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from jobs.bench.brokers import ToolError, consumed_per_second, produced_per_second
-from jobs.bench.results import BrokerUse, Comparison, Missing, Results
+from jobs.bench.results import Bound, BrokerUse, Comparison, Missing, Results
+from jobs.bench.tools import Latency, ToolError, consumed_per_second, latency, produced_per_second
 
 PRODUCED = """\
 100 records sent, 20.0 records/sec (0.00 MB/sec), 5.2 ms avg latency, 231.0 ms max latency.
@@ -94,3 +94,33 @@ def test_a_consumer_that_did_not_get_all_is_an_error() -> None:
 def test_a_consumer_without_figures_is_an_error(said: str) -> None:
     with pytest.raises(ToolError, match="printed no figures"):
         consumed_per_second(said, 1)
+
+
+MEASURED_LATENCY = """\
+0	403.786944
+1000	12.5
+Avg latency: 84.5419 ms
+Percentiles: 50th = 18, 99th = 1014, 99.9th = 1229
+"""
+
+
+def test_the_latency_tool_tells_average_and_the_upper_end_of_the_millisecond_of_p99() -> None:
+    assert latency(MEASURED_LATENCY) == Latency(84.5419, 1015.0)
+    assert latency("Avg latency: 0.4 ms\nPercentiles: 50th = 0, 99th = 0, 99.9th = 3") == Latency(0.4, 1.0)
+
+
+def test_a_latency_tool_without_figures_is_an_error_that_quotes_it() -> None:
+    with pytest.raises(ToolError, match="TimeoutException"):
+        latency("TimeoutException: nothing came")
+
+
+@pytest.mark.parametrize(("ours", "verdict", "line"), [((30.0, 50.0, 40.0), "ok", "40"), ((41.0,), "MISSED", "41")])
+def test_a_limit_holds_our_figure_and_the_peers_stands_beside(ours: tuple[float, ...], verdict: str, line: str) -> None:
+    results = Results({})
+    results.bounds.append(Bound("broker-ready-idle-rss-mb", "MB", ours, (400.0,), "Apache Kafka", 40.0))
+    text = results.text()
+    assert verdict in text
+    assert "<=40 MB" in text
+    assert "400 (400..400)" in text
+    assert f"RATIO broker-ready-idle-rss-mb={line}.000 target<=40" in text.splitlines()
+    assert json.loads(results.as_json())["bounds"][0]["reached"] is (verdict == "ok")

@@ -1,0 +1,93 @@
+"""The two brokers under measurement, both up at once, and the rounds that they take in turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from broker_lite import EmbeddedBroker
+from jobs.bench.progress import say
+from jobs.peers import RealKafka
+
+KAFKA = "Apache Kafka"
+OURS = "sparkonce"
+Figure = TypeVar("Figure")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A broker under measurement."""
+
+    name: str
+    bootstrap_servers: str
+    process: psutil.Process
+
+    def peak_rss_mb(self) -> float:
+        """Give the peak of resident memory since the start where the system tells it, else the present one."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+        return int(peak[1]) / 1000 if peak else rss_mb(self.process.pid)
+
+    def cpu_s(self) -> float:
+        """Give the CPU time that the broker's process has taken since its start."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+def rss_mb(pid: int) -> float:
+    """Give a process's resident memory now."""
+    return float(psutil.Process(pid).memory_info().rss / 1e6)
+
+
+@contextmanager
+def both() -> Iterator[Sequence[Side]]:
+    """Start ours and Kafka, each in a process of its own; ours is the first.
+
+    Raises:
+        PeerMissingError: if Kafka or a Java is missing.
+    """
+    say("starting Apache Kafka and our broker")
+    with RealKafka() as kafka, EmbeddedBroker(process=True) as ours:
+        assert ours.pid is not None
+        yield (
+            Side(OURS, ours.bootstrap_servers, psutil.Process(ours.pid)),
+            Side(KAFKA, kafka.bootstrap_servers, psutil.Process(kafka.pid)),
+        )
+
+
+def in_turn(
+    name: str,
+    sides: Sequence[Side],
+    rounds: int,
+    once: Callable[[Side, int], Figure],
+    tell: Callable[[Figure], str],
+    warm_up: bool = True,
+) -> list[tuple[Figure, ...]]:
+    """Let the sides take turns (A B A B) and give the figures of each, in the order of `sides`.
+
+    ``once`` gets the side and the number of the round; round 0 is the warm-up, and dropped.
+    """
+    figures: list[list[Figure]] = [[] for _ in sides]
+    for number in range(0 if warm_up else 1, rounds + 1):
+        for side, found in zip(sides, figures, strict=True):
+            figure = once(side, number)
+            say(f"{name}: {round_name(number, rounds)}, {side.name} {tell(figure)}")
+            if number:
+                found.append(figure)
+    return [tuple(found) for found in figures]
+
+
+def records_per_second(figure: float) -> str:
+    """Tell a speed in the progress."""
+    return f"{figure:,.0f} records/s"
+
+
+def round_name(number: int, rounds: int) -> str:
+    """Tell which round it is in the progress."""
+    return f"round {number}/{rounds}" if number else "warm-up"
