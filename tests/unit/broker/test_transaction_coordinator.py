@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +18,11 @@ from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.handlers.transaction_coordinator import MARKERS_PER_TURN
+from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record, encode_batch
-from tests.unit.log.memory_storage import MemoryStorage
+from tests.unit.log.memory_storage import MemoryStorage, PowerCutError
 
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
@@ -209,6 +212,38 @@ def test_a_decided_transaction_is_completed_at_the_next_start(world: World, fail
     assert known is not None
     assert (known.producer_id, known.epoch) == (producer.producer_id, producer.epoch + 1)
     assert end(broker, producer) is ErrorCode.NONE  # asked again after the crash
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_crash_at_every_operation_of_the_disk_leaves_all_or_nothing(committed: bool) -> None:
+    """Killed after any number of operations, a transaction is open in all partitions or has ended alike in all."""
+    outcomes = set()
+    for operations in itertools.count():
+        world = World()
+        broker = world.start(log=LogConfig(segment_bytes=300))  # so that segments are rolled on the way
+        producer = begin(broker, partitions=3)
+        world.storage.operations_left = operations
+        with contextlib.suppress(PowerCutError):
+            end(broker, producer, committed)
+        done = world.storage.operations_left > 0
+        world.storage.operations_left = None
+        world.storage.locks.clear()
+        world.storage.pending.clear()
+        broker = world.start(log=LogConfig(segment_bytes=300))
+        outcomes.add(state(broker))
+        is_open = state(broker) is TransactionState.ONGOING
+        assert stable(broker) == [not is_open] * 3
+        for index in range(3):
+            log = broker.partition("t", index)
+            aborted = log.aborted_transactions(0, log.log_end_offset)
+            assert [each.first_offset for each in aborted] == ([] if committed or is_open else [0])
+        assert end(broker, producer, committed) is ErrorCode.NONE  # the answer was lost: the client asks again
+        assert stable(broker) == [True] * 3
+        if done:
+            break
+    after = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+    assert outcomes == {TransactionState.ONGOING, after}
+    assert operations > 5
 
 
 def test_an_open_transaction_survives_a_crash_and_is_still_timed_out(world: World) -> None:
