@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,6 +34,8 @@ class PlainServer:
         authorization_id, user, password = parts
         if not user or not password:
             raise SaslError("the PLAIN token has an empty user or password")
+        import hmac  # on first use: a broker without SASL starts the sooner
+
         expected = self._passwords.get(user)
         right = hmac.compare_digest(password.encode(), expected.encode() if expected is not None else _NOBODYS)
         if not right:

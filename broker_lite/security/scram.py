@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from broker_lite.security.mechanism import SaslError
@@ -59,18 +58,21 @@ class ScramCredential:
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, salt: bytes, password: str, iterations: int) -> ScramCredential:
         """Make the credential of a password; as in Kafka its UTF-8 bytes are taken as they are, without SASLprep."""
+        import hashlib
+
         salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salt, salted, iterations)
 
 
 # RFC 5802, section 7. Of the flags of channel binding only "no" (n) and "not that I know of" (y) can be served.
+# Patterns are compiled, and cryptography is loaded, on first use: a broker without SASL starts the sooner.
 _SASL_NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
-_CLIENT_FIRST = re.compile(
+_CLIENT_FIRST = (
     rf"(?P<header>[ny],(?:a=(?P<authzid>{_SASL_NAME}))?,)(?P<bare>n=(?P<name>{_SASL_NAME}),r=(?P<nonce>{_PRINTABLE})"
     r"(?:,[^\x00]*)?)"
 )
-_CLIENT_FINAL = re.compile(
+_CLIENT_FINAL = (
     rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9/+=]+),r=(?P<nonce>{_PRINTABLE})(?:,[^\x00]*?)?)"
     r",p=(?P<proof>[A-Za-z0-9/+=]+)"
 )
@@ -107,7 +109,7 @@ class ScramServer:
         return self._evaluate_final(message, self._first)
 
     def _evaluate_first(self, message: str) -> bytes:
-        match = _CLIENT_FIRST.fullmatch(message)
+        match = _pattern(_CLIENT_FIRST).fullmatch(message)
         if match is None:
             raise SaslError("the first SCRAM message is malformed")
         user = match["name"].replace("=2C", ",").replace("=3D", "=")
@@ -132,9 +134,11 @@ class ScramServer:
         credential, mechanism = self._credential, self._mechanism
         assert credential is not None
         header, bare, nonce, server_first = first
-        match = _CLIENT_FINAL.fullmatch(message)
+        match = _pattern(_CLIENT_FINAL).fullmatch(message)
         if match is None:
             raise SaslError(f"the final SCRAM message of {self.user!r} is malformed")
+        import hmac
+
         if not hmac.compare_digest(match["nonce"].encode(), nonce.encode()):
             raise SaslError(f"the final SCRAM message of {self.user!r} has another nonce")
         if match["binding"] != base64.b64encode(header.encode()).decode():
@@ -153,8 +157,17 @@ class ScramServer:
 
 
 def _mac(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
+    import hmac
+
     return hmac.digest(key, data, mechanism.hash_name)
 
 
 def _hash(mechanism: ScramMechanism, data: bytes) -> bytes:
+    import hashlib
+
     return hashlib.new(mechanism.hash_name, data).digest()
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from broker_lite.handlers.request import Endpoint
 from broker_lite.security.settings import ListenerConfig
-from broker_lite.security.tls import TlsError, server_context
 
 
 class ServerError(Exception):
@@ -36,13 +35,20 @@ def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
     Raises:
         ServerError: if the address cannot be taken, or keys and certificates do not fit.
     """
-    try:
-        context = server_context(config) if config.tls is not None else None
-    except TlsError as error:
-        raise ServerError(str(error)) from error
+    context = _context(config) if config.tls is not None else None
     sock = _bound(config)
     port: int = config.advertised_port or sock.getsockname()[1]
     return sock, Listener(config, Endpoint(config.advertised_host, port), context)
+
+
+def _context(config: ListenerConfig) -> ssl.SSLContext:
+    # Loaded on first use: a broker without TLS starts the sooner.
+    from broker_lite.security.tls import TlsError, server_context
+
+    try:
+        return server_context(config)
+    except TlsError as error:
+        raise ServerError(str(error)) from error
 
 
 def _bound(config: ListenerConfig) -> socket.socket:
