@@ -268,7 +268,8 @@ def _unknown(name: str) -> str:
 def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     """Read a properties file that may have been written for Kafka.
 
-    Gives the settings, and the names that were left out because they make no difference here.
+    Gives the settings, and the names that were left out because they make no difference here. The listeners of
+    `controller.listener.names` go with it.
 
     Raises:
         ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
@@ -277,7 +278,17 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
 
     found = read_properties(path)
     ignored = [name for name in found if name in HARMLESS]
-    return {name: value for name, value in found.items() if name not in HARMLESS}, ignored
+    settings = {name: value for name, value in found.items() if name not in HARMLESS}
+    of_controller = {name.strip() for name in found.get("controller.listener.names", "").split(",")}
+    for name in ("listeners", "advertised.listeners"):
+        if name in settings:
+            settings[name] = _without(settings[name], of_controller)
+    return settings, ignored
+
+
+def _without(listeners: str, names: set[str]) -> str:
+    """Leave out the listeners of a controller, which Kafka may have in the same process and which is not here."""
+    return ",".join(each for each in listeners.split(",") if each.partition("://")[0].strip() not in names)
 
 
 def read_properties(path: str | Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ Names, types and defaults are Apache Kafka 4.3's; where a default differs, Kafka
 
 A name that is not here is an error, and the error names the nearest one. A properties file that was written for Kafka
 may hold settings that make no difference here (the last section): they are left out, and a line of the log names them.
+The listeners that `controller.listener.names` names are left out with it.
 All other settings of Kafka's are errors too, since whoever sets them counts on them.
 
 *May change* says whether a client may change a setting while the broker runs (`kafka-configs`, AlterConfigs,

@@ -29,6 +29,11 @@ STOCK_FILE = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
 num.network.threads=3
 num.io.threads=8
 socket.send.buffer.bytes=102400
@@ -113,6 +118,7 @@ def test_a_file_that_was_written_for_kafka_is_read(tmp_path: Path) -> None:
     settings, ignored = file_settings(file)
     config = BrokerConfig.of(settings)
     assert (config.node_id, config.log.retention_ms) == (1, 24 * 3600 * 1000)
+    assert [listener.name for listener in config.listener_configs] == ["PLAINTEXT"]
     assert "num.io.threads" in ignored
     assert "node.id" not in ignored
 
