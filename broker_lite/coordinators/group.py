@@ -34,6 +34,7 @@ from broker_lite.coordinators.group_messages import (
     Member,
     Sync,
     SyncAnswer,
+    refused,
 )
 from broker_lite.protocol.errors import ErrorCode
 
@@ -74,14 +75,10 @@ class ClassicGroup:
     def not_written(self, answers: list[Answer], now_ms: int) -> list[Answer]:
         """Take back answers that rest on what could not be written, and let the members try again."""
         self.unwritten = False
-        refused: list[Answer] = []
-        for answer in answers:
-            if answer.error is ErrorCode.NONE:
-                answer = _refused(answer)
-            refused.append(answer)
+        taken_back = [refused(each) if each.error is ErrorCode.NONE else each for each in answers]
         if self.state is GroupState.STABLE:
-            refused += self._start_rebalance(now_ms)
-        return refused
+            taken_back += self._start_rebalance(now_ms)
+        return taken_back
 
     def join(self, request: Join, now_ms: int) -> list[Answer]:
         """Handle JoinGroup; the answer comes now or when the rebalance completes."""
@@ -192,7 +189,7 @@ class ClassicGroup:
     @property
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do, if nothing else happens before."""
-        deadlines = [m.session_deadline_ms for m in self.members.values() if not _waits(m)]
+        deadlines = [m.session_deadline_ms for m in self.members.values() if not m.waits]
         deadlines.extend(self.pending_members.values())
         if self.rebalance_deadline_ms is not None:
             deadlines.append(self.rebalance_deadline_ms)
@@ -203,7 +200,7 @@ class ClassicGroup:
         for member_id in [each for each, until in self.pending_members.items() if until <= now_ms]:
             del self.pending_members[member_id]
         answers: list[Answer] = []
-        gone = [m.member_id for m in self.members.values() if not _waits(m) and m.session_deadline_ms <= now_ms]
+        gone = [m.member_id for m in self.members.values() if not m.waits and m.session_deadline_ms <= now_ms]
         if gone:
             answers += self._remove(gone, now_ms)
         if self.rebalance_deadline_ms is not None and self.rebalance_deadline_ms <= now_ms:
@@ -500,18 +497,3 @@ class ClassicGroup:
     def _move_to(self, state: GroupState) -> None:
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} -> {state}"
         self.state = state
-
-
-def _waits(member: Member) -> bool:
-    """Whether we hold a request of the member: it cannot send heartbeats then, and is not expected to.
-
-    A new one is not waited for without end: nobody would notice if it gave up before it was a member.
-    """
-    return not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None)
-
-
-def _refused(answer: Answer) -> Answer:
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if isinstance(answer, JoinAnswer):
-        return JoinAnswer(answer.token, error, answer.member_id)
-    return SyncAnswer(answer.token, error)

@@ -95,6 +95,14 @@ class SyncAnswer:
 Answer = JoinAnswer | SyncAnswer
 
 
+def refused(answer: Answer) -> Answer:
+    """Give the answer to the same request that tells its member to try again."""
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if isinstance(answer, JoinAnswer):
+        return JoinAnswer(answer.token, error, answer.member_id)
+    return SyncAnswer(answer.token, error)
+
+
 @dataclass(slots=True)
 class Member:
     """One member; at most one of the two tokens is set."""
@@ -118,3 +126,11 @@ class Member:
     def metadata(self, protocol_name: str | None) -> bytes:
         """Give the subscription that this member sent for one protocol."""
         return next((data for name, data in self.protocols if name == protocol_name), b"")
+
+    @property
+    def waits(self) -> bool:
+        """Whether we hold a request of the member: it cannot send heartbeats then, and is not expected to.
+
+        A new one is not waited for without end: nobody would notice if it gave up before it was a member.
+        """
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
