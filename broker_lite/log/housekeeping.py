@@ -56,7 +56,7 @@ class Housekeeping:
         """Directories of logs whose compaction failed: they are left alone until the broker is started again."""
         self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
         self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
-        self._next_expiration_ms = monotonic_ms + settings.producer_id_expiration_check_interval_ms
+        self._next_expiration_ms = monotonic_ms  # at once, since what a snapshot has kept may be old
         self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
 
     @property

@@ -437,7 +437,7 @@ def prepared(seed: int) -> tuple[MemoryStorage, PartitionLog, dict[int, Record]]
     return storage, log, original
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(seed: int) -> None:
     storage, log, _ = prepared(seed)
     storage.operations_left = 10_000
@@ -465,6 +465,36 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(seed: int) -> None:
             sizes = segment.size
             recover_segment(segment, lambda header: None)
             assert segment.size == sizes
+
+
+@settings(max_examples=30, deadline=None)
+@given(BATCHES, st.randoms(use_true_random=False))
+def test_a_crash_somewhere_in_a_compaction_of_any_log_loses_nothing(
+    batches: list[tuple[list[tuple[bytes, bytes | None]], int]], rng: random.Random
+) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, replace(COMPACT, delete_retention_ms=0, segment_bytes=400))
+    original: dict[int, Record] = {}
+    for index, (pairs, codec) in enumerate(batches):
+        first = append(log, *pairs, codec=codec)
+        original |= {first + at: Record(*pair, NOW, (), first + at) for at, pair in enumerate(pairs)}
+        if index == len(batches) // 2:
+            end_segment(log)
+            compact(log)
+    end_segment(log)
+    log.cleaned_offset = 0
+    recovery_point = log.recovery_point
+    storage.operations_left = rng.randrange(60)
+    with contextlib.suppress(PowerCutError):
+        compact(log, NOW + 1)
+    storage.lose_power(rng)
+    log = open_log(storage, log.config, recovery_point=recovery_point)
+    found = contents(log)
+    assert found == {offset: original[offset] for offset in found}
+    assert living(found.values()) == living(original.values())
+    assert log.log_end_offset == len(original)
+    no_leftovers(storage)
+    check_whole(log)
 
 
 def test_a_crash_after_the_recovery_point_was_noted_does_not_take_a_hole_for_the_end() -> None:

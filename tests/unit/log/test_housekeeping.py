@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,7 @@ class Place:
         self.logs = LogManager.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
         self.work = Housekeeping(self.logs, settings, 0)
         self.passed_ms = 0
+        self.after(0)
 
     def make(self, name: str, settings: dict[str, str]) -> PartitionLog:
         return self.logs.create_topic(name, 1, uuid.uuid4(), settings, NOW).partitions[0]
@@ -115,7 +117,13 @@ def test_silent_producers_are_forgotten() -> None:
     assert [each.producer_id for each in log.producers.entries()] == [1, 2]
     place.after(1000)
     assert [each.producer_id for each in log.producers.entries()] == [2]
-    place.logs.abandon()
+    place.logs.close(NOW)
+    settings = replace(settings, producer_id_expiration_ms=1)  # by the time of the next start, all have been silent
+    again = Place(place.storage, settings)
+    again.passed_ms = 10_000
+    again.after(0)
+    assert again.logs.partition("t", 0).producers.entries() == []
+    again.logs.abandon()
 
 
 def test_a_topic_may_be_deleted_and_made_again_in_the_middle() -> None:
