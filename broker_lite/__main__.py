@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,12 @@ def run(options: argparse.Namespace) -> int:
     keep_crc32c_light()
     _allow_many_files()
     from broker_lite.log.log_manager import LogDirectoryError
+    from broker_lite.server.log_rate import LogRate
     from broker_lite.server.server import ServerError
 
+    rate = LogRate(time.monotonic)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(rate)
     try:
         config = _config(options)
         data_dir = os.path.abspath(config.log_dirs or DEFAULT_DATA_DIR)

@@ -73,5 +73,8 @@ REFUSAL_LINGER_S: Final = 0.2
 SCRAM_NONCE_BYTES: Final = 24
 """The random bytes in the server's share of a SCRAM nonce."""
 
+MAX_LOG_LINES_PER_MINUTE: Final = 600
+"""Lines of one kind in the log of a broker's process."""
+
 MAX_FAILURE_LENGTH: Final = 300
 """The most that is logged of why an authentication failed: a client chooses its user's name."""

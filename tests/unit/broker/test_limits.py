@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import socket
 import struct
@@ -23,7 +24,7 @@ from broker_lite.protocol import apis, fetch
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.server import limits
+from broker_lite.server import limits, log_rate
 from broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
 from broker_lite.server.server import Server
 from tests.unit.broker.test_connection import (
@@ -297,6 +298,21 @@ def test_log_lines_are_bounded(
         assert bad.is_closed()
         bad.close()
     assert lines(caplog).count("closing connection") == 3
+
+
+def test_lines_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_rate, "MAX_LOG_LINES_PER_MINUTE", 2)
+    now_s = [0.0]
+    rate = log_rate.LogRate(lambda: now_s[0])
+
+    def passes(text: str, number: int) -> str | None:
+        record = logging.LogRecord("broker", logging.INFO, "file", 1, text, (number,), None)
+        return record.getMessage() if rate.filter(record) else None
+
+    assert [passes("a %d", number) for number in range(4)] == ["a 0", "a 1", None, None]
+    assert passes("b %d", 0) == "b 0"
+    now_s[0] = 60.0
+    assert [passes("a %d", 4), passes("a %d", 5)] == ["a 4 (2 lines like this were left out)", "a 5"]
 
 
 def test_topics_and_partitions_are_bounded(
