@@ -20,7 +20,9 @@ _VALUE_BYTES = {"100B": 100, "1KiB": 1024}
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class Round:
+    """One round of a tool: its speed, and the CPU time that the broker took meanwhile."""
+
     records_per_second: float
     cpu_s: float
 
@@ -40,7 +42,7 @@ def compare(name: str, sides: Sequence[Side], settings: Settings, results: Resul
         written = rows if what == "consume" else max(1, rows // 5)
         produce(side.bootstrap_servers, f"{name}-warm", written, value_bytes, batch_bytes)
 
-    def once(side: Side, number: int) -> _Round:
+    def once(side: Side, number: int) -> Round:
         topic = f"{name}-{number}"
         if what == "produce":
             create_topic(side.bootstrap_servers, topic, PARTITIONS)
@@ -49,7 +51,7 @@ def compare(name: str, sides: Sequence[Side], settings: Settings, results: Resul
             speed = produce(side.bootstrap_servers, topic, rows, value_bytes, batch_bytes)
         else:
             speed = consume(side.bootstrap_servers, f"{name}-warm", rows, topic)
-        figure = _Round(speed, side.cpu_s() - before)
+        figure = Round(speed, side.cpu_s() - before)
         if what == "produce":
             delete_topic(side.bootstrap_servers, topic)
         return figure
@@ -65,7 +67,7 @@ def compare(name: str, sides: Sequence[Side], settings: Settings, results: Resul
         results.broker_uses.append(BrokerUse(name, side.name, cpu_s, gigabytes * rounds, side.peak_rss_mb()))
 
 
-def report(name: str, ours: Sequence[_Round], peer: Sequence[_Round], gigabytes: float, results: Results) -> None:
+def report(name: str, ours: Sequence[Round], peer: Sequence[Round], gigabytes: float, results: Results) -> None:
     """Add the two lines of one benchmark: speed, and CPU time for a gigabyte of values."""
     speeds = [tuple(one.records_per_second for one in side) for side in (ours, peer)]
     cpus = [tuple(one.cpu_s / gigabytes for one in side) for side in (ours, peer)]

@@ -1,0 +1,87 @@
+"""Turns, lines made of rounds, and the chart of sizes."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+from jobs.bench import throughput
+from jobs.bench.chart import panels, svg
+from jobs.bench.ready import Start, bounds
+from jobs.bench.results import Comparison, Results
+from jobs.bench.settings import LIMITS
+from jobs.bench.sides import Side, in_turn
+from jobs.bench.throughput import Round
+
+SVG = "{http://www.w3.org/2000/svg}"
+SIDES = [Side(name, "", None) for name in ("ours", "peer")]  # type: ignore[arg-type]
+
+
+def size(name: str, ours: float, peer: float) -> Comparison:
+    return Comparison(name, "records/s", (ours,), (peer,), "Apache Kafka", 1.0)
+
+
+def test_sides_take_turns_and_the_warm_up_is_dropped() -> None:
+    order = []
+
+    def once(side: Side, number: int) -> str:
+        order.append(f"{side.name}{number}")
+        return order[-1]
+
+    assert in_turn("x", SIDES, 2, once, str) == [("ours1", "ours2"), ("peer1", "peer2")]
+    assert order == ["ours0", "peer0", "ours1", "peer1", "ours2", "peer2"]
+    assert in_turn("x", SIDES, 1, once, str, warm_up=False) == [("ours1",), ("peer1",)]
+    assert order[6:] == ["ours1", "peer1"]
+
+
+def test_a_tool_benchmark_gives_speed_and_cpu_time_for_a_gigabyte() -> None:
+    results = Results({})
+    ours, peer = [Round(150.0, 1.0), Round(130.0, 1.0)], [Round(100.0, 4.0)]
+    throughput.report("broker-produce-1KiB-64KiB", ours, peer, 0.5, results)
+    assert [one.line() for one in results.comparisons] == [
+        "RATIO broker-produce-1KiB-64KiB=1.400 target>=1.2",
+        "RATIO broker-produce-1KiB-64KiB-cpu=0.250 target<=0.6",
+    ]
+    assert results.comparisons[1].ours == (2.0, 2.0)
+
+
+def test_the_starts_make_five_bounds_with_kafka_beside() -> None:
+    empty = [Start(0.09, 38.0)], [Start(1.8, 400.0)]
+    many = [Start(0.8, 100.0)], []
+    made = bounds(empty, many, [20.0, 31.0])
+    assert [one.name for one in made] == list(LIMITS)
+    assert [one.ours for one in made] == [(90.0,), (20.0, 31.0), (38.0,), (0.8,), (100.0,)]
+    assert [one.peer for one in made] == [(1800.0,), (), (400.0,), (), ()]
+    assert all(one.reached for one in made)
+
+
+def test_sizes_are_rows_of_the_chart_by_number_and_nothing_else_is() -> None:
+    found = panels(
+        [
+            size("broker-connections-64", 5, 4),
+            size("broker-connections-8", 5, 4),
+            size("broker-partitions-produce-1000", 5, 4),
+            size("broker-transactions-500", 5, 4),
+            size("broker-produce-1KiB-64KiB", 5, 4),
+        ]
+    )
+    assert {row: [count for count, _ in sizes] for row, sizes in found.items()} == {
+        "broker-connections": [8, 64],
+        "broker-partitions-produce": [1000],
+    }
+
+
+def test_bars_of_a_row_share_a_scale() -> None:
+    drawn = svg([size("broker-groups-1", 100.0, 50.0), size("broker-groups-8", 25.0, 1234.5)])
+    assert drawn is not None
+    root = ElementTree.fromstring(drawn)
+    widths = {
+        kind: [float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect") if bar.get("class") == kind][1:]
+        for kind in ("ours", "peer")
+    }
+    longest = widths["peer"][1]
+    assert [round(width / longest * 1234.5) for width in (*widths["ours"], *widths["peer"])] == [100, 25, 50, 1234]
+    assert "1,234" in [text.text for text in root.iter(f"{SVG}text")]
+
+
+def test_without_sizes_there_is_no_chart() -> None:
+    assert svg([size("source-noop", 1.0, 1.0)]) is None
