@@ -79,6 +79,11 @@ class SaslGate:
         """Where the authentication stands."""
         return self._stage
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has proved to be `principal`."""
+        return self._stage is Stage.OPEN
+
     def lets_through(self, frame: Buffer, now_ms: int) -> bool:
         """Whether a frame is the handlers'; else it is for `receive`."""
         if self._stage is not Stage.OPEN:

@@ -15,6 +15,7 @@ import base64
 import logging
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
@@ -22,7 +23,6 @@ from broker_lite.handlers.request import DROP, Body, Request, frame_response
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
 from broker_lite.security.acls import ANONYMOUS
-from broker_lite.security.sasl import SaslGate, Stage, Step
 from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from broker_lite.server.limits import (
     BULK_REQUEST_BYTES,
@@ -37,6 +37,9 @@ from broker_lite.server.limits import (
 )
 from broker_lite.server.listener import Listener
 from broker_lite.server.output import Output
+
+if TYPE_CHECKING:
+    from broker_lite.security.sasl import SaslGate, Step
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +61,11 @@ class Connection(asyncio.BufferedProtocol):
         self._principal = ANONYMOUS
         self._frame_limit = broker.config.socket_request_max_bytes
         sasl = listener.config.sasl
-        self._gate = SaslGate(sasl, broker.scram_credentials.get, _new_nonce) if sasl is not None else None
+        self._gate: SaslGate | None = None
         if sasl is not None:
+            from broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
+
+            self._gate = SaslGate(sasl, broker.scram_credentials.get, _new_nonce)
             self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -242,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         elif step.answer is not None:
             assert self._output is not None
             self._output.send([step.answer])
-        if gate.stage is Stage.OPEN:
+        if gate.is_open:
             self._principal = gate.principal
             self._frame_limit = self._broker.config.socket_request_max_bytes
         return step.pass_on
