@@ -6,9 +6,10 @@ committed yet (at least once). So it is: Kafka keeps one number for each group a
 a consumer has done with a record.
 
 One thing is the client's own. librdkafka commits in the background whatever it has handed out, processed or not, so
-automatic commits can lose the record at hand (`enable.auto.offset.store=false` is the cure). Java's consumer commits
-inside of `poll`, by which time an application that works in the same thread has processed what the poll before gave: it
-only repeats.
+automatic commits can lose the record at hand (`enable.auto.offset.store=false` is the cure). Java's consumer of the
+classic protocol commits when `poll` is called, by which time an application that works in the same thread has processed
+what the poll before gave: it only repeats. Java's consumer of KIP-848 means to do the same, but a thread of its own
+reads the positions, and may come too late: with 4.3.0 the record at hand was seen committed (compare KAFKA-18641).
 
 An application in a process of its own reads ten records and ends with `os._exit` at the sixth, as if killed. The next
 one comes with the same `group.instance.id`, so that it need not wait for `session.timeout.ms` to pass.
@@ -19,14 +20,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from broker_lite import EmbeddedBroker
+from jobs.peers import java_command, kafka_classpath, missing_kafka_reason
 
 RECORDS = 10
 DEADLINE_S = 60.0
+JAVA_DEADLINE_S = 200.0
 
 SUCCESSOR = "successor"
 """The mode of the application that comes after the crash; it reads what is left, and does not crash."""
@@ -120,3 +124,31 @@ def test_who_closes_loses_and_repeats_nothing(broker: EmbeddedBroker) -> None:
     fill(broker, "auto-closed")
     assert run(broker, "auto-closed", "auto-closed", last=6, status=0) == [*range(1, 7)]
     assert run(broker, "auto-closed", SUCCESSOR, last=RECORDS, status=0) == [*range(7, 11)]
+
+
+@pytest.mark.java
+@pytest.mark.soak
+@pytest.mark.parametrize(("protocol", "committed"), [("classic", ["5"]), ("consumer", ["5", "6"])])
+def test_javas_automatic_commits(broker: EmbeddedBroker, protocol: str, committed: list[str]) -> None:
+    """Up to which offset, while the record at offset 5, whose value is 6, is being processed."""
+    reason = missing_kafka_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    topic = f"java-{protocol}"
+    fill(broker, topic)
+    source = Path(__file__).with_name("CrashingConsumer.java")
+    command = [
+        java_command(),
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Xmx128m",
+        "-cp",
+        str(kafka_classpath()),
+        str(source),
+    ]
+    command += [broker.bootstrap_servers, topic, protocol, "6"]
+    done = subprocess.run(command, timeout=JAVA_DEADLINE_S, check=False, capture_output=True, text=True)
+    assert done.returncode == 7, done.stdout + done.stderr
+    *processed, _, last = done.stdout.split()
+    assert processed == ["1", "2", "3", "4", "5"]
+    assert last in committed

@@ -148,10 +148,11 @@ def test_java_takes_murmur2_and_sticks_without_a_key(broker: EmbeddedBroker, mur
         pytest.skip(reason)
     lines = [f"{key.decode()}\tjava-{number}" for number, key in enumerate(KEYS)]
     lines += [f"NULL\tjava-keyless-{number}" for number in range(KEYLESS)]
-    command = [java_command(), "-Xmx128m", "-cp", str(kafka_classpath()), "org.apache.kafka.tools.ConsoleProducer"]
+    command = [java_command(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", str(kafka_classpath())]
+    command += ["org.apache.kafka.tools.ConsoleProducer"]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--topic", TOPIC]
     command += ["--reader-property", "parse.key=true", "--reader-property", "null.marker=NULL"]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     places = places_by_value(broker.bootstrap_servers, "java-", len(lines))
     assert [places[f"java-{number}"] for number in range(len(KEYS))] == murmur2
