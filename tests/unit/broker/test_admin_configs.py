@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker_lite import BrokerConfig
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.handlers.alter_configs import Change
 from broker_lite.handlers.describe_configs import ConfigResource, Source
@@ -18,6 +19,7 @@ from broker_lite.handlers.dynamic_settings import FILE
 from broker_lite.log.config import LogConfig
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.server.connections import ConnectionTable
 from tests.unit.broker.admin_support import NODE, Asked
 
 TOPIC, BROKER, GROUP = int(ConfigResource.TOPIC), int(ConfigResource.BROKER), int(ConfigResource.GROUP)
@@ -190,6 +192,19 @@ def test_a_brokers_setting_reaches_the_topics_without_their_own() -> None:
     assert alter(asked, BROKER, "", ("log.retention.ms", DELETE, None)) == OK
     assert retention() == [3_600_000, 5, 3_600_000]
     assert described(asked, BROKER, "") == {}
+
+
+def test_connections_are_told_of_their_new_limit() -> None:
+    asked = Asked()
+    told: list[BrokerConfig] = []
+    asked.broker.on_settings_changed.append(told.append)
+    assert alter(asked, BROKER, "", ("max.connections", SET, "5")) == OK
+    assert [config.max_connections for config in told] == [5]
+
+    table = ConnectionTable(BrokerConfig(max_connections=0), asked, lambda: 0, lambda _: None)
+    assert not table.has_room()
+    table.reconfigure(told[0])
+    assert table.has_room()
 
 
 def test_alter_configs_replaces_all_that_was_set() -> None:
