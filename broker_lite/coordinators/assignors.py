@@ -8,8 +8,8 @@ id, so that the same group gets the same shares again.
 - `range` cuts each topic into contiguous ranges, the first members getting one partition more: 5 partitions over 4
   members are 2, 1, 1, 1. It does not look at the present shares.
 - `uniform` balances the number of partitions over all topics, then moves as few as it can. Where all members subscribe
-  to the same topics no two shares differ by more than one. Elsewhere no single partition could go to a subscriber that
-  has two fewer, which is when Kafka's stops too; which partition moves may differ from Kafka's choice.
+  to the same topics no two shares differ by more than one. Elsewhere nobody has two more than somebody to whom
+  partitions could be passed on; which partitions move may differ from Kafka's choice.
 
 The models are Kafka's RangeAssignor and UniformAssignor.
 """
@@ -137,31 +137,43 @@ def _hand_out(
 
 
 def _level(shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]]) -> None:
-    """Move partitions to subscribers that have at least two fewer, until there is none; each move levels further."""
-    moved = True
-    while moved:
-        moved = False
-        for topic, members in subscribers.items():
-            if len(members) < 2:
-                continue
-            while (move := _best_move(shares, topic, members)) is not None:
-                richest, poorest, partition = move
-                del shares[richest][partition]
-                shares[poorest][partition] = None
-                moved = True
+    """Move partitions until nobody has two more than somebody to whom they could be passed on.
+
+    It may take others in between, who get one and give one. Each round levels the shares further, so there is an end.
+    """
+    while (moves := _levelling_moves(shares, subscribers)) is not None:
+        for giver, taker, partition in moves:
+            del shares[giver][partition]
+            shares[taker][partition] = None
 
 
-def _best_move(
-    shares: _Shares, topic: uuid.UUID, members: Sequence[str]
-) -> tuple[str, str, tuple[uuid.UUID, int]] | None:
-    poorest = min(members, key=lambda member_id: len(shares[member_id]))
-    for richest in sorted(members, key=lambda member_id: -len(shares[member_id])):
-        if len(shares[richest]) < len(shares[poorest]) + 2:
+_Move = tuple[str, str, tuple[uuid.UUID, int]]
+
+
+def _levelling_moves(shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]]) -> list[_Move] | None:
+    least = min(map(len, shares.values()), default=0)
+    for richest in sorted(shares, key=lambda member_id: -len(shares[member_id])):
+        if len(shares[richest]) < least + 2:
             return None
-        partition = next((each for each in reversed(shares[richest]) if each[0] == topic), None)
-        if partition is not None:
-            return richest, poorest, partition
+        reached: dict[str, _Move | None] = {richest: None}
+        for giver in (queue := [richest]):
+            for topic, partition in {each[0]: each for each in shares[giver]}.items():
+                for taker in subscribers[topic]:
+                    if taker in reached:
+                        continue
+                    reached[taker] = (giver, taker, partition)
+                    queue.append(taker)
+                    if len(shares[taker]) <= len(shares[richest]) - 2:
+                        return _path_to(taker, reached)
     return None
+
+
+def _path_to(member_id: str, reached: Mapping[str, _Move | None]) -> list[_Move]:
+    path = []
+    while (move := reached[member_id]) is not None:
+        path.append(move)
+        member_id = move[0]
+    return path
 
 
 def _by_topic(share: Mapping[tuple[uuid.UUID, int], None]) -> Partitions:

@@ -69,6 +69,16 @@ def test_uniform_balances_over_topics() -> None:
     assert sizes(shares) == {"a": 1, "b": 1}
 
 
+def test_uniform_passes_on_through_others() -> None:
+    """The rich and the poor member have no topic in common; the one between them gets one and gives one."""
+    members = [
+        member("rich", T1, has={T1: frozenset({0, 1, 2})}),
+        member("between", T1, T2, has={T2: frozenset({0, 1})}),
+        member("poor", T2, has={T2: frozenset({2})}),
+    ]
+    assert sizes(ASSIGNORS["uniform"](members, {T1: 3, T2: 3})) == {"rich": 2, "between": 2, "poor": 2}
+
+
 def test_uniform_takes_what_is_no_longer_subscribed_to() -> None:
     shares = ASSIGNORS["uniform"]([member("a", T2, has={T1: frozenset({0})})], {T2: 1})
     assert shares == {"a": {T2: frozenset({0})}}
