@@ -16,7 +16,7 @@ class LoadError(RuntimeError):
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Make a topic.
+    """Make a topic, and wait until its partitions answer: Kafka says that it is made before they have leaders.
 
     Raises:
         LoadError: with the broker's reason.
@@ -26,6 +26,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
     except KafkaException as error:
         raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+    records_in(bootstrap_servers, topic, partitions)
 
 
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
