@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import psutil
 import pytest
 from confluent_kafka import admin as confluent_admin
 from cryptography.x509.oid import NameOID
@@ -101,11 +102,14 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     settings = settings_of(authority.issue("broker.pem"), authority)
     data_dir = tmp_path_factory.mktemp("secure") / "data"
     with EmbeddedBroker(data_dir, process=True, config=settings) as broker:
+        command_line = " ".join(psutil.Process(broker.pid).cmdline())
         yield Clients(broker, authority)
     said = Path(data_dir / "broker.log").read_text()
     assert "listening on SASL_SSL://127.0.0.1:" in said
     secrets = [*PASSWORDS.values(), "key-pa55", "wr0ng", "PRIVATE KEY", "sc4r-pa55"]
     assert [secret for secret in secrets if secret in said] == []
+    assert "broker_lite" in command_line
+    assert [secret for secret in secrets if secret in command_line] == []
 
 
 def values() -> list[bytes]:
