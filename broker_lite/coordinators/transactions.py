@@ -153,8 +153,10 @@ class Transactions:
         """Give the id its next epoch, or the same again to one that repeats its request; None to one that is fenced."""
         named = producer.producer_id != NO_PRODUCER_ID
         producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, known.epoch
-        if _is_exhausted(known.epoch) and (not named or producer.epoch == known.epoch):
-            producer_id, epoch = self._take_producer_id(), 0
+        # The epoch that the broker has aborted with, if it was the last, is not given away: the producer goes on anew.
+        aborted = known.epoch == MAX_EPOCH and producer.epoch == known.last_epoch
+        if _is_exhausted(known.epoch) and (not named or producer.epoch == known.epoch or aborted):
+            producer_id, epoch, last_epoch = self._take_producer_id(), 0, producer.epoch
         elif named and known.epoch not in (NO_PRODUCER_EPOCH, producer.epoch):
             if producer.epoch != known.last_epoch:
                 return None

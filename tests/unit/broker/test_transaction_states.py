@@ -249,7 +249,11 @@ def test_the_epoch_that_fences_is_never_given_away() -> None:
     (change,) = transactions.timed_out(TIMEOUT_MS + 1)
     finish(transactions, change)
     assert transactions.end(last, False, EPOCH_BUMP, 2).error is FENCED
-    assert begin(transactions).producer_id != 900
+    fresh = begin(transactions, last)
+    assert fresh.producer_id != 900
+    assert fresh.epoch == 0
+    assert begin(transactions, last) == fresh
+    assert begin(transactions) == ("x", fresh.producer_id, 1)
 
 
 def test_time_is_up() -> None:
@@ -393,12 +397,22 @@ class Coordinator(RuleBasedStateMachine):
         if answer.error is NONE and version == EPOCH_BUMP and not lost:
             self.producer = Producer("x", answer.producer_id, answer.epoch)
 
-    @rule(pick=st.integers(0, 1_000))
-    def delayed_end(self, pick: int) -> None:
+    @rule(commit=st.booleans())
+    def whole_transaction(self, commit: bool) -> None:
+        """A transaction of a client with KIP-890 part 2, and the first write of the next one."""
+        for version in (EPOCH_BUMP, EPOCH_BUMP):
+            self.write_markers(2)
+            self.write(P0, version)
+            self.end(commit, False, version)
+        self.write_markers(2)
+        self.write(P0, EPOCH_BUMP)
+
+    @rule(back=st.sampled_from([1, 1, 1, 2, 3, 5]))
+    def delayed_end(self, back: int) -> None:
         """An EndTxn v5 comes again, or late: it decides at most the transaction that it was sent for (KAFKA-17754)."""
-        if not self.sent:
+        if len(self.sent) < back:
             return
-        producer, commit = self.sent[pick % len(self.sent)]
+        producer, commit = self.sent[-back]
         mine = (producer.producer_id, producer.epoch)
         others = {key: value for key, value in self.open.items() if key != mine}
         answer = self.ask(self.transactions.end(producer, commit, EPOCH_BUMP, self.now_ms))
@@ -464,7 +478,7 @@ class Coordinator(RuleBasedStateMachine):
         assert bool(undecided) == (known is not None and known.state is TransactionState.ONGOING)
 
 
-Coordinator.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+Coordinator.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestCoordinator = Coordinator.TestCase
 
 
