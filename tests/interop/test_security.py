@@ -17,6 +17,8 @@ from kafka.errors import KafkaError as PythonKafkaError
 from broker_lite import EmbeddedBroker
 from tests.certificates import Authority, Identity
 
+# kafka-python leaves a socket for the garbage collector now and then.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 DEADLINE_S = 30.0
 COUNT = 50
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
