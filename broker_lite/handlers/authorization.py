@@ -64,3 +64,8 @@ def group_error(broker: Broker, request: Request, operation: Operation, group_id
     if authorized(broker, request, operation, ResourceType.GROUP, group_id):
         return ErrorCode.NONE
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def may_see_group(broker: Broker, request: Request, group_id: str) -> bool:
+    """Whether a group that the client did not name may be shown to it."""
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.GROUP, group_id, log_denial=False)

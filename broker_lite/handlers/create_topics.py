@@ -68,7 +68,7 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
 
 
 def _check_create(broker: Broker, request: Request, name: str) -> None:
-    if not authorized_on_cluster(broker, request, Operation.CREATE):
+    if not authorized_on_cluster(broker, request, Operation.CREATE, log_denial=False):
         check_topic(broker, request, Operation.CREATE, name)
 
 

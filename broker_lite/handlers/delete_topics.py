@@ -59,10 +59,10 @@ def _result(request: Request, name: str | None, topic_id: uuid.UUID, error: Erro
 
 
 def _may_delete(broker: Broker, request: Request, name: str) -> bool:
-    return authorized_on_cluster(broker, request, Operation.DELETE) or authorized(
+    return authorized_on_cluster(broker, request, Operation.DELETE, log_denial=False) or authorized(
         broker, request, Operation.DELETE, ResourceType.TOPIC, name
     )
 
 
 def _may_see(broker: Broker, request: Request, name: str) -> bool:
-    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denial=False)

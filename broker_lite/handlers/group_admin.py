@@ -7,7 +7,7 @@ from typing import Any
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
-from broker_lite.handlers.authorization import as_set, group_error
+from broker_lite.handlers.authorization import as_set, group_error, may_see_group
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
@@ -92,9 +92,9 @@ def handle_list(broker: Broker, request: Request) -> Body:
     states = {state.lower() for state in wanted.states_filter or ()}
     kinds = {kind.lower() for kind in wanted.types_filter or ()}
     groups = []
-    every = authorized_on_cluster(broker, request, Operation.DESCRIBE)
+    every = authorized_on_cluster(broker, request, Operation.DESCRIBE, log_denial=False)
     for group_id in broker.groups.all_ids():
-        if not every and group_error(broker, request, Operation.DESCRIBE, group_id):
+        if not every and not may_see_group(broker, request, group_id):
             continue
         state, kind, protocol_type = _listed(broker, group_id)
         if (states and state.lower() not in states) or (kinds and kind.lower() not in kinds):

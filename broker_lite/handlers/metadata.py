@@ -28,7 +28,7 @@ def handle(broker: Broker, request: Request) -> Body:
         topics = [
             answer.topic(topic)
             for topic in broker.topics()
-            if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, log_denial=False)
         ]
     else:
         create = wanted.allow_auto_topic_creation or version < 4
@@ -78,7 +78,7 @@ class _Answer:
         return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)
 
     def _check_create(self, name: str) -> None:
-        if not authorized_on_cluster(self._broker, self._request, Operation.CREATE):
+        if not authorized_on_cluster(self._broker, self._request, Operation.CREATE, log_denial=False):
             check_topic(self._broker, self._request, Operation.CREATE, name)
 
     def _refused(self, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:

@@ -76,7 +76,8 @@ class _Topics:
             by_topic: dict[str, list[int]] = {}
             for name, partition in sorted(self._committed):
                 by_topic.setdefault(name, []).append(partition)
-            found = [(name, self._id_of(name), indexes) for name, indexes in by_topic.items() if self._may_see(name)]
+            seen = [name for name in by_topic if self._may_see(name, log_denial=False)]
+            found = [(name, self._id_of(name), by_topic[name]) for name in seen]
             return [self.topic(*each) for each in found if not self._by_id or each[1] != ZERO_UUID]
         topics = []
         for each in wanted:
@@ -89,8 +90,9 @@ class _Topics:
                 topics.append(self.topic(each.name, ZERO_UUID, each.partition_indexes, error))
         return topics
 
-    def _may_see(self, name: str) -> bool:
-        return authorized(self._broker, self._request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    def _may_see(self, name: str, *, log_denial: bool = True) -> bool:
+        kind = ResourceType.TOPIC
+        return authorized(self._broker, self._request, Operation.DESCRIBE, kind, name, log_denial=log_denial)
 
     def _id_of(self, name: str) -> uuid.UUID:
         topic = self._broker.topic(name)

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 ACLS_FILE: Final = "acls.json"
 MAX_ACLS: Final = 100_000
 MAX_CACHED_DECISIONS: Final = 100_000
+MAX_LOGGED_NAME: Final = 249
+"""The longest name of a topic, in Kafka; a client may ask about longer ones."""
 
 
 class _Asker(Protocol):
@@ -47,24 +49,40 @@ class _Asker(Protocol):
 class _HasAuthorizer(Protocol):
     @property
     def authorizer(self) -> Authorizer | None: ...
+    def note_refusal(self, text: str) -> bool: ...
 
 
 def authorized(
-    broker: _HasAuthorizer, request: _Asker, operation: Operation, resource_type: ResourceType, name: str
+    broker: _HasAuthorizer,
+    request: _Asker,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str,
+    *,
+    log_denial: bool = True,
 ) -> bool:
-    """Whether the client may do `operation` to this resource; always True while no authorizer is configured."""
+    """Whether the client may do `operation` to this resource; always True while no authorizer is configured.
+
+    A denial is logged, up to a rate; not where the client did not ask for this resource, as in lists of all.
+    """
     authorizer = broker.authorizer
-    return authorizer is None or authorizer.allows(
-        request.principal, request.client_host, operation, resource_type, name
-    )
+    if authorizer is None or authorizer.allows(request.principal, request.client_host, operation, resource_type, name):
+        return True
+    if log_denial:
+        broker.note_refusal(
+            f"{request.principal} at {request.client_host} is denied {operation.name} on {resource_type.name} "
+            f"{name[:MAX_LOGGED_NAME]!r}"
+        )
+    return False
 
 
-def authorized_on_cluster(broker: _HasAuthorizer, request: _Asker, operation: Operation) -> bool:
+def authorized_on_cluster(
+    broker: _HasAuthorizer, request: _Asker, operation: Operation, *, log_denial: bool = True
+) -> bool:
     """Whether the client may do `operation` to the cluster, as `authorized`."""
-    authorizer = broker.authorizer
-    return authorizer is None or authorizer.allows(
-        request.principal, request.client_host, operation, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+    if broker.authorizer is None:
+        return True
+    return authorized(broker, request, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denial=log_denial)
 
 
 def authorized_on_any(
@@ -80,7 +98,7 @@ def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type
     return operation_bits(
         operation
         for operation in SUPPORTED_OPERATIONS[resource_type]
-        if authorized(broker, request, operation, resource_type, name)
+        if authorized(broker, request, operation, resource_type, name, log_denial=False)
     )
 
 
@@ -116,12 +134,6 @@ class Authorizer:
             if len(self._decisions) >= MAX_CACHED_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = decision
-            if not decision:
-                # Once for each question, so that a client that asks again and again cannot fill the log.
-                logger.info(
-                    "%s at %s is denied %s on %s %s",
-                    principal, host, Operation(operation).name, ResourceType(resource_type).name, name,
-                )  # fmt: skip
         return decision
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
