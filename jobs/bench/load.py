@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE_S = 120
 _POLL_EVERY = 1000
+_ASK_AGAIN_S = 0.01
 
 
 class LoadError(RuntimeError):
@@ -45,17 +47,30 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     """Give the number of records in a topic without compaction and transactions: what its end offsets say.
 
+    A partition that does not answer yet, as it has no leader or the broker recovers, is asked again.
+
     Raises:
         LoadError: if a partition does not answer in time.
     """
     client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "log_level": 4})
+    deadline = time.monotonic() + DEADLINE_S
     try:
-        ends = [client.get_watermark_offsets(TopicPartition(topic, index), DEADLINE_S) for index in range(partitions)]
+        return sum(_length(client, TopicPartition(topic, index), deadline) for index in range(partitions))
     except KafkaException as error:
         raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
     finally:
         client.close()
-    return sum(high - low for low, high in ends)
+
+
+def _length(client: Consumer, partition: TopicPartition, deadline: float) -> int:
+    while True:
+        try:
+            low, high = client.get_watermark_offsets(partition, max(_ASK_AGAIN_S, deadline - time.monotonic()))
+            return int(high - low)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_ASK_AGAIN_S)
 
 
 def _admin(bootstrap_servers: str) -> AdminClient:
