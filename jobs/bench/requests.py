@@ -114,7 +114,7 @@ def transactions_per_second(bootstrap_servers: str, topic: str, count: int) -> f
     """
     # No linger: a commit flushes, and what lingers would be in the figure of both.
     producer = Producer(
-        {"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-bench", "linger.ms": 0, "log_level": 4}
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-bench", "linger.ms": 0, "log_level": 3}
     )
     value = bytes(_LATENCY_VALUE_BYTES)
     try:
