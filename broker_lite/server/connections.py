@@ -177,6 +177,7 @@ class ConnectionTable:
         self._members: dict[Member, None] = {}
         self._by_host: dict[str, int] = {}
         self.memory = Memory(limits.MAX_HELD_BYTES)
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._members)
@@ -188,8 +189,16 @@ class ConnectionTable:
         """Take up changed limits; connections that are open stay open."""
         self._config = config
 
+    def close(self) -> None:
+        """Close every connection, and those that are still being accepted as soon as they are made."""
+        self._closed = True
+        for member in self:
+            member.close()
+
     def has_room(self) -> bool:
         """Whether one more connection may come; else says in the log why not."""
+        if self._closed:
+            return False
         if len(self._members) < self._config.max_connections:
             return True
         self._note_refusal(f"connection refused: max.connections={self._config.max_connections} are open")

@@ -32,6 +32,9 @@ __all__ = ["Server", "ServerError"]
 
 logger = logging.getLogger(__name__)
 
+ACCEPT_TURNS = 4
+"""Turns of the loop in which a connection that has been accepted is made, and closed again."""
+
 SYSTEM_CLOCK = Clock(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
 
@@ -104,16 +107,28 @@ class Server:
             timer.cancel()
         if self._housekeeper is not None:
             self._housekeeper.stop()
-        for server in self._servers:
-            server.close()
+        await self._stop_listening()
         if self._metrics is not None:
             self._metrics.stop()
-        for connection in self._connections or ():
-            connection.close()
-        await asyncio.sleep(0)  # the transports' own callbacks come first
         if self.broker is not None:
             self.broker.close()
             logger.info("stopped cleanly")
+
+    async def _stop_listening(self) -> None:
+        """Close listeners and connections, those too that are being accepted at this very moment.
+
+        asyncio forgets such a connection, without closing it, if its server is closed before it is made.
+        """
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            for listening in server.sockets:
+                loop.remove_reader(listening.fileno())
+        if self._connections is not None:
+            self._connections.close()
+        for _ in range(ACCEPT_TURNS):  # the transports' own callbacks come first
+            await asyncio.sleep(0)
+        for server in self._servers:
+            server.close()
 
     async def _serve_metrics(self, broker: Broker, connections: ConnectionTable) -> None:
         from broker_lite.handlers.metrics import Metrics
