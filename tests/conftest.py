@@ -22,6 +22,7 @@ settings.register_profile("sparkonce", deadline=None, print_blob=True)
 settings.load_profile("sparkonce")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something dear when several processes run the tests: a session, a module's fixtures."""
     for item in items:
