@@ -30,7 +30,7 @@ demo: java ## Flights through broker, Spark and Delta while the job is killed ag
 
 test: java ## All tests (under 20 minutes)
 	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
-	@$(BIN)/python -m pytest -m "not soak and not container" --ignore tests/verify -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "not soak and not container" --ignore tests/verify -n 2
 	@$(BIN)/python -m pytest -m "not soak and not container" tests/verify
 
 check: $(STAMP) ## Format, lint and types

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from broker_lite import EmbeddedBroker
 
@@ -22,12 +24,17 @@ settings.register_profile("sparkonce", deadline=None, print_blob=True)
 settings.load_profile("sparkonce")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something dear when several processes run the tests: a session, a module's fixtures."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.nodeid.partition("::")[0]))
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process whole files, and one of them all that share the Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if Path(file).parent.name == "spark" else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Share the tests out when several processes run them."""
+    return ByFile(config, log)
 
 
 @pytest.fixture
