@@ -76,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
+        self._eof = False
         self.requests = 0
         self.watch = Watch(table.now_ms())
         self._transport: asyncio.Transport | None = None
@@ -120,12 +121,21 @@ class Connection(asyncio.BufferedProtocol):
         self._table.discard(self)
 
     def eof_received(self) -> bool:
-        """Note a frame that was cut off; the transport closes itself."""
-        if self._end > self._start and self._pending is None and not self._turn_booked:
-            missing = self._missing_bytes()
-            if missing > 0:
-                self._note(f"it ended {missing} bytes before its frame")
-        return False
+        """Close, but only when every frame that is here has been handled: what a client says last, it may not wait for.
+
+        Such are the leave of a consumer that closes, and records that are sent with acks=0.
+        """
+        self._eof = not self._closed and self._has_whole_frame()
+        if self._end > self._start and self._pending is None and not (self._eof or self._closed):
+            self._note(f"it ended {self._missing_bytes()} bytes before its frame")
+        return self._eof
+
+    def _has_whole_frame(self) -> bool:
+        """Whether there is more to handle."""
+        try:
+            return self._missing_bytes() <= 0
+        except ProtocolError:
+            return False
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Give the free part of the read buffer; there is always some, or reading is paused."""
@@ -174,7 +184,9 @@ class Connection(asyncio.BufferedProtocol):
                     bulk = False
                     requests -= 1
                     budget -= self._handle_frame()
-            if not self._closed:
+            if self._eof and not (self._turn_booked or self._has_whole_frame()):
+                self.close()
+            elif not self._closed:
                 self._make_room()
         except ProtocolError as error:
             self.cut_off(str(error))
@@ -379,6 +391,8 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_reading(self, paused: bool) -> None:
         assert self._transport is not None
         self._reading_paused = paused
+        if self._eof:
+            return
         if paused:
             self._transport.pause_reading()
         else:

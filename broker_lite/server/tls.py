@@ -167,6 +167,10 @@ class TlsConnection(Connection):
             self._fail("it ended in the TLS handshake")
         return super().eof_received()
 
+    def _has_whole_frame(self) -> bool:
+        """Whether there is more to handle, or more to decrypt once there is room for it."""
+        return super()._has_whole_frame() or (self._reading_paused and bool(self._received.pending))
+
     def _make_output(self, sock: socket.socket) -> Output:
         return TlsOutput(self._loop, sock, self._resume, self._on_send_error, self._tls, self._encrypted)
 
@@ -228,8 +232,8 @@ class TlsConnection(Connection):
                 break
             super().buffer_updated(filled)
         if ended:
-            super().eof_received()
-            self.close()
+            if not super().eof_received():
+                self.close()
         elif not self._closed and self._encrypted.pending:
             assert self._output is not None
             self._output.send([])

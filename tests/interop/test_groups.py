@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
 from broker_lite import EmbeddedBroker
+from tests.interop.python_consumer import python_consumer
 
 DEADLINE_S = 60.0
 QUICK = {"group.consumer.heartbeat.interval.ms": 100}
@@ -156,27 +158,21 @@ def test_members_stay_over_a_restart_of_the_broker(opened: list[Consumer]) -> No
 def test_kafka_pythons_static_member_comes_back(broker: EmbeddedBroker) -> None:
     create(broker, "t", 2)
 
-    def member() -> KafkaConsumer:
-        consumer = KafkaConsumer(
-            "t",
-            bootstrap_servers=broker.bootstrap_servers,
-            group_id="g",
-            group_instance_id="i",
-            enable_auto_commit=False,
-        )
-        deadline = time.monotonic() + DEADLINE_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            consumer.poll(20)
-        return consumer
+    @contextmanager
+    def member() -> Iterator[KafkaConsumer]:
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "g", "enable_auto_commit": False}
+        with python_consumer("t", group_instance_id="i", **settings) as consumer:
+            deadline = time.monotonic() + DEADLINE_S
+            while not consumer.assignment():
+                assert time.monotonic() < deadline
+                consumer.poll(20)
+            yield consumer
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    first = member()
-    assert len(first.assignment()) == 2
-    first.close()
-    second = member()
-    (described,) = admin.describe_consumer_groups(["g"])["g"].result(DEADLINE_S).members
-    assert described.group_instance_id == "i"
-    second.close()
+    with member() as first:
+        assert len(first.assignment()) == 2
+    with member() as second:
+        (described,) = admin.describe_consumer_groups(["g"])["g"].result(DEADLINE_S).members
+        assert described.group_instance_id == "i"
     del first, second
     gc.collect()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import OffsetSpec
 
 from broker_lite import EmbeddedBroker
+from tests.interop.python_consumer import python_consumer
 
 DEADLINE_MS = 30_000
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -22,6 +24,16 @@ def collect_what_the_client_leaves() -> Iterator[None]:
     gc.collect()
 
 
+def of_group_g(broker: EmbeddedBroker) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "consumer_timeout_ms": DEADLINE_MS,
+    }
+
+
 def test_produce_and_consume_in_a_group(kafka_broker: EmbeddedBroker) -> None:
     values = [b"%d" % number for number in range(500)]
     producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers, acks="all")
@@ -29,23 +41,15 @@ def test_produce_and_consume_in_a_group(kafka_broker: EmbeddedBroker) -> None:
         producer.send("t", value, headers=[("h", b"v")])
     producer.flush(DEADLINE_MS / 1000)
     producer.close()
-    consumer = KafkaConsumer(
-        "t",
-        bootstrap_servers=kafka_broker.bootstrap_servers,
-        group_id="g",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=DEADLINE_MS,
-    )
-    got = []
-    for message in consumer:
-        got.append(message.value)
-        if len(got) == len(values):
-            break
-    assert got == values
-    consumer.commit()
-    assert consumer.committed(TopicPartition("t", 0)) == len(values)
-    consumer.close()
+    with python_consumer("t", **of_group_g(kafka_broker)) as consumer:
+        got = []
+        for message in consumer:
+            got.append(message.value)
+            if len(got) == len(values):
+                break
+        assert got == values
+        consumer.commit()
+        assert consumer.committed(TopicPartition("t", 0)) == len(values)
 
 
 def test_the_cluster_is_described(kafka_broker: EmbeddedBroker) -> None:
@@ -72,19 +76,11 @@ def test_groups_and_records_are_administered(kafka_broker: EmbeddedBroker, admin
         producer.send("t", b"%d" % number)
     producer.flush(DEADLINE_MS / 1000)
     producer.close()
-    consumer = KafkaConsumer(
-        "t",
-        bootstrap_servers=kafka_broker.bootstrap_servers,
-        group_id="g",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=DEADLINE_MS,
-    )
-    assert next(consumer).value == b"0"
-    consumer.commit()
-    (member,) = admin.describe_groups(["g"])["g"]["members"]
-    assert member["member_assignment"]["assigned_partitions"] == [{"topic": "t", "partitions": [0]}]
-    consumer.close()
+    with python_consumer("t", **of_group_g(kafka_broker)) as consumer:
+        assert next(consumer).value == b"0"
+        consumer.commit()
+        (member,) = admin.describe_groups(["g"])["g"]["members"]
+        assert member["member_assignment"]["assigned_partitions"] == [{"topic": "t", "partitions": [0]}]
     assert [(each["group_id"], each["group_state"]) for each in admin.list_groups()] == [("g", "Empty")]
     assert admin.list_group_offsets(["g"])["g"][partition].offset == 1
     admin.alter_group_offsets("g", {partition: OffsetAndMetadata(3, "moved", -1)})

@@ -11,11 +11,12 @@ import psutil
 import pytest
 from confluent_kafka import admin as confluent_admin
 from cryptography.x509.oid import NameOID
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
 from broker_lite import EmbeddedBroker
 from tests.certificates import Authority, Identity
+from tests.interop.python_consumer import python_consumer
 
 # kafka-python leaves a socket for the garbage collector now and then.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -146,9 +147,8 @@ def test_kafka_python(clients: Clients, protocol: str, mechanism: str) -> None:
     for value in values():
         producer.send(topic, value)
     producer.close(timeout=DEADLINE_S)
-    consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
-    assert [next(consumer).value for _ in range(COUNT)] == values()
-    consumer.close()
+    with python_consumer(topic, group_id=topic, auto_offset_reset="earliest", **settings) as consumer:
+        assert [next(consumer).value for _ in range(COUNT)] == values()
 
 
 def wait_for(future: Any) -> Any:

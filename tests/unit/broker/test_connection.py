@@ -123,6 +123,20 @@ def test_a_frame_that_is_cut_off_is_noted(clients: list[Client], caplog: pytest.
     assert any("91 bytes before its frame" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.parametrize(("count", "size"), [(200, 10), (20, 200_000)])
+def test_what_a_client_says_last_is_handled(clients: list[Client], count: int, size: int) -> None:
+    """With acks=0 there is no answer to wait for, so a client may close as soon as its socket has taken everything."""
+    leaving, staying = clients
+    make_topic(staying, "t")
+    frame = bytes(frames.encode_request_header(ApiKey.PRODUCE, 9, 1, "test")) + produce_body(batch_of(b"v" * size), 0)
+    leaving.socket.sendall((struct.pack(">i", len(frame)) + frame) * count)
+    leaving.socket.shutdown(socket.SHUT_WR)
+    assert leaving.is_closed()
+    staying.request(ApiKey.FETCH, 12, fetch_body(count - 1, 0))
+    (topic,) = fetch.decode_response(12, staying.answer(ApiKey.FETCH, 12)[1]).topics
+    assert topic.partitions[0].high_watermark == count
+
+
 def test_a_frame_may_come_byte_by_byte(clients: list[Client]) -> None:
     for byte in struct.pack(">i", len(API_VERSIONS)) + API_VERSIONS:
         clients[0].socket.sendall(bytes([byte]))
