@@ -9,19 +9,17 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from broker_lite.config import BrokerConfig
-from broker_lite.coordinators.fetch_sessions import FetchSessions
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
-from broker_lite.handlers.group_coordinator import GroupCoordinator
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
@@ -30,7 +28,10 @@ from broker_lite.security.authorizer import Authorizer, SecurityFileError, super
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 if TYPE_CHECKING:
+    from broker_lite.coordinators.fetch_sessions import FetchSessions
+    from broker_lite.handlers.group_coordinator import GroupCoordinator
     from broker_lite.handlers.metrics import Metrics
+    from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]
 
@@ -92,9 +93,6 @@ class Broker:
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
-        self.fetch_sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, lambda: new_uuid().int & _INT32_MAX
-        )
         self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block")
         self.authorizer: Authorizer | None = None
         try:
@@ -109,7 +107,6 @@ class Broker:
             self.logs.close(now_ms)
             raise
         self.pending_offsets = PendingOffsets()
-        self.groups = GroupCoordinator(self)
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
         self.metrics: Metrics | None = None
@@ -122,7 +119,35 @@ class Broker:
         """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = self.logs.topics.get
-        self.transactions = TransactionCoordinator(self)
+        if OFFSETS_TOPIC in self.logs.topics:
+            _ = self.groups
+        if TRANSACTIONS_TOPIC in self.logs.topics:
+            _ = self.transactions
+
+    # What not every broker is asked for is loaded and made on first use, or where the log has something of it: loading
+    # all of it would be a quarter of the start.
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessions:
+        """The sessions of fetches that name only what changes."""
+        from broker_lite.coordinators.fetch_sessions import FetchSessions
+
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        return FetchSessions(slots, lambda: self.new_uuid().int & _INT32_MAX)
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The consumer groups and their offsets."""
+        from broker_lite.handlers.group_coordinator import GroupCoordinator
+
+        return GroupCoordinator(self)
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The transactions."""
+        from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+
+        return TransactionCoordinator(self)
 
     def topics(self) -> Iterable[Topic]:
         """Give all topics."""
@@ -140,7 +165,7 @@ class Broker:
         """
         self.check_new_topic(name, partitions, settings)
         topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
-        self.groups.topics_changed()
+        self._topics_changed()
         return topic
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
@@ -159,7 +184,11 @@ class Broker:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.
         """
         self.logs.create_partitions(name, count, self.clock.now_ms())
-        self.groups.topics_changed()
+        self._topics_changed()
+
+    def _topics_changed(self) -> None:
+        if "groups" in self.__dict__:
+            self.groups.topics_changed()
 
     def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
         """Change settings of this broker, or of all brokers, from now on.
@@ -177,8 +206,9 @@ class Broker:
         self.logs.delete_topic(topic.name)
         if self.metrics is not None:
             self.metrics.forget_topic(topic.name, topic.topic_id)
-        self.groups.forget_topic(topic.name)
-        self.groups.topics_changed()
+        if "groups" in self.__dict__:
+            self.groups.forget_topic(topic.name)
+        self._topics_changed()
         self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
 
     def note_refusal(self, text: str) -> bool:
@@ -196,5 +226,6 @@ class Broker:
 
     def close(self) -> None:
         """Stop cleanly: everything on the disk."""
-        self.transactions.close()
+        if "transactions" in self.__dict__:
+            self.transactions.close()
         self.logs.close(self.clock.now_ms())
