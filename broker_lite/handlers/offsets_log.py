@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
+from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.records import BatchHeader, Record, decode_records, encode_batch, scan
 
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 LEADER_EPOCH = 0
 REPLAY_BYTES = 4 * 1024 * 1024
-OFFSETS_TOPIC_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
 class OffsetsLog:
@@ -46,40 +46,40 @@ class OffsetsLog:
         batch = encode_batch(records)
         log = topic.partitions[index]
         appended = log.append(batch, LEADER_EPOCH, broker.clock.now_ms())
-        broker.pending_offsets.written(records)
+        broker.pending_offsets.written(index, records)
         broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), log.last_stable_offset > appended.last_offset)
 
     def topic(self) -> Topic:
         """Give the topic, made if need be."""
         topic = self._broker.topic(OFFSETS_TOPIC)
         if topic is None:
-            count = self._broker.config.offsets_topic_num_partitions
-            topic = self._broker.create_topic(OFFSETS_TOPIC, count, OFFSETS_TOPIC_SETTINGS)
+            count, settings = internal_topic_settings(self._broker.config)[OFFSETS_TOPIC]
+            topic = self._broker.create_topic(OFFSETS_TOPIC, count, settings)
         return topic
 
     def records(self) -> Iterator[Record]:
         """Read everything that has taken effect, oldest first in each partition; what waits for a marker is kept."""
         topic = self._broker.logs.topics.get(OFFSETS_TOPIC)
-        for log in topic.partitions if topic is not None else ():
+        for index, log in enumerate(topic.partitions if topic is not None else ()):
             offset = log.log_start_offset
             while offset < log.log_end_offset:
                 stretch = log.read(offset, REPLAY_BYTES, min_one_batch=True)
                 data = stretch.file.pread(stretch.size, stretch.position)
                 for position, header in scan(data):
                     records = decode_records(memoryview(data)[position : position + header.size])
-                    yield from self._effective(header, records)
+                    yield from self._effective(index, header, records)
                     offset = header.next_offset
 
-    def _effective(self, header: BatchHeader, records: Sequence[Record]) -> Iterable[Record]:
+    def _effective(self, partition: int, header: BatchHeader, records: Sequence[Record]) -> Iterable[Record]:
         """Give the records that a batch brings into effect: its own, or those that its marker ends the wait of."""
         pending = self._broker.pending_offsets
         if header.is_control:
             marker = read_end_marker(records[0]) if records else None
-            return () if marker is None else pending.end(header.producer_id, marker.committed)
+            return () if marker is None else pending.end(partition, header.producer_id, marker.committed)
         if header.is_transactional:
-            pending.add(header.producer_id, records)
+            pending.add(partition, header.producer_id, records)
             return ()
-        pending.written(records)
+        pending.written(partition, records)
         return records
 
 

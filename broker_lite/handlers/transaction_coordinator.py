@@ -28,6 +28,7 @@ from broker_lite.coordinators.transaction_log import (
 )
 from broker_lite.coordinators.transaction_messages import Decision, Markers, Transaction, TransactionSettings
 from broker_lite.coordinators.transactions import Transactions
+from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.handlers.purgatory import Timer
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -91,7 +92,7 @@ class TransactionCoordinator:
         broker = self._broker
         broker.partition(topic, index).append_marker(marker, LEADER_EPOCH, broker.clock.now_ms())
         if topic == OFFSETS_TOPIC:
-            for record in broker.pending_offsets.end(marker.producer_id, marker.committed):
+            for record in broker.pending_offsets.end(index, marker.producer_id, marker.committed):
                 key = decode_key(record.key)
                 assert key is not None
                 broker.groups.offsets.put(key, None if record.value is None else decode_value(record.value))
@@ -116,13 +117,8 @@ class TransactionCoordinator:
         broker = self._broker
         topic = broker.topic(TRANSACTIONS_TOPIC)
         if topic is None:
-            config = broker.config
-            settings = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            }
-            topic = broker.create_topic(TRANSACTIONS_TOPIC, config.transaction_state_log_num_partitions, settings)
+            count, settings = internal_topic_settings(broker.config)[TRANSACTIONS_TOPIC]
+            topic = broker.create_topic(TRANSACTIONS_TOPIC, count, settings)
         index = partition_of(transactional_id, len(topic.partitions))
         batch = encode_batch([record])
         topic.partitions[index].append(batch, LEADER_EPOCH, broker.clock.now_ms())
