@@ -3,11 +3,16 @@
 For `exactly_once.foreach_batch.ForeachBatch`, over any DB-API connection (PEP 249). Two small tables are kept beside
 the user's: what is stored for each offset, and one line for each commit. Commits are numbered, and the number is a
 primary key: of two drivers that looked at the same number, the second cannot insert its line and so commits nothing.
+
+Rows go first, then offsets, and the line last. What holds the three together is the transaction. But should a
+statement of the user's end it early, as DDL does in MySQL and Oracle, then rows are without their offsets and the batch
+comes again; the other way round it would pass for landed, and its rows would be lost.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -34,7 +39,8 @@ class SqlResult:
     Args:
         connect: opens a connection; each snapshot and each commit uses one of its own and closes it.
         app_id: a name for this pipeline, stable over restarts.
-        write: puts a batch's DataFrame into the database through the connection that it is given; it must not commit.
+        write: puts a batch's DataFrame into the database through the connection that it is given; it must not commit,
+            nor run what commits by itself: DDL in MySQL and Oracle, ``executescript`` in sqlite3.
         placeholder: what stands for a value in this driver's SQL: ``?`` (sqlite3) or ``%s`` (psycopg, mysqlclient).
     """
 
@@ -44,8 +50,12 @@ class SqlResult:
     placeholder: str = "?"
 
     def snapshot(self) -> SqlSnapshot:
-        """Read what is stored, making the two tables if they are missing."""
-        with closing(self.connect()) as connection:
+        """Read what is stored, making the two tables if they are missing.
+
+        Raises:
+            ValueError: if connections commit after each statement.
+        """
+        with closing(self.open()) as connection:
             cursor = connection.cursor()
             for statement in _TABLES:
                 cursor.execute(statement)
@@ -54,13 +64,28 @@ class SqlResult:
             cursor.execute(self.sql("SELECT txn_id, version FROM sparkonce_offsets WHERE app_id = ?"), (self.app_id,))
             return SqlSnapshot(self, version, {str(txn_id): int(at) for txn_id, at in cursor.fetchall()})
 
+    def open(self) -> Any:
+        """Open a connection that has transactions.
+
+        Raises:
+            ValueError: if it commits after each statement.
+        """
+        connection = self.connect()
+        if _commits_each_statement(connection):
+            connection.close()
+            raise ValueError(
+                "the connection that connect() opens commits after each statement (autocommit), so rows and offsets "
+                "cannot be in one transaction: open it without autocommit (for sqlite3, without isolation_level=None)"
+            )
+        return connection
+
     def sql(self, statement: str) -> str:
         """Write a statement with this driver's placeholder."""
         return statement.replace("?", self.placeholder)
 
     def newest(self) -> int:
         """Give the number of the last commit; 0 before the first."""
-        with closing(self.connect()) as connection:
+        with closing(self.open()) as connection:
             return self._newest(connection.cursor())
 
     def _newest(self, cursor: Any) -> int:
@@ -90,7 +115,7 @@ class SqlSnapshot:
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`."""
-        with closing(self.result.connect()) as connection:
+        with closing(self.result.open()) as connection:
             try:
                 self._write(connection, commit)
                 connection.commit()
@@ -103,17 +128,17 @@ class SqlSnapshot:
         raise failure
 
     def _write(self, connection: Any, commit: Commit[FileT]) -> None:
+        if Writes.ROWS in commit.writes:
+            for rows in commit.files:
+                self.result.write(connection, rows)
         app_id, sql = self.result.app_id, self.result.sql
         cursor = connection.cursor()
-        line = (app_id, self.version + 1, time.time_ns() // 1_000_000, _to_text(commit))
-        cursor.execute(sql("INSERT INTO sparkonce_commits (app_id, number, at_ms, record) VALUES (?, ?, ?, ?)"), line)
         for txn_id, version in transactions_of(commit).items():
             cursor.execute(sql("DELETE FROM sparkonce_offsets WHERE app_id = ? AND txn_id = ?"), (app_id, txn_id))
             values = (app_id, txn_id, version)
             cursor.execute(sql("INSERT INTO sparkonce_offsets (app_id, txn_id, version) VALUES (?, ?, ?)"), values)
-        if Writes.ROWS in commit.writes:
-            for rows in commit.files:
-                self.result.write(connection, rows)
+        line = (app_id, self.version + 1, time.time_ns() // 1_000_000, _to_text(commit))
+        cursor.execute(sql("INSERT INTO sparkonce_commits (app_id, number, at_ms, record) VALUES (?, ?, ?, ?)"), line)
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
@@ -122,7 +147,7 @@ class SqlSnapshot:
             "SELECT number, at_ms, record FROM sparkonce_commits "
             "WHERE app_id = ? AND number > ? AND number <= ? ORDER BY number DESC"
         )
-        with closing(self.result.connect()) as connection:
+        with closing(self.result.open()) as connection:
             cursor = connection.cursor()
             cursor.execute(self.result.sql(statement), (self.result.app_id, oldest, self.version))
             lines = cursor.fetchall()
@@ -134,3 +159,18 @@ class SqlSnapshot:
 
 def _to_text(commit: Commit[FileT]) -> str:
     return json.dumps(commit.record.to_commit_info(commit.writes), separators=(",", ":"))
+
+
+def _commits_each_statement(connection: Any) -> bool:
+    """Whether a DB-API connection has no transactions, as far as drivers tell.
+
+    ``autocommit`` is an attribute in psycopg, mysql-connector and sqlite3 from Python 3.12 on, and a method that sets
+    it in mysqlclient and PyMySQL, which tell by ``get_autocommit``.
+    """
+    if getattr(connection, "autocommit", None) is True:
+        return True
+    if isinstance(connection, sqlite3.Connection):
+        legacy = getattr(connection, "autocommit", -1) == -1
+        return legacy and connection.isolation_level is None
+    tell = getattr(connection, "get_autocommit", None)
+    return callable(tell) and bool(tell())

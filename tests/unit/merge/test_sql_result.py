@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -155,6 +156,52 @@ def test_applications_do_not_meet(database: Database, result: SqlResult) -> None
     assert other.snapshot().version == 0
     assert other.snapshot().next_offsets([KEY]) == {}
     assert result.snapshot().next_offsets([KEY]) == {KEY: 3}
+
+
+def test_a_connection_without_transactions_is_refused(database: Database) -> None:
+    def connect() -> Any:
+        return sqlite3.connect(database.path, isolation_level=None)
+
+    with pytest.raises(ValueError, match="commits after each statement"):
+        deliver(SqlResult(connect, "app", database.write), 0, 0, 3)
+    assert database.numbers() == []
+
+
+@pytest.mark.parametrize(
+    ("told_by", "refused"),
+    [
+        ({"autocommit": True}, True),
+        ({"autocommit": False}, False),
+        ({"autocommit": lambda on: on}, False),
+        ({"autocommit": lambda on: on, "get_autocommit": lambda: 1}, True),
+        ({"autocommit": lambda on: on, "get_autocommit": lambda: 0}, False),
+        ({"isolation_level": None, "autocommit": False}, False),  # psycopg: the server's level
+    ],
+)
+def test_drivers_tell_autocommit_in_their_own_ways(told_by: dict[str, Any], refused: bool) -> None:
+    connection = SimpleNamespace(close=lambda: None, **told_by)
+    result = SqlResult(lambda: connection, "app", lambda *_: None)
+    if refused:
+        with pytest.raises(ValueError, match="commits after each statement"):
+            result.open()
+    else:
+        assert result.open() is connection
+
+
+def test_a_statement_that_commits_by_itself_does_not_make_a_failed_batch_pass_for_landed(database: Database) -> None:
+    def write(connection: Any, rows: Iterable[int]) -> None:
+        connection.executescript("CREATE TABLE IF NOT EXISTS other (n INTEGER)")
+        if database.took("after the script"):
+            raise OSError("the rows cannot be written")
+        database.write(connection, rows)
+
+    result = SqlResult(database.connect, "app", write)
+    database.fail_at = "after the script"
+    with pytest.raises(OSError, match="the rows cannot be written"):
+        deliver(result, 0, 0, 3)
+    assert result.snapshot().stored == {}
+    assert deliver(result, 0, 0, 3)
+    assert database.numbers() == [0, 1, 2]
 
 
 def test_another_placeholder() -> None:
