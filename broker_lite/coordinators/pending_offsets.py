@@ -3,81 +3,94 @@
 Theory of operation: such a commit is in `__consumer_offsets` already, in a transactional batch, but nobody sees it
 before the marker that ends the transaction there. A commit marker brings it into effect, unless a commit of the same
 key that was written later took effect before; an abort marker drops it. While it waits, readers that ask for stable
-offsets are told to come back (KIP-447). The rules are those of Kafka's OffsetMetadataManager.
+offsets are told to come back (KIP-447). A marker speaks for its own partition of `__consumer_offsets` only: others may
+hold an older one, or none yet. The rules are those of Kafka's OffsetMetadataManager, which there is one of for each
+partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from broker_lite.coordinators.offsets import OffsetKey, decode_key
 from broker_lite.protocol.records import Record
 
 
+class _Open(NamedTuple):
+    """A producer's transaction in one partition of `__consumer_offsets`."""
+
+    partition: int
+    producer_id: int
+
+
 class PendingOffsets:
-    """The records that wait, by producer id."""
+    """The records that wait, by partition and producer id."""
 
     def __init__(self) -> None:
         # A record that may no longer take effect is None; its key is unstable all the same.
-        self._by_producer: dict[int, dict[OffsetKey, Record | None]] = {}
-        self._producers: dict[OffsetKey, set[int]] = {}
+        self._waiting: dict[_Open, dict[OffsetKey, Record | None]] = {}
+        self._open: dict[OffsetKey, set[_Open]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._by_producer)
+        return bool(self._waiting)
 
-    def add(self, producer_id: int, records: Iterable[Record]) -> None:
-        """Take in the records of a transactional batch, with the offsets that they have got."""
-        waiting = self._by_producer.setdefault(producer_id, {})
+    def add(self, partition: int, producer_id: int, records: Iterable[Record]) -> None:
+        """Take in the records of a transactional batch of that partition, with the offsets that they have got."""
+        transaction = _Open(partition, producer_id)
         for record in records:
             key = decode_key(record.key)
             if key is not None:
-                waiting[key] = record
-                self._producers.setdefault(key, set()).add(producer_id)
+                self._waiting.setdefault(transaction, {})[key] = record
+                self._open.setdefault(key, set()).add(transaction)
 
     def is_pending(self, key: OffsetKey) -> bool:
         """Whether a transaction that is still open has an offset for this key."""
-        return key in self._producers
+        return key in self._open
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
         """Give the keys of a group that wait."""
-        return [key for key in self._producers if key.group_id == group_id]
+        return [key for key in self._open if key.group_id == group_id]
 
-    def written(self, records: Iterable[Record]) -> None:
+    def written(self, partition: int, records: Iterable[Record]) -> None:
         """Note records that took effect by themselves: what waits for the same keys was written before, and loses.
 
         A removal drops what waits altogether.
         """
         for record in records:
-            key = decode_key(record.key) if self._by_producer else None
+            key = decode_key(record.key) if self._waiting else None
             if key is None:
                 continue
-            for producer_id in tuple(self._producers.get(key, ())):
+            for transaction in [each for each in self._open.get(key, ()) if each.partition == partition]:
                 if record.value is None:
-                    self._drop(producer_id, key)
+                    self._drop(transaction, key)
                 else:
-                    self._by_producer[producer_id][key] = None
+                    self._waiting[transaction][key] = None
 
-    def end(self, producer_id: int, committed: bool) -> Iterator[Record]:
-        """End a producer's transaction; gives the records that take effect now."""
-        waiting = self._by_producer.pop(producer_id, {})
+    def end(self, partition: int, producer_id: int, committed: bool) -> Iterator[Record]:
+        """End a producer's transaction in one partition; gives the records that take effect now."""
+        transaction = _Open(partition, producer_id)
+        waiting = self._waiting.pop(transaction, {})
         for key in waiting:
-            self._producers[key].discard(producer_id)
-            if not self._producers[key]:
-                del self._producers[key]
-        return iter([self._overtake(key, each) for key, each in waiting.items() if each is not None and committed])
+            self._forget(transaction, key)
+        effective = [(key, each) for key, each in waiting.items() if each is not None and committed]
+        return iter([self._overtake(partition, key, each) for key, each in effective])
 
-    def _overtake(self, key: OffsetKey, record: Record) -> Record:
+    def _overtake(self, partition: int, key: OffsetKey, record: Record) -> Record:
         """Let a record take effect before older ones of the same key that still wait."""
-        for producer_id in self._producers.get(key, ()):
-            other = self._by_producer[producer_id][key]
-            if other is not None and other.offset < record.offset:
-                self._by_producer[producer_id][key] = None
+        for transaction in self._open.get(key, ()):
+            other = self._waiting[transaction][key]
+            if transaction.partition == partition and other is not None and other.offset < record.offset:
+                self._waiting[transaction][key] = None
         return record
 
-    def _drop(self, producer_id: int, key: OffsetKey) -> None:
-        del self._by_producer[producer_id][key]
-        if not self._by_producer[producer_id]:
-            del self._by_producer[producer_id]
-        self._producers[key].discard(producer_id)
-        if not self._producers[key]:
-            del self._producers[key]
+    def _drop(self, transaction: _Open, key: OffsetKey) -> None:
+        del self._waiting[transaction][key]
+        if not self._waiting[transaction]:
+            del self._waiting[transaction]
+        self._forget(transaction, key)
+
+    def _forget(self, transaction: _Open, key: OffsetKey) -> None:
+        self._open[key].discard(transaction)
+        if not self._open[key]:
+            del self._open[key]

@@ -108,7 +108,7 @@ def _commit(
         away = refused.code is ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if away else refused.code
     placed = [replace(record, offset=appended.base_offset + delta) for delta, record in enumerate(records)]
-    broker.pending_offsets.add(producer.producer_id, placed)
+    broker.pending_offsets.add(index, producer.producer_id, placed)
     broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), stable=False)
     return ErrorCode.NONE
 

@@ -12,7 +12,6 @@ import pytest
 
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.producer_state import Marker, Verification
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
@@ -328,46 +327,3 @@ def test_offsets_take_effect_with_the_marker_and_wait_over_a_crash(world: World)
     broker.logs.abandon()
     broker = world.start()
     assert broker.groups.offsets.of_group("g")["t", 0].offset == 5
-
-
-KEY = OffsetKey("g", "t", 0)
-
-
-def at(offset: int, value: int | None, key: OffsetKey = KEY) -> Record:
-    """A record at an offset of the offsets topic that commits a value, or removes."""
-    found = encode(key, None if value is None else CommittedOffset(value, -1, "", 1), 1)
-    return Record(found.key, found.value, 1, (), offset)
-
-
-@pytest.mark.parametrize(
-    ("between", "committed", "effective"),
-    [
-        ((), True, [0]),
-        ((), False, []),
-        ((at(2, 9),), True, []),  # a commit that was written later has taken effect
-        ((at(2, None),), True, []),
-        ((at(2, 9, OffsetKey("g", "t", 1)),), True, [0]),
-    ],
-)
-def test_what_waits(between: tuple[Record, ...], committed: bool, effective: list[int]) -> None:
-    pending = PendingOffsets()
-    pending.add(7, [at(0, 5)])
-    assert pending.is_pending(KEY)
-    assert pending.keys_of_group("g") == [KEY]
-    pending.written(between)
-    assert pending.is_pending(KEY) == all(each.value is not None or each.offset != 2 for each in between)
-    assert [each.offset for each in pending.end(7, committed)] == effective
-    assert not pending
-    assert not pending.is_pending(KEY)
-
-
-def test_of_two_transactions_the_later_record_wins_whichever_ends_first() -> None:
-    for first, second, expected in ((7, 8, [0, 1]), (8, 7, [1])):
-        pending = PendingOffsets()
-        pending.add(7, [at(0, 5)])
-        pending.add(8, [at(1, 6)])
-        found = [*pending.end(first, True)]
-        assert pending.is_pending(KEY)
-        found += pending.end(second, True)
-        assert [each.offset for each in found] == expected
-        assert not pending.is_pending(KEY)
