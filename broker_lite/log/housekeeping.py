@@ -13,7 +13,6 @@ import logging
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from broker_lite.log import checkpoints
 from broker_lite.log.cleaner import DirtyLog, OffsetMapFullError, Steps, assess, clean
 from broker_lite.log.log_manager import LogManager
 from broker_lite.log.offset_map import OffsetMap
@@ -162,10 +161,4 @@ class Housekeeping:
         settings = self.settings
         yield from clean(dirty, OffsetMap(settings.cleaner_dedupe_buffer_bytes, settings.cleaner_load_factor), now_ms)
         delete_old_segments(dirty.log, now_ms)
-        offsets = {
-            (topic.name, index): log.cleaned_offset
-            for topic in self._logs.topics.values()
-            for index, log in enumerate(topic.partitions)
-            if log.cleaned_offset is not None
-        }
-        self._logs.write_checkpoint(checkpoints.CLEANER_OFFSETS, offsets)
+        self._logs.checkpoint_cleaner()

@@ -73,6 +73,8 @@ class LogManager:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock: Lock | None = None
         self._last_checkpoint_ms = 0
+        self._checkpointed: set[str] = set()
+        """The topics that the checkpoints may name, those among them too that were deleted since."""
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
         self.cluster_id = ""
         self.clean = False
@@ -151,9 +153,10 @@ class LogManager:
         """Make a topic; when this returns it is there for good.
 
         Raises:
-            KafkaError: as `check_new_topic`.
+            KafkaError: as `check_new_topic`, or KAFKA_STORAGE_ERROR.
         """
         config = self.check_new_topic(name, partitions, settings)
+        self._forget_namesake(name)
         logs = self._new_partitions(name, range(partitions), topic_id, config, now_ms)
         topic = Topic(name, topic_id, tuple(logs), MappingProxyType(dict(settings)), config)
         self._commit(topic)
@@ -264,16 +267,45 @@ class LogManager:
                 high_watermarks[topic.name, index] = log.high_watermark
                 if log.log_start_offset > log.first_base_offset:
                     start_offsets[topic.name, index] = log.log_start_offset
+        self._checkpointed.update(self._topics)
         for name, offsets in (
             (checkpoints.RECOVERY_POINTS, recovery_points),
             (checkpoints.LOG_START_OFFSETS, start_offsets),
             (checkpoints.HIGH_WATERMARKS, high_watermarks),
         ):
-            self.write_checkpoint(name, offsets)
+            self._write_offsets(name, offsets)
 
-    def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write offsets by topic and partition to a file of the log directory; when this returns they are there."""
+    def checkpoint_cleaner(self) -> None:
+        """Write up to where each log was compacted to its file; when this returns it is there."""
+        offsets = {
+            (topic.name, index): log.cleaned_offset
+            for topic in self._topics.values()
+            for index, log in enumerate(topic.partitions)
+            if log.cleaned_offset is not None
+        }
+        self._checkpointed.update(topic for topic, _ in offsets)
+        self._write_offsets(checkpoints.CLEANER_OFFSETS, offsets)
+
+    def _write_offsets(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
+
+    def _forget_namesake(self, name: str) -> None:
+        """See to it that no checkpoint tells of an older topic of this name, whose offsets the new one would get.
+
+        Kafka rewrites its checkpoints when a topic is deleted (LogManager.asyncDelete). Here that is done no later than
+        when the name is used again, so it holds whatever came between, a crash or a full disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if name not in self._checkpointed:
+            return
+        try:
+            self.checkpoint()
+            self.checkpoint_cleaner()
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
+        self._checkpointed = set(self._topics)
 
     def close(self, now_ms: int) -> None:
         """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so."""
@@ -378,6 +410,7 @@ class LogManager:
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
+        self._checkpointed = {topic for topic, _ in (*recovery_points, *start_offsets, *cleaned_offsets)}
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
             logs = [

@@ -97,6 +97,8 @@ class MemoryStorage:
         self.room: int | None = None
         self.modified: dict[str, int] = {}
         self.now_ms = 0
+        self.write_error: OSError | None = None
+        """What writing a file as a whole fails with."""
         self.operations_left: int | None = None
         """How many operations that change something are still done before the power goes."""
 
@@ -127,6 +129,8 @@ class MemoryStorage:
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
         self.operate()
+        if self.write_error is not None:
+            raise self.write_error
         content = _Content()
         if path in self.files:
             content.durable = self.files[path].durable

@@ -113,6 +113,41 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(place: tuple[Storage, str]
     manager.abandon()
 
 
+@pytest.mark.parametrize("between", ["nothing", "crash", "checkpoint", "full disk"])
+def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between: str) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("kept", 1, uuid.UUID(int=76), {}, NOW)
+    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    for topic in ("kept", "t"):
+        append(manager, topic, 0, 100)
+        manager.partition(topic, 0).delete_records(60, NOW)
+        manager.partition(topic, 0).cleaned_offset = 70
+    manager.checkpoint()
+    manager.checkpoint_cleaner()
+    manager.delete_topic("t")
+    if between == "crash":
+        manager.abandon()
+        manager = open_manager(storage)
+    elif between == "checkpoint":
+        manager.checkpoint()
+    elif between == "full disk":
+        storage.write_error = OSError(28, "No space left on device")
+        with pytest.raises(KafkaError) as caught:
+            manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert list(manager.topics) == ["kept"]
+        storage.write_error = None
+    manager.create_topic("t", 1, uuid.UUID(int=78), {}, NOW)
+    append(manager, "t", 0, 10)
+    manager.abandon()
+    manager = open_manager(storage)
+    log = manager.partition("t", 0)
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 10, None)
+    log = manager.partition("kept", 0)
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (60, 100, 70)
+
+
 def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager = open_manager(DiskStorage(), str(tmp_path))
     manager.create_topic("x" * 249, 1, TOPIC_ID, {}, NOW)
