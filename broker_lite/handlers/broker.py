@@ -24,6 +24,7 @@ from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import NO_PRODUCER_ID
 from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
 
@@ -93,7 +94,7 @@ class Broker:
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
-        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block")
+        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block", self._largest_producer_id)
         self.authorizer: Authorizer | None = None
         try:
             if config.authorizer_class_name:
@@ -148,6 +149,14 @@ class Broker:
         from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
         return TransactionCoordinator(self)
+
+    def _largest_producer_id(self) -> int:
+        logs = [log for topic in self.topics() for log in topic.partitions]
+        ids = [each.producer_id for log in logs for each in log.producers.entries()]
+        if TRANSACTIONS_TOPIC in self.logs.topics:
+            for each in self.transactions.transactions.all():
+                ids += (each.producer_id, each.next_producer_id)
+        return max(ids, default=NO_PRODUCER_ID)
 
     def topics(self) -> Iterable[Topic]:
         """Give all topics."""

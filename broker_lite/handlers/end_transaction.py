@@ -6,10 +6,10 @@ who knows producer id and epoch may decide, as in Kafka: that is two-phase commi
 
 from __future__ import annotations
 
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer
+from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 
@@ -22,14 +22,17 @@ def handle(broker: Broker, request: Request) -> Body:
     wanted, version = request.message(), request.version
     if not authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
         return request.response(error_code=int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    decision = broker.transactions.carry_out(
-        broker.transactions.transactions.end(
+    try:
+        decision = broker.transactions.transactions.end(
             Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch),
             wanted.committed,
             EPOCH_BUMP if version >= EPOCH_BUMP_FROM else LEGACY,
             broker.clock.now_ms(),
         )
-    )
+    except KafkaError as refused:
+        broker.note_refusal(f"EndTxn of {wanted.transactional_id}: {refused}")
+        decision = Decision(refused.code)
+    decision = broker.transactions.carry_out(decision)
     error = decision.error
     if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

@@ -6,10 +6,12 @@ producer keeps a transaction open over its own restart (KIP-939).
 
 from __future__ import annotations
 
-from broker_lite.coordinators.transaction_messages import Producer
+from typing import Any
+
+from broker_lite.coordinators.transaction_messages import Decision, Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
 
@@ -23,19 +25,27 @@ def handle(broker: Broker, request: Request) -> Body:
     refusal = _refusal(broker, request, wanted.transactional_id)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
+    try:
+        decision = _decide(broker, request, wanted)
+    except KafkaError as error:
+        broker.note_refusal(f"InitProducerId: {error}")
+        decision = Decision(error.code)
+    error_code = decision.error
+    if error_code is ErrorCode.PRODUCER_FENCED and request.version < PRODUCER_FENCED_FROM:
+        error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return request.response(error_code=int(error_code), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+
+
+def _decide(broker: Broker, request: Request, wanted: Any) -> Decision:
     if wanted.transactional_id is None:
-        return request.response(error_code=0, producer_id=broker.producer_ids.take(), producer_epoch=0)
+        return Decision(ErrorCode.NONE, broker.producer_ids.take(), 0)
     named = request.version >= PRODUCER_FROM
     producer = Producer(
         wanted.transactional_id, wanted.producer_id if named else -1, wanted.producer_epoch if named else -1
     )
     timeout_ms, now_ms = wanted.transaction_timeout_ms, broker.clock.now_ms()
     decision = broker.transactions.transactions.init_producer_id(producer, timeout_ms, now_ms)
-    decision = broker.transactions.carry_out(decision)
-    error = decision.error
-    if error is ErrorCode.PRODUCER_FENCED and request.version < PRODUCER_FENCED_FROM:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+    return broker.transactions.carry_out(decision)
 
 
 def _refusal(broker: Broker, request: Request, transactional_id: str | None) -> ErrorCode:

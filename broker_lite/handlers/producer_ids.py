@@ -1,31 +1,51 @@
 """Producer ids, each given out once for all times.
 
 Theory of operation: ids are taken from a block; before the first of a block is given out, the block's end is on the
-disk. A broker that dies loses what was left of its block, never gives an id twice.
+disk. A broker that dies loses what was left of its block, never gives an id twice. A log directory that was a Kafka
+broker's has no such file, as Kafka keeps its blocks with the controller: there the ids begin with the first block of
+which the logs know no id, since a partition takes a batch under a known id for one that it has already.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000
+"""As in Kafka: an id that is known to the logs came from the block of this size that it is in."""
 
 
 class ProducerIds:
     """Gives out producer ids."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, largest_known: Callable[[], int]) -> None:
+        """`largest_known` is asked for the largest id in the logs, -1 if none, when there is no file of ours."""
         self._storage = storage
         self._path = path
+        self._largest_known = largest_known
+        self._next: int | None
         try:
             self._next = self._end = int(storage.read(path))
         except FileNotFoundError:
-            self._next = self._end = 0
+            self._next, self._end = None, 0
 
     def take(self) -> int:
-        """Give an id that was never given before."""
-        if self._next == self._end:
-            self._storage.write(self._path, b"%d\n" % (self._end + BLOCK_SIZE), durable=True)
+        """Give an id that was never given before.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS if the block's end cannot be written; as in Kafka's
+                ProducerIdManager, since every client tries again after that one.
+        """
+        taken = self._next
+        if taken is None:
+            taken = self._end = (self._largest_known() // BLOCK_SIZE + 1) * BLOCK_SIZE
+        if taken == self._end:
+            try:
+                self._storage.write(self._path, b"%d\n" % (self._end + BLOCK_SIZE), durable=True)
+            except OSError as error:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._path}: {error}") from error
             self._end += BLOCK_SIZE
-        self._next += 1
-        return self._next - 1
+        self._next = taken + 1
+        return taken

@@ -82,7 +82,10 @@ def _commit(
     broker: Broker, request: Request, wanted: Any, offsets: dict[OffsetKey, CommittedOffset], now_ms: int
 ) -> ErrorCode:
     producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
-    topic = broker.groups.offsets_topic()
+    try:
+        topic = broker.groups.offsets_topic()
+    except KafkaError as refused:
+        return _answer_to(broker, wanted, refused)
     index = partition_of(wanted.group_id, len(topic.partitions))
     log, verification = topic.partitions[index], Verification.NONE
     if not log.producers.in_transaction(producer.producer_id, producer.epoch):
@@ -101,16 +104,20 @@ def _commit(
     try:
         appended = log.append(batch, LEADER_EPOCH, now_ms, verification, by_coordinator=True)
     except KafkaError as refused:
-        broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
-        too_large = refused.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-        if too_large:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        away = refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if away else refused.code
+        return _answer_to(broker, wanted, refused)
     placed = [replace(record, offset=appended.base_offset + delta) for delta, record in enumerate(records)]
     broker.pending_offsets.add(index, producer.producer_id, placed)
     broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), stable=False)
     return ErrorCode.NONE
+
+
+def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:
+    """Give what the client hears when the offsets could not be written."""
+    broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
+    if refused.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    away = refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if away else refused.code
 
 
 def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
