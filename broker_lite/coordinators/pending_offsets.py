@@ -52,6 +52,10 @@ class PendingOffsets:
         """Give the keys of a group that wait."""
         return [key for key in self._open if key.group_id == group_id]
 
+    def keys_of_topic(self, topic: str) -> list[OffsetKey]:
+        """Give the keys of a topic that wait."""
+        return [key for key in self._open if key.topic == topic]
+
     def written(self, partition: int, records: Iterable[Record]) -> None:
         """Note records that took effect by themselves: what waits for the same keys was written before, and loses.
 

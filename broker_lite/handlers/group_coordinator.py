@@ -336,9 +336,9 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def forget_topic(self, topic: str) -> None:
-        """Remove every offset of a topic that has been deleted."""
+        """Remove every offset of a topic that has been deleted, also those that wait for a transaction's end."""
         by_group: dict[str, list[tuple[str, int]]] = {}
-        for key in self.offsets.keys_of_topic(topic):
+        for key in {*self.offsets.keys_of_topic(topic), *self._broker.pending_offsets.keys_of_topic(topic)}:
             by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
         for group_id, removals in by_group.items():
             self._remove_offsets(group_id, removals)
@@ -356,7 +356,7 @@ class GroupCoordinator:
             if gone:
                 logger.info("group %s: %d committed offsets have expired", group_id, len(gone))
                 self._remove_offsets(group_id, gone)
-            if group is None or self.offsets.of_group(group_id):
+            if group is None or self.offsets.of_group(group_id) or pending.keys_of_group(group_id):
                 continue
             idle = group.next_deadline_ms is None if isinstance(group, ClassicGroup) else not group.image.members
             if idle:

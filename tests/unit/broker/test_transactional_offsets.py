@@ -80,6 +80,33 @@ def test_an_older_marker_in_another_partition_does_not_end_an_open_transaction(
     assert committed_by(broker, first) == 999
 
 
+def test_a_group_whose_only_offsets_wait_for_a_transaction_does_not_expire(world: World) -> None:
+    broker = world.start(offsets_topic_num_partitions=1)
+    broker.create_topic("t", 1, {})
+    broker.groups.group_to_join("g")
+    producer = begin(broker)
+    commit(broker, producer, "g", 5)
+    broker.groups.remove_expired()
+    end(broker, producer, True)
+    assert committed_by(broker, "g") == 5
+    assert broker.groups.group("g") is not None
+
+
+def test_offsets_that_wait_go_with_their_topic(world: World) -> None:
+    """The commit that comes later is none of the next topic of that name."""
+    broker = world.start(offsets_topic_num_partitions=1)
+    first = broker.create_topic("t", 1, {})
+    producer = begin(broker)
+    commit(broker, producer, "g", 5)
+    broker.delete_topic(first)
+    assert not broker.pending_offsets
+    broker.create_topic("t", 1, {})
+    end(broker, producer, True)
+    assert committed_by(broker, "g") is None
+    broker.logs.abandon()
+    assert committed_by(world.start(offsets_topic_num_partitions=1), "g") is None
+
+
 def at(offset: int, value: int | None, key: OffsetKey = KEY) -> Record:
     """A record at an offset of the offsets topic that commits a value, or removes."""
     found = encode(key, None if value is None else CommittedOffset(value, -1, "", 1), 1)
