@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -249,9 +249,8 @@ class LogManager:
 
         To be called every second or so, and as often as the least `flush.ms` asks.
         """
-        for topic in self._topics.values():
-            for log in topic.partitions:
-                log.flush_if_due(now_ms)
+        for log in self._partitions():
+            log.flush_if_due(now_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
             self._last_checkpoint_ms = now_ms
             self.checkpoint()
@@ -308,21 +307,36 @@ class LogManager:
         self._checkpointed = set(self._topics)
 
     def close(self, now_ms: int) -> None:
-        """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so."""
-        for topic in self._topics.values():
-            for log in topic.partitions:
-                log.close(now_ms)
-        self.checkpoint()
-        mark = f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}"
-        self._storage.write(mark, checkpoints.CLEAN_SHUTDOWN_CONTENT, durable=True)
-        self._release()
+        """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so.
+
+        Raises:
+            OSError: if some of that fails; all is let go of nevertheless, and the next start recovers.
+        """
+        try:
+            failures: list[OSError] = []
+            for log in self._partitions():
+                try:
+                    log.close(now_ms)
+                except OSError as error:
+                    failures.append(error)
+                    log.abandon()
+            self.checkpoint()
+            if failures:
+                raise failures[0]
+            mark = f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}"
+            self._storage.write(mark, checkpoints.CLEAN_SHUTDOWN_CONTENT, durable=True)
+        finally:
+            self._release()
 
     def abandon(self) -> None:
         """Let go of everything as it is, as a crash would; the next start recovers."""
-        for topic in self._topics.values():
-            for log in topic.partitions:
-                log.abandon()
+        for log in self._partitions():
+            log.abandon()
         self._release()
+
+    def _partitions(self) -> Iterator[PartitionLog]:
+        for topic in self._topics.values():
+            yield from topic.partitions
 
     def _release(self) -> None:
         self._storage.close()

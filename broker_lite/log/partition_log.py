@@ -10,15 +10,16 @@ What is on the disk for sure ends at the recovery point. As in Kafka, nothing is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker_lite.coordinators.producer_state import Marker, ProducerStates, Verification
 from broker_lite.log.config import LogConfig
+from broker_lite.log.flush_state import FlushState
 from broker_lite.log.leader_epochs import LeaderEpochs
 from broker_lite.log.offset_index import CorruptIndexError
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
@@ -65,10 +66,7 @@ class PartitionLog:
         self.producers = ProducerStates()
         self._segments: list[Segment] = []
         self._bases: list[int] = []
-        self._recovery_point = 0
-        self._pending: deque[tuple[int, Flush]] = deque()
-        self._unflushed_messages = 0
-        self._last_flush_ms = now_ms
+        self._flushes = FlushState(directory, now_ms)
         self.deleted = DeletedSegments()
         self.cleaned_offset: int | None = None
         """Up to where the log was compacted, None if it never was."""
@@ -129,11 +127,7 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         """The offset before which everything is on the disk."""
-        while self._pending and self._pending[0][1].done():
-            offset, flush = self._pending.popleft()
-            flush.result()
-            self._recovery_point = max(self._recovery_point, offset)
-        return self._recovery_point
+        return self._flushes.recovery_point
 
     def append(
         self,
@@ -152,8 +146,10 @@ class PartitionLog:
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
-                write failed. In each case the log is as it was, unless it was the flush that failed.
+                write failed, or a flush has failed before. In each case the log is as it was, unless it was the flush
+                that failed.
         """
+        self._check_writable()
         batch, header = check_batch(self.config, batch, now_ms, by_coordinator)
         append_time_ms = NO_TIMESTAMP
         if header.producer_id >= 0:
@@ -182,8 +178,9 @@ class PartitionLog:
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or KAFKA_STORAGE_ERROR if the write
-                failed; then the log is as it was, unless it was the flush that failed.
+                failed, or a flush before; then the log is as it was, unless it was the flush that failed.
         """
+        self._check_writable()
         self.producers.check_marker(marker)
         content = EndMarker(marker.committed, marker.coordinator_epoch)
         batch = encode_end_marker(content, marker.producer_id, marker.producer_epoch, now_ms, leader_epoch)
@@ -203,6 +200,11 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
         return Appended(offset, offset, append_time_ms, self.log_start_offset)
 
+    def _check_writable(self) -> None:
+        if self._flushes.failure is not None:
+            text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
         """Give the batch its offset and write it; gives the segment that it went into."""
         base_offset = self.log_end_offset
@@ -218,8 +220,7 @@ class PartitionLog:
         return segment
 
     def _count_unflushed(self, messages: int, now_ms: int) -> None:
-        self._unflushed_messages += messages
-        if self._unflushed_messages >= self.config.flush_messages:
+        if self._flushes.count(messages) >= self.config.flush_messages:
             self.flush(now_ms)
 
     def delete_records(self, before_offset: int, now_ms: int) -> int:  # noqa: ARG002 what changes a log gets the time
@@ -348,33 +349,39 @@ class PartitionLog:
             return old  # nothing in it yet
         old.write_indexes()
         written = [*old.paths(), self._write_snapshot(durable=False)]
-        if self._recovery_point == base_offset:
+        if self._flushes.recovery_point == base_offset:
             # A flush has brought the recovery point to the very end of this segment. Once there is a new segment, a
             # restart after a loss of power would trust this one's indexes, so they must be on the disk first.
-            self._storage.flush_later(written).result()
+            self._flushes.wait(self._storage.flush_later(written))
         new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
         self._segments.append(new)
         self._bases.append(base_offset)
-        self._pending.append((base_offset, self._storage.flush_later([*written, self.directory])))
+        self._flushes.begun(base_offset, self._storage.flush_later([*written, self.directory]))
         return new
 
     def flush(self, now_ms: int) -> None:
-        """Return when everything appended so far is on the disk."""
-        for _, pending in self._pending:
-            pending.result()
-        self._pending.clear()
-        self._segments[-1].file.flush()
-        self._recovery_point = self.log_end_offset
-        self._unflushed_messages = 0
-        self._last_flush_ms = now_ms
+        """Return when everything appended so far is on the disk.
+
+        Raises:
+            OSError: if that fails, now or at an earlier time.
+        """
+        self._flushes.flush(self._segments[-1].file, self.log_end_offset, now_ms)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have passed since the last time and something was appended."""
-        if self._unflushed_messages and now_ms - self._last_flush_ms >= self.config.flush_ms:
-            self.flush(now_ms)
+        """Flush if `flush.ms` have passed since the last time and something was appended.
+
+        If that fails, or has failed before, appends are refused; it is logged once.
+        """
+        if self._flushes.due(now_ms, self.config.flush_ms):
+            with contextlib.suppress(OSError):
+                self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """End cleanly: everything on the disk, indexes in their files, a snapshot of the producers at the end."""
+        """End cleanly: everything on the disk, indexes in their files, a snapshot of the producers at the end.
+
+        Raises:
+            OSError: if that fails, or a flush has failed before; then the log is not closed.
+        """
         self._segments[-1].write_indexes()
         snapshot = self._write_snapshot(durable=False)
         self.flush(now_ms)
@@ -458,7 +465,7 @@ class PartitionLog:
         if self.log_end_offset < self.log_start_offset:
             recovered_from = self._begin_again(now_ms)
         self._bases = [segment.base_offset for segment in self._segments]
-        self._recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        self._flushes.start_at(self.log_end_offset if clean else min(recovery_point, self.log_end_offset))
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         self.producers = load_producers(

@@ -245,6 +245,28 @@ def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytes
     assert storage.read(f"{LOG_DIR}/log-start-offset-checkpoint") == b"0\n1\nt 1 2\n"
 
 
+def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogCaptureFixture) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    manager.create_topic("t", 3, TOPIC_ID, {"flush.ms": "100"}, NOW)
+    for index in range(3):
+        append(manager, "t", index, 4)
+    storage.flush_errors = [OSError(5, "fsync failed")]
+    for later in (100, 200, 60_000):
+        manager.flush_due(NOW + later)
+    assert [log.recovery_point for log in manager.topics["t"].partitions] == [0, 4, 4]
+    assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n3\nt 0 0\nt 1 4\nt 2 4\n"
+    assert caplog.text.count("a flush has failed") == 1
+    append(manager, "t", 1)
+    with pytest.raises(OSError, match="fsync failed"):
+        manager.close(NOW)
+    assert not storage.locks
+    manager = open_manager(storage)  # with a new disk
+    assert not manager.clean
+    append(manager, "t", 0)
+    assert [log.log_end_offset for log in manager.topics["t"].partitions] == [5, 5, 4]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_topics_that_were_answered_for_survive_a_loss_of_power(seed: int) -> None:
     rng = random.Random(seed)

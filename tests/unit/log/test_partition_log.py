@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol import records
@@ -267,6 +268,51 @@ def test_a_rolled_segment_counts_as_flushed_only_when_its_flush_has_ended() -> N
     assert log.recovery_point == 0
     storage.close()
     assert log.recovery_point == 1
+
+
+@pytest.mark.parametrize("asked", ["recovery point", "flush", "flush.ms", "roll", "flush.messages", "append"])
+def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.LogCaptureFixture) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    log.append(batch(), 0, NOW)
+    log.flush(NOW)
+    log.append(batch(), 0, NOW)
+    storage.flush_errors = [OSError(5, "fsync failed")]
+    if asked == "roll":  # which waits for the indexes of a segment that is on the disk to its end
+        log.flush_if_due(NOW)
+        log._flushes.start_at(log.log_end_offset)
+        with pytest.raises(OSError, match="fsync failed"):
+            log.roll(NOW)
+        log._flushes.start_at(1)
+    elif asked == "flush.messages":
+        log.config = replace(SMALL, flush_messages=1)
+        with pytest.raises(KafkaError):
+            log.append(batch(), 0, NOW)
+    else:
+        log.roll(NOW)
+        storage.close()
+    if asked == "append":
+        assert log.append(batch(), 0, NOW).base_offset == 2  # nobody has looked at the flush yet
+    if asked == "flush.ms":
+        log.flush_if_due(NOW)  # as every second
+        assert refused(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    for _ in range(2):
+        if asked == "flush":
+            with pytest.raises(OSError, match="fsync failed"):
+                log.flush(NOW)
+        assert log.recovery_point == 1
+    end = log.log_end_offset
+    assert refused(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        log.append_marker(Marker(1, 0, committed=True, coordinator_epoch=0, transaction_version=0), 0, NOW)
+    log.roll(NOW)
+    storage.close()
+    assert (log.recovery_point, log.log_end_offset, len(contents(log))) == (1, end, end)
+    log.flush_if_due(NOW + 1_000_000_000_000)
+    assert caplog.text.count("a flush has failed") == 1
+    with pytest.raises(OSError, match="fsync failed"):
+        log.close(NOW)
+    log.abandon()
 
 
 def fill(log: PartitionLog, rng: random.Random, count: int) -> None:

@@ -1,0 +1,111 @@
+"""How far one partition's log is on the disk for sure, and the flushes that are to move that on.
+
+The recovery point follows the flushes in their order. One that fails is never passed over: the kernel tells of pages
+that it could not write once, and a later fsync of the same file succeeds without them. So the log that it has happened
+to takes no more records until the broker has been started again and has recovered it from the recovery point (Kafka
+takes the whole log directory offline then, LogDirFailureChannel).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from broker_lite.log.storage import File, Flush
+
+logger = logging.getLogger(__name__)
+
+
+class FlushState:
+    """The flushes of one log."""
+
+    __slots__ = ("_directory", "_last_flush_ms", "_pending", "_recovery_point", "_unflushed_messages", "failure")
+
+    def __init__(self, directory: str, now_ms: int) -> None:
+        self._directory = directory
+        self._recovery_point = 0
+        self._pending: deque[tuple[int, Flush]] = deque()
+        self._unflushed_messages = 0
+        self._last_flush_ms = now_ms
+        self.failure: OSError | None = None
+        """What a flush has failed with."""
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset before which everything is on the disk."""
+        self._take_ended()
+        return self._recovery_point
+
+    def _take_ended(self) -> None:
+        while self._pending and self._pending[0][1].done():
+            offset, flush = self._pending.popleft()
+            try:
+                self.wait(flush)
+            except OSError:
+                break  # which has been logged, and whoever appends is told
+            self._recovery_point = max(self._recovery_point, offset)
+
+    def start_at(self, offset: int) -> None:
+        """Take what lies before `offset` for flushed."""
+        self._recovery_point = offset
+
+    def count(self, messages: int) -> int:
+        """Note that messages were written; gives how many there are since the last flush."""
+        self._unflushed_messages += messages
+        return self._unflushed_messages
+
+    def due(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether something was written, the last flush is `interval_ms` ago, and none has failed."""
+        self._take_ended()
+        if self.failure is not None or not self._unflushed_messages:
+            return False
+        return now_ms - self._last_flush_ms >= interval_ms
+
+    def begun(self, offset: int, flush: Flush) -> None:
+        """Note that a flush is under way of what lies before `offset`."""
+        if self.failure is None:
+            self._pending.append((offset, flush))
+
+    def wait(self, flush: Flush) -> None:
+        """Wait for the end of a flush that the recovery point must not pass over.
+
+        Raises:
+            OSError: if it failed.
+        """
+        try:
+            flush.result()
+        except OSError as error:
+            self._fail(error)
+            raise
+
+    def flush(self, active: File, end_offset: int, now_ms: int) -> None:
+        """Return when all segments are on the disk, up to `end_offset`, the end of the active one.
+
+        Raises:
+            OSError: if that fails, or a flush has failed before.
+        """
+        if self.failure is not None:
+            raise OSError(self.failure.errno, f"an earlier flush has failed: {self.failure}")
+        while self._pending:
+            self.wait(self._pending.popleft()[1])
+        try:
+            active.flush()
+        except OSError as error:
+            self._fail(error)
+            raise
+        self._recovery_point = end_offset
+        self._unflushed_messages = 0
+        self._last_flush_ms = now_ms
+
+    def _fail(self, error: OSError) -> None:
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._pending.clear()
+        logger.error(
+            "%s: a flush has failed: %s; nothing is appended any more, and what is behind offset %d may be lost: "
+            "see to the disk, then start the broker again",
+            self._directory,
+            error,
+            self._recovery_point,
+        )
