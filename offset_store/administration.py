@@ -29,7 +29,7 @@ from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.own_commits import OwnCommit, own_commit
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
-from offset_store.tables import append, commit_properties, load_table
+from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     IntentTxn,
     MergeTxn,
@@ -237,11 +237,12 @@ class OffsetsTable:
 
         Raises:
             StoreMissingError: if there is no table.
-            OffsetStoreError: if it cannot be read.
+            OffsetStoreError: if it cannot be read, or drops offsets after a while.
         """
         options = dict(storage_options or {})
         table = load_table(location, options)
         log = DeltaLog.open(location, options)
+        check_remembers(location, table.metadata().configuration)
         return cls(location, options, table, log, log.listing())
 
     @property

@@ -29,7 +29,7 @@ from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT, read_offsets
-from offset_store.tables import append, load_table
+from offset_store.tables import append, check_remembers, load_table
 from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
 
 EMPTY_COLUMN = "none"
@@ -62,6 +62,12 @@ class DeltaOffsetStore:
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
+        snapshot = self.look()
+        check_remembers(self.location, snapshot.table.metadata().configuration)
+        return snapshot
+
+    def look(self) -> DeltaSnapshot:
+        """As `snapshot`, of a table whatever its properties: to see what is in it."""
         table = self._kept() or self._load_or_create()
         self._table, self._log_file = table, self._log_file_of(table.version())
         return DeltaSnapshot(table, self.app_id, self.log)

@@ -21,6 +21,8 @@ from offset_store.locations import Location
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
+RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
+"""The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
 
 def load_table(location: Location, storage_options: Mapping[str, str], version: int | None = None) -> DeltaTable:
@@ -38,11 +40,29 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         raise OffsetStoreError(f"cannot load the Delta table at {location}: {error}") from error
 
 
+def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:
+    """Refuse a table that drops transaction ids after a while, and offsets with them.
+
+    Raises:
+        OffsetStoreError: if it has the property `RETENTION_PROPERTY`.
+    """
+    set_to = next((value for key, value in configuration.items() if key.lower() == RETENTION_PROPERTY.lower()), None)
+    if set_to is not None:
+        raise OffsetStoreError(
+            f"the table {location} has the property {RETENTION_PROPERTY}={set_to}: with it the next checkpoint that "
+            "delta-spark writes drops all stored offsets and batch numbers. Take it away: ALTER TABLE "
+            f"delta.`{location}` UNSET TBLPROPERTIES ('{RETENTION_PROPERTY}'). If delta-spark has written to the table "
+            f"since it was set, see whether they are still there before you go on: sparkonce audit {location}. What is "
+            "missing there can be set again with sparkonce offsets set"
+        )
+
+
 def commit_properties(transactions: Mapping[str, int], info: Mapping[str, Any]) -> CommitProperties:
     """Give what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
-        # No lastUpdated: with it, delta.setTransactionRetentionDuration would make the table forget its offsets.
+        # No lastUpdated, which only serves to forget ids by age. Where a table does so (`check_remembers`), neither
+        # choice keeps them: delta-spark's checkpoints then drop those that are old and those that carry no date.
         app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
         max_commit_retries=COMMIT_ATTEMPTS,
     )

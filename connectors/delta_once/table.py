@@ -28,6 +28,7 @@ from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
 from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.store import Commit, FileT
+from offset_store.tables import check_remembers
 
 MAX_KEPT_TABLES = 8
 """Handles kept open by one process, over batches and queries."""
@@ -155,15 +156,15 @@ class ResultTable:
 
         Raises:
             TableError, SchemaError: if the query's rows must not go into it.
-            OffsetStoreError: if it cannot be read.
+            OffsetStoreError: if it cannot be read, or drops offsets after a while.
         """
         try:
-            snapshot = self._store.snapshot()
+            snapshot = self._store.look()
         except StoreMissingError as error:
             if self._wanted_id is not None:
                 raise self._replaced() from error
             self._create()
-            snapshot = self._store.snapshot()
+            snapshot = self._store.look()
         facts = TableFacts.of(snapshot.table)
         if self._wanted_id not in (None, facts.table_id):
             raise self._replaced()
@@ -221,11 +222,12 @@ class ResultTable:
             )
         except (DeltaError, OSError) as error:
             try:
-                self._store.snapshot()
+                self._store.look()
             except OffsetStoreError:
                 raise TableError(f"cannot create the table {self._options.table}: {error}") from error
 
     def _check(self, facts: TableFacts) -> WriteSchema:
+        check_remembers(self._options.table, dict(facts.configuration))
         problems = refusals(facts)
         if problems:
             raise TableError(

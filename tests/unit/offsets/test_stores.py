@@ -22,6 +22,7 @@ from offset_store import (
     StoreMissingError,
     open_store,
 )
+from offset_store.administration import OffsetsTable
 from offset_store.delta_log import Action, DeltaLog
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange, TopicPartition
@@ -250,3 +251,20 @@ def test_a_relative_location_counts_from_the_working_directory(tmp_path: Path, m
 def test_an_unreadable_scheme_says_which_can_be_read() -> None:
     with pytest.raises(ValueError, match="Readable are"):
         Location.parse("dbfs://x/y").filesystem()
+
+
+def test_a_table_that_forgets_transaction_ids_is_refused_whenever_it_is_looked_at(tmp_path: Path) -> None:
+    """delta-spark's checkpoints drop ids without a date where this property is set, however young they are."""
+    table = tmp_path / "t"
+    DeltaTable.create(table, SCHEMA)
+    store = DeltaOffsetStore(Location.parse(str(table)), "app")
+    store.snapshot().commit(Commit(record(0, 0, 10), BOTH))
+    DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 30 days"})
+    way_out = rf"ALTER TABLE delta\.`{table}` UNSET TBLPROPERTIES \('delta.setTransactionRetentionDuration'\)"
+    with pytest.raises(OffsetStoreError, match=way_out):
+        store.snapshot()
+    with pytest.raises(OffsetStoreError, match=way_out):
+        open_store(f"delta:{table}", "app").read("default", [KEY[1]])
+    with pytest.raises(OffsetStoreError, match=way_out):
+        OffsetsTable.open(Location.parse(str(table)))
+    assert store.look().next_offsets([KEY]) == {KEY: 10}

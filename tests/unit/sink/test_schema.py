@@ -214,3 +214,10 @@ def test_required_columns_come_from_the_table(tmp_path: Path) -> None:
     result = ResultTable(options(tmp_path), struct("k long, l ints"))
     result.snapshot()
     assert result.write_schema.required_columns == ("k",)
+
+
+def test_a_table_that_forgets_offsets_is_refused(tmp_path: Path) -> None:
+    forgetting = {"delta.setTransactionRetentionDuration": "interval 30 days"}
+    DeltaTable.create(tmp_path / "t", Schema([Field("k", PrimitiveType("long"))]), configuration=forgetting)
+    with pytest.raises(OffsetStoreError, match=r"interval 30 days.* UNSET TBLPROPERTIES"):
+        ResultTable(options(tmp_path), struct("k long")).snapshot()
