@@ -8,7 +8,7 @@ from typing import Any
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
@@ -42,19 +42,25 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
             # The name of a topic that was given by id is told to those only who may see it.
             shown = name if name is not None or not _may_see(broker, request, refused_name) else refused_name
             return _result(request, shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    message = None
     if not broker.config.delete_topic_enable:
         error = ErrorCode.TOPIC_DELETION_DISABLED
     elif topic is not None:
         error = ErrorCode.NONE
-        broker.delete_topic(topic)
+        try:
+            broker.delete_topic(topic)
+        except KafkaError as failure:
+            error, message = failure.code, failure.message
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
-    return _result(request, name, topic_id, error)
+    return _result(request, name, topic_id, error, message)
 
 
-def _result(request: Request, name: str | None, topic_id: uuid.UUID, error: ErrorCode) -> Any:
+def _result(
+    request: Request, name: str | None, topic_id: uuid.UUID, error: ErrorCode, message: str | None = None
+) -> Any:
     return apis.response_class(request.api_key).DeletableTopicResult(
-        version=request.version, name=name, topic_id=topic_id, error_code=int(error)
+        version=request.version, name=name, topic_id=topic_id, error_code=int(error), error_message=message
     )
 
 

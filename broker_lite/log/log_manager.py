@@ -229,20 +229,30 @@ class LogManager:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its files; slices of it that are being sent keep their bytes.
 
+        It is deleted when that is written down. What remains of its files then, because they cannot be removed, goes at
+        the next start, or when the name is used again.
+
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR; then the topic is as it was.
         """
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         del self._topics[name]
         del self._by_id[topic.topic_id]
-        self._write_topics()
+        try:
+            self._write_topics()
+        except OSError as error:
+            self._add(topic)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for index, log in enumerate(topic.partitions):
             log.forget()
             aside = self._aside(name, index, DELETED_SUFFIX)
-            self._storage.rename(log.directory, aside)
-            self._storage.remove_directory(aside)
+            try:
+                self._storage.rename(log.directory, aside)
+                self._storage.remove_directory(aside)
+            except OSError as error:
+                logger.warning("%s: some of the deleted topic's files are still there: %s", log.directory, error)
 
     def flush_due(self, now_ms: int) -> None:
         """Flush the partitions whose `flush.ms` have passed, and now and then write the checkpoints.

@@ -321,3 +321,44 @@ def test_partitions_that_cannot_be_written_are_not_there(monkeypatch: pytest.Mon
     assert [(topic.name, len(topic.partitions)) for topic in asked.broker.topics()] == [("a", 1)]
     assert create(asked, partitions=2).error_code == 0
     assert grow(asked, ("a", 3, None)) == [(0, None)]
+
+
+def test_a_topic_that_cannot_be_deleted_on_a_full_disk_stays_whole() -> None:
+    asked = Asked()
+    asked.create("t", 2)
+    asked.append("t", b"a", partition=1)
+    (topic,) = asked.broker.topics()
+    asked._storage.write_error = OSError(errno.ENOSPC, "No space left on device")
+    (said,) = asked.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000).responses
+    assert said.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "No space left" in said.error_message
+    assert asked.broker.topic("t") is asked.broker.topic_by_id(topic.topic_id) is topic
+    asked._storage.write_error = None
+    asked.append("t", b"b", partition=1)
+    asked.restart()
+    assert asked.broker.partition("t", 1).log_end_offset == 2
+    (said,) = asked.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000).responses
+    assert (said.error_code, said.error_message) == (0, None)
+    asked.restart()
+    assert not asked.broker.topics()
+
+
+def test_files_of_a_deleted_topic_that_cannot_be_removed_do_no_harm(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked()
+    asked.create("t", 2)
+    asked.append("t", b"a")
+
+    def fail(*_: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asked._storage, "rename", fail)
+        (said,) = asked.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000).responses
+    assert said.error_code == 0
+    assert caplog.text.count("are still there") == 2
+    asked.create("t")
+    assert asked.broker.partition("t", 0).log_end_offset == 0
+    asked.restart()
+    assert [len(topic.partitions) for topic in asked.broker.topics()] == [1]
