@@ -17,6 +17,7 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
+from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
@@ -175,6 +176,18 @@ class Broker:
         self.check_new_topic(name, partitions, settings)
         topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
         self._topics_changed()
+        return topic
+
+    def internal_topic(self, name: str) -> Topic:
+        """Give one of the coordinators' own topics; made if need be, as they need it, whoever asks first.
+
+        Raises:
+            KafkaError: as `create_topic`.
+        """
+        topic = self.topic(name)
+        if topic is None:
+            partitions, settings = internal_topic_settings(self.config)[name]
+            topic = self.create_topic(name, partitions, settings)
         return topic
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:

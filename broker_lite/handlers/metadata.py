@@ -72,7 +72,10 @@ class _Answer:
                 self._check_create(name)
                 if broker.config.default_replication_factor > 1:
                     raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
-                topic = broker.create_topic(name, broker.config.num_partitions, {})
+                if broker.is_internal(name):
+                    topic = broker.internal_topic(name)
+                else:
+                    topic = broker.create_topic(name, broker.config.num_partitions, {})
             except KafkaError as refused:
                 error = refused.code
         return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)

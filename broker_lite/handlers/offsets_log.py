@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
-from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.records import BatchHeader, Record, decode_records, encode_batch, scan
 
@@ -51,11 +50,7 @@ class OffsetsLog:
 
     def topic(self) -> Topic:
         """Give the topic, made if need be."""
-        topic = self._broker.topic(OFFSETS_TOPIC)
-        if topic is None:
-            count, settings = internal_topic_settings(self._broker.config)[OFFSETS_TOPIC]
-            topic = self._broker.create_topic(OFFSETS_TOPIC, count, settings)
-        return topic
+        return self._broker.internal_topic(OFFSETS_TOPIC)
 
     def records(self) -> Iterator[Record]:
         """Read everything that has taken effect, oldest first in each partition; what waits for a marker is kept."""

@@ -28,7 +28,6 @@ from broker_lite.coordinators.transaction_log import (
 )
 from broker_lite.coordinators.transaction_messages import Decision, Markers, Transaction, TransactionSettings
 from broker_lite.coordinators.transactions import Transactions
-from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.handlers.purgatory import Timer
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -115,10 +114,7 @@ class TransactionCoordinator:
 
     def _append(self, transactional_id: str, record: Record) -> None:
         broker = self._broker
-        topic = broker.topic(TRANSACTIONS_TOPIC)
-        if topic is None:
-            count, settings = internal_topic_settings(broker.config)[TRANSACTIONS_TOPIC]
-            topic = broker.create_topic(TRANSACTIONS_TOPIC, count, settings)
+        topic = broker.internal_topic(TRANSACTIONS_TOPIC)
         index = partition_of(transactional_id, len(topic.partitions))
         batch = encode_batch([record])
         topic.partitions[index].append(batch, LEADER_EPOCH, broker.clock.now_ms())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -94,6 +95,16 @@ def test_more_replicas_by_default_are_refused_too() -> None:
     assert create(asked, factor=1).error_code == 0
     (topic,) = asked.ask(ApiKey.METADATA, 9, topics=[("auto",)], allow_auto_topic_creation=True).topics
     assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_internal_topics_are_made_alike_whoever_asks_first() -> None:
+    asked = Asked(offsets_topic_num_partitions=5)
+    for name, (partitions, settings) in internal_topic_settings(asked.broker.config).items():
+        (answer,) = asked.ask(ApiKey.METADATA, 9, topics=[(name,)], allow_auto_topic_creation=True).topics
+        assert (answer.error_code, answer.is_internal, len(answer.partitions)) == (0, True, partitions)
+        topic = asked.broker.logs.topics[name]
+        assert topic.settings == settings
+        assert topic.config.cleanup_policy == ("compact",)
 
 
 def test_a_topic_named_twice_is_refused_and_the_others_are_made() -> None:
