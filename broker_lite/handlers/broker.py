@@ -92,6 +92,7 @@ class Broker:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             new_uuid=new_uuid,
+            internal_topics={name: settings for name, (_, settings) in internal_topic_settings(config).items()},
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)

@@ -19,29 +19,27 @@ from typing import Any, Final
 
 from broker_lite.log import checkpoints
 from broker_lite.log.config import LogConfig
+from broker_lite.log.directories import (
+    DELETED_SUFFIX,
+    Entry,
+    aside_path,
+    clear_leftovers,
+    find_topics,
+    partition_path,
+)
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Lock, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
-DELETED_SUFFIX: Final = "-delete"
-STRAY_SUFFIX: Final = "-stray"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
 MAX_PARTITIONS: Final = 50_000
 """The most partitions that all topics have together: each holds a file and some memory."""
-KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-"""The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
-_OWN_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
-
-_Entry = tuple[uuid.UUID, int, dict[str, str]]
-"""Id, number of partitions and settings of a topic."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -90,11 +88,13 @@ class LogManager:
         *,
         cluster_id: str = "",
         node_id: int = 0,
+        internal_topics: Mapping[str, Mapping[str, str]] | None = None,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> LogManager:
         """Open a log directory, or begin it, and recover every partition if its broker did not stop cleanly.
 
-        An empty `cluster_id` means the one found there, or a new one.
+        An empty `cluster_id` means the one found there, or a new one. `internal_topics` are the settings that internal
+        topics get if they are found in a directory of another broker.
 
         Raises:
             LogDirectoryError: if another broker uses it, it belongs to another cluster or node, or it cannot be made.
@@ -110,7 +110,7 @@ class LogManager:
             raise LogDirectoryError(f"{log_dir} cannot be used ({error}): choose another data directory") from error
         try:
             manager._load_meta(cluster_id, node_id)
-            manager._load_topics(now_ms)
+            manager._load_topics(now_ms, internal_topics or {})
         except BaseException:
             manager.abandon()
             raise
@@ -247,7 +247,7 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for index, log in enumerate(topic.partitions):
             log.forget()
-            aside = self._aside(name, index, DELETED_SUFFIX)
+            aside = aside_path(self.log_dir, name, index, DELETED_SUFFIX, self._new_uuid)
             try:
                 self._storage.rename(log.directory, aside)
                 self._storage.remove_directory(aside)
@@ -361,7 +361,7 @@ class LogManager:
         metadata = checkpoints.encode_partition_metadata(topic_id)
         try:
             for index in indexes:
-                directory = self._directory(topic, index)
+                directory = partition_path(self.log_dir, topic, index)
                 self._storage.remove_directory(directory)  # of a creation that was cut short
                 self._storage.make_directory(directory)
                 self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
@@ -371,14 +371,6 @@ class LogManager:
                 log.abandon()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
-
-    def _directory(self, topic: str, index: int) -> str:
-        return f"{self.log_dir}/{topic}-{index}"
-
-    def _aside(self, topic: str, index: int, suffix: str) -> str:
-        """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
-        tail = f"-{index}.{self._new_uuid().hex}{suffix}"
-        return f"{self.log_dir}/{topic[: 255 - len(tail)]}{tail}"
 
     def _commit(self, topic: Topic) -> None:
         """Let a topic be as given for good; where that cannot be written down, it stays as it was.
@@ -425,12 +417,15 @@ class LogManager:
                 )
         self.cluster_id = found.get("cluster.id", cluster_id)
 
-    def _load_topics(self, now_ms: int) -> None:
+    def _load_topics(self, now_ms: int, internal_topics: Mapping[str, Mapping[str, str]]) -> None:
         names = self._storage.list_directory(self.log_dir)
         self.clean = checkpoints.CLEAN_SHUTDOWN in names
         known = TOPICS_FILE in names
-        wanted = self._read_topics() if known else self._adopt_topics(names)
-        self._clear_leftovers(names, wanted)
+        if known:
+            wanted = self._read_topics()
+        else:
+            wanted = find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
+        clear_leftovers(self._storage, self.log_dir, names, wanted, self._new_uuid)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
@@ -440,7 +435,7 @@ class LogManager:
             logs = [
                 PartitionLog.open(
                     self._storage,
-                    self._directory(name, index),
+                    partition_path(self.log_dir, name, index),
                     config,
                     now_ms,
                     recovery_point=recovery_points.get((name, index), 0),
@@ -460,7 +455,7 @@ class LogManager:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
 
-    def _read_topics(self) -> dict[str, _Entry]:
+    def _read_topics(self) -> dict[str, Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
         try:
             document: dict[str, Any] = json.loads(self._storage.read(path))["topics"]
@@ -486,41 +481,6 @@ class LogManager:
         text = json.dumps({"version": 1, "topics": document}, indent=1, sort_keys=True)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", text.encode(), durable=True)
 
-    def _adopt_topics(self, names: list[str]) -> dict[str, _Entry]:
-        """Find topics by their directories; those without an id, as old brokers left them, get one."""
-        found: dict[str, _Entry] = {}
-        for name in names:
-            match = _partition_directory(name)
-            if match is None or not self._storage.is_directory(f"{self.log_dir}/{name}"):
-                continue
-            topic, index = match
-            topic_id, count, settings = found.get(topic) or (self._topic_id(name), 0, {})
-            found[topic] = (topic_id, max(count, index + 1), settings)
-        return found
-
-    def _topic_id(self, directory: str) -> uuid.UUID:
-        path = f"{self.log_dir}/{directory}/{checkpoints.PARTITION_METADATA}"
-        try:
-            return checkpoints.decode_partition_metadata(self._storage.read(path))
-        except (FileNotFoundError, checkpoints.CheckpointFormatError):
-            topic_id = self._new_uuid()
-            self._storage.write(path, checkpoints.encode_partition_metadata(topic_id), durable=False)
-            return topic_id
-
-    def _clear_leftovers(self, names: list[str], wanted: Mapping[str, _Entry]) -> None:
-        """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does."""
-        for name in names:
-            path = f"{self.log_dir}/{name}"
-            match = _partition_directory(name)
-            if name.endswith(DELETED_SUFFIX) and _OWN_SUFFIX.search(name):
-                self._storage.remove_directory(path)
-            elif match is not None and self._storage.is_directory(path):
-                topic, index = match
-                if topic not in wanted or index >= wanted[topic][1]:
-                    aside = self._aside(topic, index, STRAY_SUFFIX)
-                    logger.warning("%s belongs to no topic: moving it to %s", path, aside)
-                    self._storage.rename(path, aside)
-
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
         try:
             return checkpoints.decode_offsets(self._storage.read(f"{self.log_dir}/{name}"))
@@ -542,10 +502,3 @@ def check_topic_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{name[:300]!r} is no topic name: 1 to 249 letters, digits, dots, underscores and hyphens, not . or ..",
         )
-
-
-def _partition_directory(name: str) -> tuple[str, int] | None:
-    match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or match[1] == KRAFT_METADATA_TOPIC or _OWN_SUFFIX.search(name):
-        return None
-    return match[1], int(match[2])

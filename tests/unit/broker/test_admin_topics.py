@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from broker_lite.handlers.internal_topics import internal_topic_settings
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -373,3 +375,13 @@ def test_files_of_a_deleted_topic_that_cannot_be_removed_do_no_harm(
     assert asked.broker.partition("t", 0).log_end_offset == 0
     asked.restart()
     assert [len(topic.partitions) for topic in asked.broker.topics()] == [1]
+
+
+def test_internal_topics_that_are_taken_over_are_as_the_broker_makes_them() -> None:
+    asked = Asked()
+    made = {name: asked.broker.internal_topic(name).settings for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)}
+    asked.broker.close()
+    asked._storage.remove("/log/topics.json")
+    asked.broker = asked._open()
+    assert {topic.name: topic.settings for topic in asked.broker.topics()} == made
+    assert {settings["cleanup.policy"] for settings in made.values()} == {"compact"}

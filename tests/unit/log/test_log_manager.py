@@ -10,6 +10,7 @@ import pytest
 
 from broker_lite.log.config import LogConfig
 from broker_lite.log.log_manager import LogDirectoryError, LogManager, check_topic_name
+from broker_lite.log.retention import delete_old_segments
 from broker_lite.log.storage import DiskStorage, Storage
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -190,6 +191,32 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
     assert [log.log_end_offset for log in manager.topics["a-1"].partitions] == [0, 3]
     manager.abandon()
     assert open_manager(storage).topics["a-1"].topic_id == TOPIC_ID
+
+
+def test_nothing_of_a_topic_that_is_taken_over_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    storage = MemoryStorage()
+    manager = open_manager(storage)
+    compacted = {"cleanup.policy": "compact", "segment.bytes": "2000"}
+    for index, name in enumerate(("__consumer_offsets", "old", "older")):
+        manager.create_topic(name, 2, uuid.UUID(int=index + 1), compacted, NOW)
+        manager.partition(name, 1).append(records.encode_batch([Record(b"k", b"v", NOW)]), 0, NOW)
+        manager.partition(name, 1).roll(NOW)
+    manager.close(NOW)
+    storage.remove(f"{LOG_DIR}/topics.json")
+    for defaults in (LogConfig(cleanup_policy=("compact",)), LogConfig(retention_ms=1, retention_bytes=0)):
+        manager = LogManager.open(
+            storage, LOG_DIR, defaults, NOW, internal_topics={"__consumer_offsets": compacted, "__other": {}}
+        )
+        assert manager.topics["__consumer_offsets"].settings == compacted
+        for name in ("old", "older"):
+            assert "compact" not in manager.topics[name].config.cleanup_policy
+        for name in manager.topics:
+            assert delete_old_segments(manager.partition(name, 1), NOW + 1_000_000_000_000) == 0
+        manager.close(NOW)
+    assert caplog.text.count("whose settings are not known (old, older)") == 1
+    manager = open_manager(storage)
+    manager.change_settings("old", {"retention.ms": "1000"})
+    assert delete_old_segments(manager.partition("old", 1), NOW + 1001) == 1
 
 
 def test_two_brokers_cannot_share_a_directory(place: tuple[Storage, str]) -> None:

@@ -1,0 +1,110 @@
+"""What the names in a log directory mean: partitions, what is left of deleted ones, topics of another broker.
+
+A directory without `topics.json` is a Kafka broker's, or its file was removed: its topics are found by their
+partitions' directories, whose `partition.metadata` has the topic's id. Their settings are not there, since Kafka keeps
+those in its metadata log. What may be deleted or compacted cannot be known, so nothing is until somebody says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from broker_lite.log import checkpoints
+from broker_lite.log.storage import Storage
+
+DELETED_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
+KEEP_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings of topics whose own are not known: neither retention nor compaction takes anything away."""
+
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
+_OWN_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
+
+Entry = tuple[uuid.UUID, int, dict[str, str]]
+"""Id, number of partitions and settings of a topic."""
+
+NewUuid = Callable[[], uuid.UUID]
+
+logger = logging.getLogger(__name__)
+
+
+def partition_path(log_dir: str, topic: str, index: int) -> str:
+    """Give a partition's directory."""
+    return f"{log_dir}/{topic}-{index}"
+
+
+def aside_path(log_dir: str, topic: str, index: int, suffix: str, new_uuid: NewUuid) -> str:
+    """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
+    tail = f"-{index}.{new_uuid().hex}{suffix}"
+    return f"{log_dir}/{topic[: 255 - len(tail)]}{tail}"
+
+
+def find_topics(
+    storage: Storage, log_dir: str, names: Iterable[str], known: Mapping[str, Mapping[str, str]], new_uuid: NewUuid
+) -> dict[str, Entry]:
+    """Find the topics of a directory that is taken over by its `names`; those without an id get one.
+
+    `known` has the settings of the internal topics, which are this broker's to say.
+    """
+    found: dict[str, Entry] = {}
+    for name in names:
+        match = _partition(name)
+        if match is None or not storage.is_directory(f"{log_dir}/{name}"):
+            continue
+        topic, index = match
+        before = found.get(topic)
+        topic_id = before[0] if before is not None else _topic_id(storage, f"{log_dir}/{name}", new_uuid)
+        count = max(before[1] if before is not None else 0, index + 1)
+        found[topic] = (topic_id, count, dict(known.get(topic, KEEP_ALL)))
+    unknown = sorted(found.keys() - known.keys())
+    if unknown:
+        logger.warning(
+            "%s: taking over %d topics, whose settings are not known (%s%s): nothing of them is deleted or compacted, "
+            "as if they had been set to %s; set cleanup.policy and retention.* to what they should be",
+            log_dir,
+            len(unknown),
+            ", ".join(unknown[:10]),
+            ", ..." if len(unknown) > 10 else "",
+            " ".join(f"{name}={value}" for name, value in KEEP_ALL.items()),
+        )
+    return found
+
+
+def _topic_id(storage: Storage, directory: str, new_uuid: NewUuid) -> uuid.UUID:
+    path = f"{directory}/{checkpoints.PARTITION_METADATA}"
+    try:
+        return checkpoints.decode_partition_metadata(storage.read(path))
+    except (FileNotFoundError, checkpoints.CheckpointFormatError):
+        topic_id = new_uuid()
+        storage.write(path, checkpoints.encode_partition_metadata(topic_id), durable=False)
+        return topic_id
+
+
+def clear_leftovers(
+    storage: Storage, log_dir: str, names: Iterable[str], wanted: Mapping[str, Entry], new_uuid: NewUuid
+) -> None:
+    """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does."""
+    for name in names:
+        path = f"{log_dir}/{name}"
+        match = _partition(name)
+        if name.endswith(DELETED_SUFFIX) and _OWN_SUFFIX.search(name):
+            storage.remove_directory(path)
+        elif match is not None and storage.is_directory(path):
+            topic, index = match
+            if topic not in wanted or index >= wanted[topic][1]:
+                aside = aside_path(log_dir, topic, index, STRAY_SUFFIX, new_uuid)
+                logger.warning("%s belongs to no topic: moving it to %s", path, aside)
+                storage.rename(path, aside)
+
+
+def _partition(name: str) -> tuple[str, int] | None:
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] == KRAFT_METADATA_TOPIC or _OWN_SUFFIX.search(name):
+        return None
+    return match[1], int(match[2])
