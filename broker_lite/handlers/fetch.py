@@ -79,6 +79,7 @@ def _answer_or_wait(
     only_committed = wanted.isolation_level == READ_COMMITTED
     waiter = Waiter(read.keys, missing, deadline_ms, retry, only_committed)
     broker.purgatory.wait(waiter, broker.clock.monotonic_ms())
+    request.on_abandoned = lambda: broker.purgatory.cancel(waiter)
     return None
 
 

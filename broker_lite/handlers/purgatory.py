@@ -70,6 +70,12 @@ class FetchPurgatory:
         delay = max(waiter.deadline_ms - now_ms, 0) / 1000
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
+    def cancel(self, waiter: Waiter) -> None:
+        """Forget a fetch that nobody waits for any more; one that is not waiting is fine."""
+        self._forget(waiter)
+        if waiter in self._ready:
+            self._ready.remove(waiter)
+
     def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
         """Note that `size` bytes have been appended; `stable` tells whether they are below the last stable offset."""
         waiters = self._waiters.get((topic, partition))

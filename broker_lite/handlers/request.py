@@ -15,6 +15,7 @@ from broker_lite.protocol.frames import SIZE, encode_response_header
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()
+_NOTHING = memoryview(b"")
 
 
 class _Drop(tuple[Part, ...]):
@@ -45,6 +46,7 @@ class Request:
         "client_id",
         "correlation_id",
         "endpoint",
+        "on_abandoned",
         "principal",
         "received_ns",
         "version",
@@ -74,6 +76,16 @@ class Request:
         """Who sent it, as in access control lists: `User:alice`."""
         self.endpoint = endpoint
         """The address that clients know the listener by that it came over; answers name this one."""
+        self.on_abandoned: Callable[[], object] | None = None
+        """What to call when the connection is gone before the answer; for a handler that returned None."""
+
+    def abandon(self, read_buffer: bytearray) -> None:
+        """Let go of what is held for an answer that nobody waits for any more: the body, unless it was copied, too."""
+        if self.body.obj is read_buffer:
+            self.body = _NOTHING
+        if self.on_abandoned is not None:
+            self.on_abandoned()
+            self.on_abandoned = None
 
     @property
     def origin(self) -> object:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import DROP, Body, Request, frame_response
+from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
 from broker_lite.security.acls import ANONYMOUS
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from broker_lite.security.sasl import SaslGate, Step
 
 logger = logging.getLogger(__name__)
+
+
+class _HandlerError(Exception):
+    """A handler could not read or write its files, and had no answer that says so."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -110,13 +115,18 @@ class Connection(asyncio.BufferedProtocol):
         return Output(self._loop, sock, self._resume, self._on_send_error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let go of everything; a pending request keeps its token, and its answer goes nowhere."""
+        """Let go of everything; the answer to a pending request goes nowhere."""
         if error is not None and not self._closed:
             logger.debug("connection from %s lost: %s", self.peer, error)
         self._closed = True
         if self._output is not None:
             self._output.close()
+        if isinstance(self._pending, Request):
+            self._pending.abandon(self._buffer)
         self._pending = None
+        self._start = self._end = 0
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
         self._count_buffer(-self._counted_bytes)
         self._table.discard(self)
 
@@ -188,15 +198,20 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
             elif not self._closed:
                 self._make_room()
-        except ProtocolError as error:
-            self.cut_off(str(error))
-        except OSError as error:
-            logger.debug("connection from %s lost: %s", self.peer, error)
-            self.close()
         except Exception as error:
-            if self._broker.note_refusal(f"a request from {self.peer} failed ({error!r}); closing its connection"):
-                logger.exception("this is a mistake of the broker's")
-            self.close()
+            self._fail_with(error)
+
+    def _fail_with(self, error: Exception) -> None:
+        """End the connection for what went wrong while it was served."""
+        if isinstance(error, ProtocolError):
+            self._note(str(error))
+        elif isinstance(error, _HandlerError):
+            self._broker.note_refusal(f"{error}; closing its connection")
+        elif isinstance(error, OSError):
+            logger.debug("connection from %s lost: %s", self.peer, error)
+        elif self._broker.note_refusal(f"a request from {self.peer} failed ({error!r}); closing its connection"):
+            logger.exception("this is a mistake of the broker's", exc_info=error)
+        self.close()
 
     def _missing_bytes(self) -> int:
         """How many bytes are still to come before the next frame is whole.
@@ -240,7 +255,11 @@ class Connection(asyncio.BufferedProtocol):
         if metrics is not None:
             request.received_ns = metrics.now_ns()
         faults = self._broker.faults
-        body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
+        try:
+            body = dispatch.handle(self._broker, request) if faults is None else faults.handle(request)
+        except OSError as error:
+            # The disk's, not the connection's.
+            raise _HandlerError(f"{ApiKey(request.api_key).name} from {self.peer} failed: {error}") from error
         if body is not None:
             self._pending = None
             self._send(request, body)
@@ -285,9 +304,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = None
         try:
             self._send(request, body)
-        except OSError as error:
-            logger.debug("connection from %s lost: %s", self.peer, error)
-            self.close()
+        except Exception as error:
+            self._fail_with(error)
             return
         self._resume()
 

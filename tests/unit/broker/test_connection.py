@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_lite import EmbeddedBroker
+from broker_lite.handlers import dispatch
 from broker_lite.protocol import apis, fetch, frames, produce
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -281,3 +282,17 @@ def test_connections_beyond_the_limit_are_closed() -> None:
         assert second.is_closed()
         first.close()
         second.close()
+
+
+def test_a_disk_that_fails_is_told_in_the_log(
+    clients: list[Client], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    assert serves(clients[0])
+    monkeypatch.setattr(dispatch, "handle", fail)
+    clients[0].send_frame(API_VERSIONS)
+    assert clients[0].is_closed()
+    assert "No space left on device; closing its connection" in caplog.text
+    assert "API_VERSIONS from 127.0.0.1" in caplog.text

@@ -1,16 +1,23 @@
-"""A server that stops while clients are connecting."""
+"""Connections that end while there is something to do: the server stops, or the client goes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import struct
 from pathlib import Path
 
 import pytest
 
 from broker_lite.config import BrokerConfig
+from broker_lite.protocol import fetch
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.frames import encode_request_header
+from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.server.server import Server
+
+DEADLINE_S = 30.0
 
 
 async def _connect_and_stop(data_dir: Path, turns: int) -> socket.socket:
@@ -29,3 +36,26 @@ async def _connect_and_stop(data_dir: Path, turns: int) -> socket.socket:
 def test_no_connection_outlives_the_server(tmp_path: Path, turns: int) -> None:
     with asyncio.run(_connect_and_stop(tmp_path, turns)) as client, contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""
+
+
+async def _fetch_and_leave(data_dir: Path) -> None:
+    """Let a client wait in a fetch for as long as it can ask for, and leave; returns when the fetch is forgotten."""
+    server = Server(BrokerConfig.of({}), str(data_dir))
+    await server.start()
+    server.broker.create_topic("t", 1, {})
+    host, _, port = next(iter(server.addresses.values())).rpartition(":")
+    topic = fetch.FetchTopic("t", ZERO_UUID, [fetch.FetchPartition(0, 0, 1 << 20)])
+    body = fetch.encode_request(12, fetch.FetchRequest(2**31 - 1, 2**31 - 1, 2**31 - 1, [topic]))
+    frame = bytes(encode_request_header(ApiKey.FETCH, 12, 1, "test")) + bytes(body)
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(struct.pack(">i", len(frame)) + frame)
+    while not server.broker.purgatory.size:
+        await asyncio.sleep(0)
+    writer.close()
+    while server.broker.purgatory.size:
+        await asyncio.sleep(0)
+    await server.stop()
+
+
+def test_a_fetch_whose_client_has_gone_is_forgotten(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(_fetch_and_leave(tmp_path), DEADLINE_S))
