@@ -120,7 +120,7 @@ class ConsumerGroup:
         draft = _Draft(self.image.copy())
         before = self._member(request, draft)
         after = _updated(before, request)
-        self._put_subscription(draft, before, after, topics, timestamp_ms)
+        self._put_subscription(draft, before, after, topics, timestamp_ms, request.may_describe)
         if draft.image.epoch > draft.image.target_epoch:
             self._put_targets(draft, topics, timestamp_ms)
         after = draft.image.members[after.member_id]
@@ -276,7 +276,13 @@ class ConsumerGroup:
         return member
 
     def _put_subscription(
-        self, draft: _Draft, before: ConsumerMember, after: ConsumerMember, topics: Topics, timestamp_ms: int
+        self,
+        draft: _Draft,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        topics: Topics,
+        timestamp_ms: int,
+        may_describe: Callable[[str], bool] | None,
     ) -> None:
         """Write down what changed of the member, and begin a new epoch if the targets may change by it."""
         image = draft.image
@@ -289,7 +295,7 @@ class ConsumerGroup:
         if after.topic_pattern and after.topic_pattern not in image.patterns:
             _check_pattern(after.topic_pattern)
         if self._resolved_version != topics.version or after.topic_pattern != old:
-            bump |= _put_patterns(draft, topics, timestamp_ms)
+            bump |= _put_patterns(draft, topics, timestamp_ms, may_describe)
         metadata_hash = _metadata_hash(image, topics)
         if bump or metadata_hash != image.metadata_hash:
             draft.put(EpochChanged(image.epoch + 1, metadata_hash))
@@ -405,12 +411,17 @@ def _put_removal(draft: _Draft, member_id: str) -> None:
     draft.put(CurrentChanged(member_id, None), TargetChanged(member_id, None), MemberChanged(member_id, None))
 
 
-def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int) -> bool:
-    """Look again which topics each pattern matches; whether that has changed."""
+def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe: Callable[[str], bool] | None) -> bool:
+    """Look again which topics each pattern matches; whether that has changed.
+
+    As in Kafka, a group's patterns match what the member may describe whose heartbeat has them looked at.
+    """
     changed = False
     patterns = dict.fromkeys(m.topic_pattern for m in draft.image.members.values() if m.topic_pattern)
     for pattern in patterns:
         found = matching(pattern, topics.names())
+        if may_describe is not None:
+            found = frozenset(name for name in found if may_describe(name))
         known = draft.image.patterns.get(pattern)
         if known is None or known.topics != found:
             changed |= bool(found) or known is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +51,8 @@ class Heartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether a pattern may match a topic as far as this client is concerned; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

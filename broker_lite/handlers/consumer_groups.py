@@ -26,7 +26,7 @@ from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized_operations
+from broker_lite.security.authorizer import authorized, authorized_operations
 
 OWN_MEMBER_ID_FROM = 1
 CONSUMER_MEMBER = 1
@@ -98,7 +98,13 @@ def _heartbeat(broker: Broker, request: Request, wanted: Any) -> Heartbeat:
         owned=None if owned is None else {each.topic_id: frozenset(each.partitions) for each in owned},
         client_id=request.client_id,
         client_host=f"/{request.client_host}",
+        may_describe=None if broker.authorizer is None else lambda name: _may_match(broker, request, name),
     )
+
+
+def _may_match(broker: Broker, request: Request, name: str) -> bool:
+    """Whether the client's patterns may match a topic (Kafka's filterTopicDescribeAuthorizedTopics)."""
+    return authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, name, log_denial=False)
 
 
 def _told(request: Request, answer: HeartbeatAnswer) -> Any:

@@ -64,6 +64,34 @@ def test_only_who_may_do_it_does_it(
     assert set(codes(asked.ask(key, version, **fields).to_dict())) <= {0}
 
 
+def heartbeat(asked: Asked, epoch: int = 0, **fields: Any) -> Any:
+    if epoch == 0:
+        fields = {"rebalance_timeout_ms": 1, "subscribed_topic_regex": ".*", "topic_partitions": [], **fields}
+    return asked.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=epoch, **fields)
+
+
+def test_a_pattern_matches_only_topics_that_the_member_may_describe() -> None:
+    asked = Asked(authorizer_class_name=AUTHORIZER)
+    authorizer = asked.broker.authorizer
+    assert authorizer is not None
+    for kind, name in ((G, "g"), (T, "open"), (T, "later")):
+        rule = Rule("User:ANONYMOUS", "*", Operation.READ, Permission.ALLOW)
+        authorizer.add([Binding(kind, name, PatternType.LITERAL, rule)])
+    asked.create("open")
+    asked.create("secret")
+
+    def assigned(answer: Any) -> set[Any]:
+        assert answer.error_code == 0, answer
+        return {each.topic_id for each in answer.assignment.topic_partitions}
+
+    topics = asked.broker.logs.topics
+    joined = heartbeat(asked)
+    assert assigned(joined) == {topics["open"].topic_id}
+    asked.create("later")
+    asked.create("secret-too")
+    assert assigned(heartbeat(asked, joined.member_epoch)) == {topics["open"].topic_id, topics["later"].topic_id}
+
+
 def test_hidden_topics_are_not_described() -> None:
     asked = Asked(authorizer_class_name=AUTHORIZER)
     asked.create("a")
