@@ -1,4 +1,9 @@
-"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516)."""
+"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516).
+
+Kafka's controller deletes internal topics too, and whoever does that loses all groups' offsets, or every transaction
+that is under way. Here the coordinators are in the same process and hold what is in those topics, so they are refused,
+with the error that DeleteRecords and Produce have for them.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +50,8 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
     message = None
     if not broker.config.delete_topic_enable:
         error = ErrorCode.TOPIC_DELETION_DISABLED
+    elif topic is not None and broker.is_internal(topic.name):
+        error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own and cannot be deleted"
     elif topic is not None:
         error = ErrorCode.NONE
         try:

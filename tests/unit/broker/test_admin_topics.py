@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
 from tests.unit.broker.admin_support import NODE, Asked
 
 Assignments = list[tuple[int, list[int]]]
@@ -385,3 +386,18 @@ def test_internal_topics_that_are_taken_over_are_as_the_broker_makes_them() -> N
     asked.broker = asked._open()
     assert {topic.name: topic.settings for topic in asked.broker.topics()} == made
     assert {settings["cleanup.policy"] for settings in made.values()} == {"compact"}
+
+
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_internal_topics_are_not_deleted(name: str) -> None:
+    asked = Asked()
+    topic = asked.broker.internal_topic(name)
+    for version, wanted in (
+        (5, {"topic_names": [name]}),
+        (6, {"topics": [(name, ZERO_UUID)]}),
+        (6, {"topics": [(None, topic.topic_id)]}),
+    ):
+        (said,) = asked.ask(ApiKey.DELETE_TOPICS, version, timeout_ms=1000, **wanted).responses
+        assert said.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "the broker's own" in said.error_message
+    assert asked.broker.topic(name) is topic
