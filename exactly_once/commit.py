@@ -6,6 +6,9 @@ that snapshot, so whatever moved in between makes it conflict. After *any* excep
 at again, since a commit can land and its answer get lost, or a step after the commit fail: the attempt id in the
 record tells our own commit from that of a twin.
 
+The second of two commits counts on the first: so no hand (`sparkonce offsets`, RESTORE) may have undone that one in
+between. What it finds in the log since then, up to the very snapshot that it commits through, tells.
+
 Once a batch was planned as fresh, finding it written by somebody else means that two drivers run with one ``appId``:
 the loser stops, and names the commit that won.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from exactly_once.batch import Batch
 from exactly_once.crash_points import CrashPoint, reach
@@ -39,6 +42,7 @@ from exactly_once.errors import (
     UnknownOutcomeError,
 )
 from exactly_once.guarantee import Order
+from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.record import BatchRecord, CommittedBatch, Writes
 from offset_store.store import Commit, Snapshot
@@ -57,6 +61,14 @@ class SnapshotSource(Protocol):
 
     def __str__(self) -> str:
         """Name it as the option ``offsetStore`` would, for messages."""
+
+
+@runtime_checkable
+class LoggedSnapshot(Protocol):
+    """A snapshot of a store whose log also tells what others did, by hand or with other programs."""
+
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:
+        """Give the commits after a version, up to the snapshot's, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +147,16 @@ class Delivery:
             return False
         app_id = batch.record.app_id
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
-        recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
+        has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         if files or batch.record.moved:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
-                commit = Commit(batch.record, writes, files if Writes.ROWS in writes else ())
+                commit = Commit(batch.record, writes, files if Writes.ROWS in writes else (), has_half)
                 self._commit(batch, plan, commit, compare=not recorded)
+                has_half = True
         reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
         return True
 
@@ -188,8 +201,13 @@ class Delivery:
                 decision = decide(look(snapshot, batch), batch)
                 if not isinstance(decision, Fresh):
                     raise _fenced(decision, batch, snapshot, plan, self._place)
-            if commit.writes == Writes.ROWS and self.offsets is not None:
-                snapshot = self.result.snapshot()
+            rows = snapshot
+            if self.offsets is not None and (commit.writes == Writes.ROWS or commit.is_second):
+                rows = self.result.snapshot()
+            if commit.is_second:
+                _check_first_half(batch, plan, commit, snapshot, rows)
+            if commit.writes == Writes.ROWS:
+                snapshot = rows
             try:
                 snapshot.commit(commit)
                 landed = CrashPoint.SINK_ROWS_LANDED if Writes.ROWS in commit.writes else CrashPoint.SINK_OFFSETS_LANDED
@@ -224,6 +242,60 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     record = batch.record
     keys = record.ranges if batch.stateful else record.moved
     return Stored(snapshot.version, snapshot.last_batch(record.query_id), snapshot.next_offsets(keys))
+
+
+def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
+    """See that the first of a batch's two commits still stands.
+
+    Raises:
+        FencedError: if a hand undid it, or may have.
+    """
+    record = batch.record
+    if Writes.OFFSETS in commit.writes:
+        first, second = "rows", "offsets"
+        by_hand = _hand_after(rows, plan.rows_version, record, lambda entry: entry.operation == "RESTORE")
+    else:
+        first, second, by_hand = "offsets", "rows", None
+    by_hand = by_hand or _hand_after(offsets, plan.version, record, lambda entry: _moves(entry, record.app_id))
+    if by_hand is not None:
+        name = f"version {by_hand.version} ({by_hand.name or 'RESTORE'})"
+    elif Writes.OFFSETS not in commit.writes and not _stand(record, offsets):
+        name = "a change of the stored offsets"
+    else:
+        return
+    raise FencedError(
+        f"{batch}: {name} came after its {first} were committed and may have undone that, so its {second} were not. "
+        "Start the query again: it then goes by what the change left. (Stop a query before you change its offsets or "
+        "restore its table)"
+    )
+
+
+def _hand_after(
+    snapshot: Snapshot, version: int, record: BatchRecord, is_hand: Callable[[CommitEntry], bool]
+) -> CommitEntry | None:
+    """Give the newest such commit after a version and, if it is there, after this attempt's own."""
+    if not isinstance(snapshot, LoggedSnapshot):
+        return None
+    for entry in snapshot.entries_since(version):
+        if entry.batch is not None and entry.batch.record.attempt_id == record.attempt_id:
+            return None
+        if is_hand(entry):
+            return entry
+    return None
+
+
+def _moves(entry: CommitEntry, app_id: str) -> bool:
+    return entry.change is not None and app_id in entry.change.app_ids
+
+
+def _stand(record: BatchRecord, offsets: Snapshot) -> bool:
+    """Whether what this attempt recorded still counts: others may have gone on from it, and nobody back."""
+    moved = record.moved
+    if moved:  # a consumer group forgets the batch number when another query goes on
+        stored = offsets.next_offsets(moved)
+        return all(stored.get(key, -1) >= extent.end for key, extent in moved.items())
+    last = offsets.last_batch(record.query_id)
+    return last is None or last >= record.batch_id
 
 
 def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_version: int) -> CommittedBatch | None:

@@ -7,6 +7,12 @@ batch numbers of the application's queries anew, unchanged, and the numbers of i
 made in between conflicts, even one of other partitions, or one that only records a MERGE. (Before its first batch or
 first MERGE an application has no such numbers: there the partitions that both move decide.)
 
+A batch that is written in two commits (at-least-once, at-most-once) may stand half in the table while a hand changes
+it. The second commit looks for such a change among the commits after the first, and is not made if there is one. Both
+also write one id of the application, `hand_txn_id`: so whichever of the two comes later, and did not see the other,
+conflicts. Where rows and offsets lie in two tables, nothing can conflict: there the look alone, right before the
+commit, guards the batch.
+
 A restore takes files back to an older version *and* sets offsets and batch numbers to what they were there, in one
 commit. Delta's own RESTORE leaves ``txn`` actions where they are: rows go back, offsets stay, and the records between
 are in neither.
@@ -36,6 +42,7 @@ from offset_store.txn_ids import (
     OffsetTxn,
     QueryTxn,
     intent_txn_id,
+    hand_txn_id,
     merge_txn_id,
     offset_txn_id,
     parse_txn_id,
@@ -241,9 +248,9 @@ class OffsetsTable:
         """
         options = dict(storage_options or {})
         table = load_table(location, options)
-        log = DeltaLog.open(location, options)
         check_remembers(location, table.metadata().configuration)
         return cls(location, options, table, log, log.listing())
+        log = DeltaLog.open(location, options)
 
     @property
     def version(self) -> int:
@@ -314,7 +321,9 @@ class OffsetsTable:
             OffsetStoreError: if the commit failed.
         """
         since = self.version  # a restore takes its handle along
-        transactions = self.stored().numbers(change.app_ids) | change.transactions()
+        stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
+        hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
+        transactions = stored.numbers(app_ids) | hands | change.transactions()
         try:
             self._commit(change, transactions)
         except (CommitConflictError, DeltaError, OSError, ValueError) as error:
@@ -327,6 +336,14 @@ class OffsetsTable:
         return landed
 
     def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
+    def _losing_rows(self, change: ManualChange) -> set[str]:
+        """Give the applications whose rows a restore takes out, of which some may have stored no offset as yet."""
+        if change.kind is not ChangeKind.RESTORE:
+            return set()
+        target = -1 if change.to_version is None else change.to_version
+        batches = (entry.batch for entry in self.entries() if entry.version > target)
+        return {batch.record.app_id for batch in batches if batch is not None}
+
         info = {COMMIT_INFO_KEY: change.to_commit_info()}
         if change.kind is not ChangeKind.RESTORE:
             append(self.table, transactions, info)

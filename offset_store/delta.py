@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
+from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
@@ -30,7 +31,7 @@ from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT, read_offsets
 from offset_store.tables import append, check_remembers, load_table
-from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+from offset_store.txn_ids import hand_txn_id, offset_txn_id, query_txn_id, transactions_of
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
@@ -62,11 +63,11 @@ class DeltaOffsetStore:
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
-        snapshot = self.look()
+        snapshot = self.snapshot_unchecked()
         check_remembers(self.location, snapshot.table.metadata().configuration)
         return snapshot
 
-    def look(self) -> DeltaSnapshot:
+    def snapshot_unchecked(self) -> DeltaSnapshot:
         """As `snapshot`, of a table whatever its properties: to see what is in it."""
         table = self._kept() or self._load_or_create()
         self._table, self._log_file = table, self._log_file_of(table.version())
@@ -156,11 +157,17 @@ class DeltaSnapshot:
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
-        append(self.table, transactions_of(commit), info, adds)
+        against_hands = {hand_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
+        append(self.table, transactions_of(commit) | against_hands, info, adds)
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
         return read_history(self.commit_infos(limit))
+
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:
+        """Give the commits after a version, newest first, whoever made them: among them those made by hand."""
+        infos = self.commit_infos(self.version - version)
+        return (read_entry(int(info["version"]), info) for info in infos)
 
     def commit_infos(self, limit: int | None = None, version: int | None = None) -> Iterator[dict[str, Any]]:
         """Give what the newest kept commits up to a version, or this one, say of themselves: `DeltaLog.commit_infos`.

@@ -24,6 +24,8 @@ class Commit(Generic[FileT]):
     record: BatchRecord
     writes: Writes
     files: Sequence[FileT] = ()
+    is_second: bool = False
+    """Whether the other half of the batch stands in a commit of its own already: a hand must not have undone it."""
 
 
 class Snapshot(Protocol):

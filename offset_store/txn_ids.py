@@ -54,6 +54,11 @@ class OffsetTxn:
 @dataclass(frozen=True, slots=True, order=True)
 class QueryTxn:
     """What an id of a query says."""
+def hand_txn_id(app_id: str) -> str:
+    """Name the id that changes by hand and the second of a batch's two commits both write, so that they conflict."""
+    return f"{PREFIX}/{_encode(app_id)}/hand"
+
+
 
     app_id: str
     query_id: str

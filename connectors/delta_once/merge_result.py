@@ -22,6 +22,7 @@ from connectors.delta_once.merge_offsets import intent_from_info, intent_to_info
 from connectors.delta_once.merge_sequence import Intent, Landed, ResultState
 from connectors.delta_once.schema import check_partition_columns, table_schema
 from connectors.delta_once.table import TableError
+from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import CommitConflictError, StoreMissingError
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
@@ -173,6 +174,12 @@ class PlainMergeSnapshot:
         """See `Snapshot.history`."""
         entries = self.result.store.snapshot().commit_infos(limit, self.version)
         return read_history({**entry, COMMIT_INFO_KEY: _from_text(entry.get("userMetadata"))} for entry in entries)
+
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:
+        """As `DeltaSnapshot.entries_since`; a MERGE has its record in the user metadata."""
+        for info in self.result.store.snapshot_unchecked().commit_infos(self.version - version, self.version):
+            merged = _from_text(info.get("userMetadata"))
+            yield read_entry(int(info["version"]), info if merged is None else {**info, COMMIT_INFO_KEY: merged})
 
 
 @contextmanager

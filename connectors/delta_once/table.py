@@ -159,12 +159,12 @@ class ResultTable:
             OffsetStoreError: if it cannot be read, or drops offsets after a while.
         """
         try:
-            snapshot = self._store.look()
+            snapshot = self._store.snapshot_unchecked()
         except StoreMissingError as error:
             if self._wanted_id is not None:
                 raise self._replaced() from error
             self._create()
-            snapshot = self._store.look()
+            snapshot = self._store.snapshot_unchecked()
         facts = TableFacts.of(snapshot.table)
         if self._wanted_id not in (None, facts.table_id):
             raise self._replaced()
@@ -222,7 +222,7 @@ class ResultTable:
             )
         except (DeltaError, OSError) as error:
             try:
-                self._store.look()
+                self._store.snapshot_unchecked()
             except OffsetStoreError:
                 raise TableError(f"cannot create the table {self._options.table}: {error}") from error
 

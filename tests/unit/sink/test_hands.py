@@ -1,0 +1,159 @@
+"""A hand that undoes one of a batch's two commits before the other is made: the other is then not made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from exactly_once import commit as commit_module
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery
+from exactly_once.crash_points import CrashPoint
+from exactly_once.errors import FencedError
+from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.recovery import plan_rewind
+from jobs.cli import main
+from offset_store import delta
+from offset_store.administration import ChangeKind, ManualChange
+from offset_store.delta import DeltaOffsetStore
+from offset_store.errors import CommitConflictError
+from offset_store.locations import Location
+from offset_store.offsets import OffsetRange
+from offset_store.record import BatchRecord
+from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, partition
+
+AT_LEAST, AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
+BOTH_ORDERS = pytest.mark.parametrize("guarantee", [AT_LEAST, AT_MOST])
+
+
+class Driver:
+    """A driver that stops between the two commits of a batch, for ``meanwhile``."""
+
+    def __init__(self, pipeline: Pipeline, guarantee: Guarantee, offsets: Path | None = None) -> None:
+        self.pipeline = pipeline
+        store = DeltaOffsetStore(Location.parse(str(offsets)), APP, create_missing=True) if offsets else None
+        self.delivery = Delivery(pipeline.store(), ORDERS[guarantee], store)
+
+    def run(self, number: int, query: str = "q", attempt: str = "", meanwhile: Callable[[], Any] | None = None) -> bool:
+        start, end = number * 10, number * 10 + 10
+        ranges = {(SOURCE, partition()): OffsetRange(start, end)}
+        batch = Batch(BatchRecord(APP, query, number, f"{query}-{number}{attempt}", ranges), stateful=False)
+
+        def reach(point: CrashPoint, *_: object) -> None:
+            if point is CrashPoint.SINK_BETWEEN_WRITES and meanwhile is not None:
+                meanwhile()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit_module, "reach", reach)
+            plan = self.delivery.begin(batch)
+            files = [self.pipeline.write(list(range(start, end)))] if plan.writes_rows else []
+            return self.delivery.finish(batch, plan, files)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline.create(tmp_path / "table")
+
+
+def restore(pipeline: Pipeline, version: int) -> Callable[[], None]:
+    def run() -> None:
+        opened = pipeline.opened()
+        then = opened.stored(version)
+        opened.apply(plan_rewind(opened.stored(), then, opened.entries(), app_id=None, restore=True))
+
+    return run
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("first", [0, 1], ids=["the first batch", "a later batch"])
+def test_a_restore_between_the_two_commits_stops_the_batch(
+    pipeline: Pipeline, guarantee: Guarantee, first: int
+) -> None:
+    driver = Driver(pipeline, guarantee)
+    for number in range(first):
+        driver.run(number)
+    with pytest.raises(FencedError, match=r"version \d \(rows and offsets restored by hand\) came after its"):
+        driver.run(first, meanwhile=restore(pipeline, pipeline.version))
+    assert pipeline.rows() == list(range(first * 10))
+    assert Driver(pipeline, guarantee).run(first, attempt=" again")
+    assert pipeline.rows() == list(range(first * 10 + 10))
+    assert pipeline.offsets() == {0: first * 10 + 10}
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("first", [0, 1], ids=["the first batch", "a later batch"])
+def test_a_restore_right_before_the_second_commit_conflicts(
+    pipeline: Pipeline, guarantee: Guarantee, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look, and before the commit: only the id that both write tells."""
+    driver = Driver(pipeline, guarantee)
+    for number in range(first):
+        driver.run(number)
+    original, late = delta.append, restore(pipeline, pipeline.version)
+    calls = []
+
+    def overtaken(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 2:
+            late()
+        original(*arguments)
+
+    monkeypatch.setattr(delta, "append", overtaken)
+    with pytest.raises(FencedError, match="restored by hand"):
+        driver.run(first)
+    assert (pipeline.rows(), len(calls)) == (list(range(first * 10)), 2)
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("first", [0, 1], ids=["the first batch", "a later batch"])
+def test_a_hand_that_did_not_see_the_second_commit_changes_nothing(
+    pipeline: Pipeline, guarantee: Guarantee, first: int
+) -> None:
+    driver = Driver(pipeline, guarantee)
+    for number in range(first):
+        driver.run(number)
+    before, opened = pipeline.version, []
+    driver.run(first, meanwhile=lambda: opened.append(pipeline.opened()))
+    with pytest.raises(CommitConflictError, match="nothing was changed"):
+        opened[0].apply(ManualChange(ChangeKind.RESTORE, (), (), before))
+    assert pipeline.rows() == list(range(first * 10 + 10))
+
+
+def test_offsets_set_back_and_forth_under_a_batch_stop_it(pipeline: Pipeline) -> None:
+    """Another query read the records again meanwhile: they are in the table, and the offsets are at the end again."""
+    driver = Driver(pipeline, AT_MOST)
+
+    def read_again() -> None:
+        words = ("--app-id", APP, "--topic", "shop.orders", "--partition", 0, "--offset", 0, "--apply")
+        assert main(["offsets", "set", str(pipeline.path), *map(str, words)]) == 0
+        Driver(pipeline, AT_MOST).run(0, "another")
+
+    with pytest.raises(FencedError, match=r"offsets set by hand\) came after its offsets were committed"):
+        driver.run(0, meanwhile=read_again)
+    assert pipeline.rows() == list(range(10))
+
+
+def test_rows_go_in_after_another_query_went_on(pipeline: Pipeline) -> None:
+    assert Driver(pipeline, AT_MOST).run(0, meanwhile=lambda: Driver(pipeline, AT_MOST).run(1, "another"))
+    assert pipeline.rows() == list(range(20))
+
+
+def test_deltas_own_restore_matters_where_rows_come_first(pipeline: Pipeline) -> None:
+    take_out = [lambda: DeltaTable(str(pipeline.path)).restore(0)]
+    with pytest.raises(FencedError, match=r"version 2 \(RESTORE\) came after its rows were committed"):
+        Driver(pipeline, AT_LEAST).run(0, meanwhile=take_out[0])
+    assert (pipeline.rows(), pipeline.offsets()) == ([], {})
+    assert Driver(pipeline, AT_MOST).run(0, meanwhile=take_out[0])
+    assert pipeline.rows() == list(range(10))
+
+
+def test_a_restore_of_rows_is_seen_where_the_offsets_lie_apart(pipeline: Pipeline, tmp_path: Path) -> None:
+    driver = Driver(pipeline, AT_LEAST, tmp_path / "offsets")
+    with pytest.raises(FencedError, match="RESTORE"):
+        driver.run(0, meanwhile=lambda: DeltaTable(str(pipeline.path)).restore(0))
+    assert driver.run(0, attempt=" again")
+    assert pipeline.rows() == list(range(10))
