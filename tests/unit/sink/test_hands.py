@@ -15,7 +15,7 @@ from exactly_once.commit import Delivery
 from exactly_once.crash_points import CrashPoint
 from exactly_once.errors import FencedError
 from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.recovery import plan_rewind
+from exactly_once.recovery import plan_rewind, plan_set
 from jobs.cli import main
 from offset_store import delta
 from offset_store.administration import ChangeKind, ManualChange
@@ -24,7 +24,7 @@ from offset_store.errors import CommitConflictError
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord
-from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, partition
+from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, key, partition
 
 AT_LEAST, AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
 BOTH_ORDERS = pytest.mark.parametrize("guarantee", [AT_LEAST, AT_MOST])
@@ -157,3 +157,33 @@ def test_a_restore_of_rows_is_seen_where_the_offsets_lie_apart(pipeline: Pipelin
         driver.run(0, meanwhile=lambda: DeltaTable(str(pipeline.path)).restore(0))
     assert driver.run(0, attempt=" again")
     assert pipeline.rows() == list(range(10))
+
+
+def set_back(pipeline: Pipeline) -> Callable[[], int]:
+    """Read the table now; give what sets its offset back to 0 from there."""
+    opened = pipeline.opened()
+    return lambda: opened.apply(plan_set(opened.stored(), {key(): 0}))
+
+
+def test_offsets_set_back_right_before_the_rows_conflict(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows alone move no offset, and nothing in them would conflict."""
+    original, calls = delta.append, []
+
+    def overtaken(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 2:
+            set_back(pipeline)()
+        original(*arguments)
+
+    monkeypatch.setattr(delta, "append", overtaken)
+    with pytest.raises(FencedError, match="offsets set by hand"):
+        Driver(pipeline, AT_MOST).run(0)
+    assert pipeline.rows() == []
+
+
+def test_offsets_are_not_set_back_by_a_hand_that_did_not_see_the_rows(pipeline: Pipeline) -> None:
+    hands: list[Callable[[], int]] = []
+    assert Driver(pipeline, AT_MOST).run(0, meanwhile=lambda: hands.append(set_back(pipeline)))
+    with pytest.raises(CommitConflictError, match="nothing was changed"):
+        hands[0]()
+    assert pipeline.offsets() == {0: 10}
