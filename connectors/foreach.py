@@ -22,7 +22,7 @@ from typing import Any
 from offset_store.errors import CommitConflictError
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT
-from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+from offset_store.txn_ids import query_txn_id, stored_offset, transactions_onto
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS sparkonce_commits (app_id VARCHAR(200) NOT NULL, number BIGINT NOT NULL, "
@@ -110,8 +110,8 @@ class SqlSnapshot:
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
-        named = {key: offset_txn_id(self.result.app_id, *key) for key in keys}
-        return {key: self.stored[txn_id] for key, txn_id in named.items() if txn_id in self.stored}
+        looked_up = {key: stored_offset(self.stored.get, self.result.app_id, key) for key in keys}
+        return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`."""
@@ -133,7 +133,7 @@ class SqlSnapshot:
                 self.result.write(connection, rows)
         app_id, sql = self.result.app_id, self.result.sql
         cursor = connection.cursor()
-        for txn_id, version in transactions_of(commit).items():
+        for txn_id, version in transactions_onto(self.stored.get, commit).items():
             cursor.execute(sql("DELETE FROM sparkonce_offsets WHERE app_id = ? AND txn_id = ?"), (app_id, txn_id))
             values = (app_id, txn_id, version)
             cursor.execute(sql("INSERT INTO sparkonce_offsets (app_id, txn_id, version) VALUES (?, ?, ?)"), values)

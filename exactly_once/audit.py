@@ -9,6 +9,9 @@ The chain reaches back to the oldest kept commit. If older ones were cleaned up,
 was stored at its version: it must agree with the chain there, and where a partition has not yet moved since, it is
 what the first range must join.
 
+A topic whose brokers came to give ids (Kafka 2.8) goes on under its id: the chain that stands by its name is joined by
+the first range under an id.
+
 What the three guarantees look like: exactly-once writes rows and offsets in one commit; at-least-once two, rows first;
 at-most-once two, offsets first. The two commits of an attempt carry its id. The second may be missing after a crash,
 which is what those guarantees allow: a warning, not an error.
@@ -28,7 +31,16 @@ from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.own_commits import OwnCommit
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit
-from offset_store.txn_ids import OffsetTxn, QueryTxn, offset_txn_id, parse_txn_id, query_txn_id, transactions_of
+from offset_store.txn_ids import (
+    MOVED_TO_ID,
+    OffsetTxn,
+    QueryTxn,
+    named_txn_ids,
+    offset_txn_id,
+    parse_txn_id,
+    query_txn_id,
+    transactions_of,
+)
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 
@@ -221,7 +233,9 @@ class Auditor:
 
     def _check_transactions(self, commit: LogCommit, batch: CommittedBatch, name: CommitName) -> None:
         """Compare the ``txn`` actions with the record that stands beside them."""
-        wanted = transactions_of(Commit(batch.record, batch.writes))
+        whole: Commit[object] = Commit(batch.record, batch.writes)
+        left = (txn_id for txn_id in named_txn_ids(whole).values() if commit.transactions.get(txn_id) == MOVED_TO_ID)
+        wanted = transactions_of(whole) | dict.fromkeys(left, MOVED_TO_ID)
         for txn_id in sorted({*wanted, *commit.transactions}):
             expected, stored = wanted.get(txn_id), commit.transactions.get(txn_id)
             if expected == stored or not self._in_scope(txn_id):
@@ -249,10 +263,11 @@ class Auditor:
         if not self._scope.has_key(app_id, source):
             return
         txn_id = offset_txn_id(app_id, source, tp)
-        chain = self._chains.get(txn_id)
+        chain = self._chains.get(txn_id) or self._chains.pop(offset_txn_id(app_id, source, tp.by_name), None)
         if chain is None:
-            chain = self._chains[txn_id] = Chain(app_id, source, tp.topic, tp.topic_id, tp.partition)
-        chain.topic = tp.topic
+            chain = Chain(app_id, source, tp.topic, tp.topic_id, tp.partition)
+        self._chains[txn_id] = chain
+        chain.topic, chain.topic_id = tp.topic, tp.topic_id
         if chain.end is not None and extent.start > chain.end:
             message = f"gap [{chain.end}, {extent.start}): {chain.before} ended at {chain.end}, this begins at "
             self._findings.add(Problem.GAP, f"{chain}: {message}{extent.start}", name, chain)
@@ -349,7 +364,7 @@ class Auditor:
         where = f"the checkpoint of version {kept.version}"
         for txn_id, stored in sorted(kept.transactions.items()):
             parsed = parse_txn_id(txn_id)
-            if parsed is None or not self._in_scope(txn_id):
+            if parsed is None or not self._in_scope(txn_id) or _is_left(parsed, stored):
                 continue
             chain = self._chains.get(txn_id)
             known = self._known(txn_id)
@@ -423,6 +438,11 @@ def describe(txn_id: str, record: BatchRecord | None = None, chain: Chain | None
 def _chain_of(parsed: OffsetTxn) -> Chain:
     tp = parsed.partition
     return Chain(parsed.app_id, parsed.source, tp.topic, tp.topic_id, tp.partition)
+
+
+def _is_left(parsed: object, stored: int) -> bool:
+    """Whether this is the name of a topic whose offsets have moved to its id."""
+    return isinstance(parsed, OffsetTxn) and stored == MOVED_TO_ID
 
 
 def _starts(

@@ -44,6 +44,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     starts = _source_offsets(checkpoint, batch_id - 1) if batch_id > 0 and ends else {}
     ranges: dict[PartitionKey, OffsetRange] = {}
     topic_ids: dict[tuple[str, str], str] = {}
+    known = {(end.source, tp.topic): tp.topic_id for end in ends.values() for tp in end.positions if tp.topic_id}
     for key, end in ends.items():
         start = starts.get(key)
         if start is not None and start.source != end.source:
@@ -51,7 +52,11 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
                 f"{checkpoint.location}: source {key} was named {start.source!r} in batch {batch_id - 1} and is "
                 f"{end.source!r} in batch {batch_id}. Give it its old name with the option source"
             )
-        for tp, extent in batch_ranges(start, end).items():
+        for found, extent in batch_ranges(start, end).items():
+            # One of two sources that read a topic may have learned its id before the other has moved.
+            tp = TopicPartition(
+                found.topic, found.topic_id or known.get((end.source, found.topic), ""), found.partition
+            )
             _check_one_topic(topic_ids, end.source, tp)
             _merge(ranges, (end.source, tp), extent)
     record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)

@@ -59,7 +59,8 @@ def plan_rewind(
     for key, offset in sorted(now.offsets.items()):
         if not restore and key.app_id != app_id:
             continue
-        target = then.offsets.get(key, starts.get(key))
+        by_name = OffsetTxn(key.app_id, key.source, key.partition.by_name)
+        target = then.offsets.get(key, then.offsets.get(by_name, starts.get(key)))
         if target is None:
             raise RecoveryError(
                 f"{describe(key)} was not stored at version {then.version}, and the log no longer says where it began: "

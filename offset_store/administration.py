@@ -37,12 +37,13 @@ from offset_store.own_commits import OwnCommit, own_commit
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
+    MOVED_TO_ID,
     IntentTxn,
     MergeTxn,
     OffsetTxn,
     QueryTxn,
-    intent_txn_id,
     hand_txn_id,
+    intent_txn_id,
     merge_txn_id,
     offset_txn_id,
     parse_txn_id,
@@ -249,8 +250,8 @@ class OffsetsTable:
         options = dict(storage_options or {})
         table = load_table(location, options)
         check_remembers(location, table.metadata().configuration)
-        return cls(location, options, table, log, log.listing())
         log = DeltaLog.open(location, options)
+        return cls(location, options, table, log, log.listing())
 
     @property
     def version(self) -> int:
@@ -295,7 +296,7 @@ class OffsetsTable:
                 recorded[key.app_id] = at
             elif isinstance(key, MergeTxn):
                 confirmed[key.app_id] = at
-            elif isinstance(key, OffsetTxn):
+            elif isinstance(key, OffsetTxn) and at != MOVED_TO_ID:
                 tp = key.partition
                 named = TopicPartition(tp.topic or names.get(tp.topic_id, ""), tp.topic_id, tp.partition)
                 offsets[OffsetTxn(key.app_id, key.source, named)] = at
@@ -335,7 +336,6 @@ class OffsetsTable:
         assert landed is not None, "a commit that succeeded is in the log"
         return landed
 
-    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Give the applications whose rows a restore takes out, of which some may have stored no offset as yet."""
         if change.kind is not ChangeKind.RESTORE:
@@ -344,6 +344,7 @@ class OffsetsTable:
         batches = (entry.batch for entry in self.entries() if entry.version > target)
         return {batch.record.app_id for batch in batches if batch is not None}
 
+    def _commit(self, change: ManualChange, transactions: Mapping[str, int]) -> None:
         info = {COMMIT_INFO_KEY: change.to_commit_info()}
         if change.kind is not ChangeKind.RESTORE:
             append(self.table, transactions, info)

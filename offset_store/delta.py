@@ -31,7 +31,7 @@ from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT, read_offsets
 from offset_store.tables import append, check_remembers, load_table
-from offset_store.txn_ids import hand_txn_id, offset_txn_id, query_txn_id, transactions_of
+from offset_store.txn_ids import hand_txn_id, query_txn_id, stored_offset, transactions_onto
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
@@ -136,6 +136,8 @@ class DeltaSnapshot:
     table: DeltaTable
     app_id: str
     open_log: Callable[[], DeltaLog] = field(repr=False)
+    _looked_up: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """delta-rs looks through the log for each transaction id, for half a millisecond and more."""
 
     @property
     def version(self) -> int:
@@ -148,7 +150,7 @@ class DeltaSnapshot:
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
-        looked_up = {key: self.table.transaction_version(offset_txn_id(self.app_id, *key)) for key in keys}
+        looked_up = {key: stored_offset(self._look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def commit(self, commit: Commit[FileT]) -> None:
@@ -158,7 +160,16 @@ class DeltaSnapshot:
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
         against_hands = {hand_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
-        append(self.table, transactions_of(commit) | against_hands, info, adds)
+        append(self.table, self.transactions(commit) | against_hands, info, adds)
+
+    def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
+        """Give the transaction ids that a commit moves here, with their new versions."""
+        return transactions_onto(self._look_up, commit)
+
+    def _look_up(self, txn_id: str) -> int | None:
+        if txn_id not in self._looked_up:
+            self._looked_up[txn_id] = self.table.transaction_version(txn_id)
+        return self._looked_up[txn_id]
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""

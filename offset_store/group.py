@@ -180,8 +180,8 @@ class GroupSnapshot:
             if entry is None:
                 continue
             note = Note.from_text(entry.metadata)
-            if note is not None and note.topic_id != tp.topic_id:
-                continue  # of a topic of that name that is gone
+            if note is not None and note.topic_id and tp.topic_id and note.topic_id != tp.topic_id:
+                continue  # of a topic of that name that is gone; one without an id is from before Kafka 2.8
             if note is not None and (note.app_id, note.source) != (self.app_id, source):
                 raise OffsetStoreError(
                     f"{self.group} keeps the offset of {tp} for appId {note.app_id!r}, source {note.source!r}; this is "

@@ -11,7 +11,7 @@ from offset_store.errors import CommitConflictError
 from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT, read_offsets
-from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+from offset_store.txn_ids import query_txn_id, stored_offset, transactions_onto
 
 
 def _now_ms() -> int:
@@ -53,13 +53,13 @@ class MemorySnapshot:
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
         txns = self._txns()
-        named = {key: offset_txn_id(self.store.app_id, *key) for key in keys}
-        return {key: txns[txn_id] for key, txn_id in named.items() if txn_id in txns}
+        looked_up = {key: stored_offset(txns.get, self.store.app_id, key) for key in keys}
+        return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`."""
-        moved_since = {txn_id for later in self.store.commits[self.version :] for txn_id in transactions_of(later)}
-        if moved_since & transactions_of(commit).keys():
+        moved_since = {txn_id for later in _moves(self.store.commits)[self.version :] for txn_id in later}
+        if moved_since & transactions_onto(self._txns().get, commit).keys():
             raise CommitConflictError("somebody else moved the same offsets or wrote the same batch")
         self.store.commits.append(commit)
         self.store.times_ms.append(self.store.now_ms())
@@ -71,7 +71,14 @@ class MemorySnapshot:
         return [CommittedBatch(version, at_ms, commit.writes, commit.record) for version, at_ms, commit in newest_first]
 
     def _txns(self) -> dict[str, int]:
-        txns: dict[str, int] = {}
-        for commit in self.store.commits[: self.version]:
-            txns.update(transactions_of(commit))
-        return txns
+        return {txn_id: at for moved in _moves(self.store.commits[: self.version]) for txn_id, at in moved.items()}
+
+
+def _moves(commits: Iterable[Commit[Any]]) -> list[dict[str, int]]:
+    """Give what each of all commits from the first on moved."""
+    txns: dict[str, int] = {}
+    moves = []
+    for commit in commits:
+        moves.append(transactions_onto(txns.get, commit))
+        txns.update(moves[-1])
+    return moves

@@ -29,6 +29,11 @@ class TopicPartition:
     topic_id: str
     partition: int
 
+    @property
+    def by_name(self) -> TopicPartition:
+        """The same partition as brokers before Kafka 2.8 know it, which give topics no ids."""
+        return TopicPartition(self.topic, "", self.partition)
+
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
@@ -109,11 +114,12 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
     """Give the range of each partition of the batch that leads from ``start`` to ``end``.
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
-    the initial offset is asked for again after a restart, when the world may have moved on.
+    the initial offset is asked for again after a restart, when the world may have moved on. A topic that has an id in
+    ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
     """
     ranges = {}
     for tp, position in end.positions.items():
-        before = start.positions.get(tp) if start else None
+        before = (start.positions.get(tp) or start.positions.get(tp.by_name)) if start else None
         same_life = before is not None and before.origin == position.origin
         begin = before.next if before is not None and same_life else position.origin
         ranges[tp] = OffsetRange(begin, position.next)

@@ -6,19 +6,31 @@ MERGEs have two more: the last sequence number that was recorded, and the last t
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
 topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
 no ids: there it stands by its name, behind a sign that neither ids nor names have.
+
+Once brokers give an id, offsets are still found under the name, and the first commit under the id says under the name
+that they have moved. So they are taken over once: by the topic that was there, and not by a later one of its name. And
+a driver that still has no id conflicts with that commit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from offset_store.errors import OffsetStoreError
 from offset_store.offsets import TopicPartition
-from offset_store.record import Writes
+from offset_store.record import PartitionKey, Writes
 from offset_store.store import Commit, FileT
 
 PREFIX = "sparkonce"
+
+MOVED_TO_ID = -1
+"""What is stored under a topic's name from the first commit on that stores its offset under its id."""
+
+LookUp = Callable[[str], int | None]
+"""Gives the stored version of a transaction id, or None."""
 
 
 def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
@@ -42,6 +54,11 @@ def intent_txn_id(app_id: str) -> str:
     return f"{PREFIX}/{_encode(app_id)}/intent"
 
 
+def hand_txn_id(app_id: str) -> str:
+    """Name the id that changes by hand and the second of a batch's two commits both write, so that they conflict."""
+    return f"{PREFIX}/{_encode(app_id)}/hand"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetTxn:
     """What an id of an offset says; the topic's name is empty where the topic stands by its id."""
@@ -54,11 +71,6 @@ class OffsetTxn:
 @dataclass(frozen=True, slots=True, order=True)
 class QueryTxn:
     """What an id of a query says."""
-def hand_txn_id(app_id: str) -> str:
-    """Name the id that changes by hand and the second of a batch's two commits both write, so that they conflict."""
-    return f"{PREFIX}/{_encode(app_id)}/hand"
-
-
 
     app_id: str
     query_id: str
@@ -107,3 +119,43 @@ def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
     txns = {offset_txn_id(record.app_id, *key): extent.end for key, extent in record.moved.items()}
     txns[query_txn_id(record.app_id, record.query_id)] = record.batch_id
     return txns
+
+
+def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
+    """Give the next offset of a partition, under its topic's id or, where none is there, under its name.
+
+    Raises:
+        OffsetStoreError: if the topic has no id here, and offsets moved to its id before.
+    """
+    source, tp = key
+    offset = look_up(offset_txn_id(app_id, source, tp))
+    if tp.topic_id:
+        by_name = look_up(offset_txn_id(app_id, source, tp.by_name)) if offset is None else None
+        return offset if by_name in (None, MOVED_TO_ID) else by_name
+    if offset == MOVED_TO_ID:
+        raise OffsetStoreError(
+            f"the offset of {tp} (appId {app_id}, source {source}) is stored under the topic's id, which these brokers "
+            "do not give (they did before: Kafka gives ids from 2.8 on). Read the topic from brokers that do"
+        )
+    return offset
+
+
+def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
+    """Give the transaction ids that a commit moves in one store: `transactions_of`, and the names it takes over."""
+    moved = transactions_of(commit)
+    for own, by_name in named_txn_ids(commit).items():
+        if look_up(own) is None and look_up(by_name) not in (None, MOVED_TO_ID):
+            moved[by_name] = MOVED_TO_ID
+    return moved
+
+
+def named_txn_ids(commit: Commit[FileT]) -> dict[str, str]:
+    """Give, for each id that a commit moves of a topic with an id, the one under which it would stand by name."""
+    if Writes.OFFSETS not in commit.writes:
+        return {}
+    app_id, moved = commit.record.app_id, commit.record.moved
+    return {
+        offset_txn_id(app_id, source, tp): offset_txn_id(app_id, source, tp.by_name)
+        for source, tp in moved
+        if tp.topic_id
+    }

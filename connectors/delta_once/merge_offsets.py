@@ -18,7 +18,7 @@ from offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
 from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
 from offset_store.tables import append
-from offset_store.txn_ids import intent_txn_id, merge_txn_id, transactions_of
+from offset_store.txn_ids import intent_txn_id, merge_txn_id
 
 RESULT_VERSION_KEY = "resultVersion"
 
@@ -98,7 +98,7 @@ class DeltaIntentSnapshot:
             return
         info = {**intent_to_info(intent, Writes.OFFSETS), RESULT_VERSION_KEY: landed.version}
         offsets: Commit[Any] = Commit(intent.record, Writes.OFFSETS)
-        append(self.inner.table, {**numbers, **transactions_of(offsets)}, {COMMIT_INFO_KEY: info})
+        append(self.inner.table, {**numbers, **self.inner.transactions(offsets)}, {COMMIT_INFO_KEY: info})
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `IntentSnapshot.history`."""

@@ -58,7 +58,7 @@ def read_offset(document: Mapping[str, Any], source: str, topics: Mapping[str, T
     for tp in offset.positions:
         if tp.topic in topics:
             check_same_topic(tp.topic, tp.topic_id, topics[tp.topic].topic_id)
-    return offset
+    return SourceOffset(source, {_with_id(tp, topics): position for tp, position in offset.positions.items()})
 
 
 def ranges_between(
@@ -82,6 +82,12 @@ def ranges_between(
         tp: OffsetRange(first.positions[tp].next if tp in first.positions else 0, position.next)
         for tp, position in last.positions.items()
     }
+
+
+def _with_id(tp: TopicPartition, topics: Mapping[str, TopicMetadata]) -> TopicPartition:
+    """Give a partition of a line from before Kafka 2.8 the topic's id, if the brokers have one by now."""
+    found = topics.get(tp.topic)
+    return tp if tp.topic_id or found is None else TopicPartition(tp.topic, found.topic_id, tp.partition)
 
 
 def _spark_offset(document: Mapping[str, Any], source: str, topics: Mapping[str, TopicMetadata]) -> SourceOffset:

@@ -88,6 +88,17 @@ def test_the_offsets_of_other_tools_count_as_stored() -> None:
     assert store.read("kafka", [KEY[1]]) == {KEY[1]: 50}
 
 
+def test_an_offset_from_before_the_topic_had_an_id_is_its_offset() -> None:
+    """A group keeps offsets by name, and the note tells the id: none before Kafka 2.8."""
+    store = new_store(FakeGroup())
+    named, another = ("kafka", KEY[1].by_name), TopicPartition("topic", "made anew", 0)
+    commit(store, record(0, 0, 10, named))
+    assert store.read("kafka", [KEY[1]]) == {KEY[1]: 10}
+    commit(store, record(1, 10, 20))
+    assert store.read("kafka", [KEY[1]]) == {KEY[1]: 20}
+    assert store.read("kafka", [another]) == {}
+
+
 @pytest.mark.parametrize(("app", "source"), [("another", "kafka"), ("app", "another")])
 def test_one_group_keeps_one_position(app: str, source: str) -> None:
     group = FakeGroup()
