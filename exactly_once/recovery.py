@@ -109,12 +109,12 @@ def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[Off
 
 
 def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
-    """Give the newest version committed at or before a time.
+    """Give the newest version committed at or before a time. Commits that do not say when they were made are passed over.
 
     Raises:
-        RecoveryError: if all kept commits are younger.
+        RecoveryError: if all others that are kept are younger.
     """
-    found = next((entry.version for entry in entries if entry.timestamp_ms <= timestamp_ms), None)
+    found = next((entry.version for entry in entries if 0 < entry.timestamp_ms <= timestamp_ms), None)
     if found is None:
         raise RecoveryError("every commit that the log still keeps is younger than that: name a version instead")
     return found

@@ -148,6 +148,13 @@ def test_the_newest_version_at_a_time() -> None:
         version_at(entries, 999)
 
 
+def test_a_commit_without_a_time_is_of_no_known_time() -> None:
+    entries = [entry(5, 0, 1, 5), CommitEntry(4, 0, "WRITE"), entry(3, 0, 1, 3)]
+    assert version_at(entries, 4999) == 3
+    with pytest.raises(RecoveryError, match="younger"):
+        version_at(entries, 999)
+
+
 def test_a_rewind_of_one_application_leaves_the_others_and_all_batch_numbers() -> None:
     now = Stored(9, {key(): 30, key(app_id="b"): 7}, {QUERY: 4})
     then = Stored(3, {key(): 10, key(app_id="b"): 1}, {QUERY: 1})
