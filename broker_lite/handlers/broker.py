@@ -96,19 +96,7 @@ class Broker:
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
-        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block", self._largest_producer_id)
         self.authorizer: Authorizer | None = None
-        try:
-            if config.authorizer_class_name:
-                self.authorizer = Authorizer(
-                    storage, log_dir, super_users(config.super_users), config.allow_everyone_if_no_acl_found
-                )
-            self.scram_credentials = ScramCredentials(
-                storage, log_dir, configured_credentials(config.listener_configs, lambda: new_uuid().bytes)
-            )
-        except SecurityFileError:
-            self.logs.close(now_ms)
-            raise
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
@@ -122,6 +110,25 @@ class Broker:
         """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = self.logs.topics.get
+        try:
+            self._load(storage, log_dir)
+        except SecurityFileError:
+            self.logs.close(now_ms)
+            raise
+        except BaseException:
+            self._close_coordinators()
+            self.logs.abandon()
+            raise
+
+    def _load(self, storage: Storage, log_dir: str) -> None:
+        """Read what the log directory holds besides the logs, and what the coordinators have in theirs."""
+        config = self.config
+        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block", self._largest_producer_id)
+        if config.authorizer_class_name:
+            supers = super_users(config.super_users)
+            self.authorizer = Authorizer(storage, log_dir, supers, config.allow_everyone_if_no_acl_found)
+        configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
+        self.scram_credentials = ScramCredentials(storage, log_dir, configured)
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
         if TRANSACTIONS_TOPIC in self.logs.topics:
@@ -209,9 +216,14 @@ class Broker:
         self.logs.create_partitions(name, count, self.clock.now_ms())
         self._topics_changed()
 
+    def _loaded_groups(self) -> GroupCoordinator | None:
+        """Give the groups if anybody has needed them yet."""
+        return self.__dict__.get("groups")
+
     def _topics_changed(self) -> None:
-        if "groups" in self.__dict__:
-            self.groups.topics_changed()
+        groups = self._loaded_groups()
+        if groups is not None:
+            groups.topics_changed()
 
     def change_settings(self, resource: str, values: Mapping[str, str]) -> None:
         """Change settings of this broker, or of all brokers, from now on.
@@ -229,8 +241,9 @@ class Broker:
         self.logs.delete_topic(topic.name)
         if self.metrics is not None:
             self.metrics.forget_topic(topic.name, topic.topic_id)
-        if "groups" in self.__dict__:
-            self.groups.forget_topic(topic.name)
+        groups = self._loaded_groups()
+        if groups is not None:
+            groups.forget_topic(topic.name)
         self._topics_changed()
         self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
 
@@ -247,8 +260,14 @@ class Broker:
         logger.warning("%s", text)
         return True
 
+    def _close_coordinators(self) -> None:
+        """Let go of the timers of those that there are: what they would write is not to be written any more."""
+        transactions: TransactionCoordinator | None = self.__dict__.get("transactions")
+        for each in (self._loaded_groups(), transactions):
+            if each is not None:
+                each.close()
+
     def close(self) -> None:
         """Stop cleanly: everything on the disk."""
-        if "transactions" in self.__dict__:
-            self.transactions.close()
+        self._close_coordinators()
         self.logs.close(self.clock.now_ms())

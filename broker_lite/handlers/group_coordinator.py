@@ -82,7 +82,8 @@ class GroupCoordinator:
         self._log = OffsetsLog(broker)
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
-        replayed = Replayed(self._log.records())
+        replayed = Replayed()
+        self._log.replay(replayed.take)
         self.offsets = replayed.offsets
         now_ms = broker.clock.monotonic_ms()
         for group_id, stored in replayed.classic.items():
@@ -108,6 +109,13 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.settings = self.settings_of(group_id)
+
+    def close(self) -> None:
+        """Let go of the timers."""
+        self._retention_timer.cancel()
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     # Looking groups up.
 
@@ -364,7 +372,7 @@ class GroupCoordinator:
 
     def _check_retention_later(self) -> None:
         interval_ms = self._broker.config.offsets_retention_check_interval_ms
-        self._broker.scheduler.call_later(interval_ms / 1000, self._check_retention)
+        self._retention_timer = self._broker.scheduler.call_later(interval_ms / 1000, self._check_retention)
 
     def _check_retention(self) -> None:
         try:

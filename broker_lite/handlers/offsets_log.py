@@ -8,23 +8,21 @@ record of a key is the truth. Offsets of a transaction count from its commit mar
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
+from broker_lite.handlers.replay import replay
 from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.records import BatchHeader, Record, decode_records, encode_batch, scan
+from broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker, Topic
 
-logger = logging.getLogger(__name__)
-
 LEADER_EPOCH = 0
-REPLAY_BYTES = 4 * 1024 * 1024
 
 
 class OffsetsLog:
@@ -52,43 +50,41 @@ class OffsetsLog:
         """Give the topic, made if need be."""
         return self._broker.internal_topic(OFFSETS_TOPIC)
 
-    def records(self) -> Iterator[Record]:
-        """Read everything that has taken effect, oldest first in each partition; what waits for a marker is kept."""
+    def replay(self, take: Callable[[Record], None]) -> None:
+        """Hand over all that has taken effect, oldest first in each partition; what waits for a marker is kept."""
         topic = self._broker.logs.topics.get(OFFSETS_TOPIC)
         for index, log in enumerate(topic.partitions if topic is not None else ()):
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                stretch = log.read(offset, REPLAY_BYTES, min_one_batch=True)
-                data = stretch.file.pread(stretch.size, stretch.position)
-                for position, header in scan(data):
-                    records = decode_records(memoryview(data)[position : position + header.size])
-                    yield from self._effective(index, header, records)
-                    offset = header.next_offset
+            replay(log, partial(self._replay_one, index, take))
 
-    def _effective(self, partition: int, header: BatchHeader, records: Sequence[Record]) -> Iterable[Record]:
-        """Give the records that a batch brings into effect: its own, or those that its marker ends the wait of."""
+    def _replay_one(self, partition: int, take: Callable[[Record], None], header: BatchHeader, record: Record) -> None:
+        """Hand over what a record brings into effect: itself, or what it as a marker ends the wait of."""
         pending = self._broker.pending_offsets
         if header.is_control:
-            marker = read_end_marker(records[0]) if records else None
-            return () if marker is None else pending.end(partition, header.producer_id, marker.committed)
-        if header.is_transactional:
-            pending.add(partition, header.producer_id, records)
-            return ()
-        pending.written(partition, records)
-        return records
+            marker = read_end_marker(record)
+            for each in () if marker is None else pending.end(partition, header.producer_id, marker.committed):
+                take(each)
+        elif header.is_transactional:
+            OffsetTable().replay([record])  # raises now what nobody could handle when the marker comes
+            pending.add(partition, header.producer_id, [record])
+        else:
+            take(record)
+            pending.written(partition, [record])
 
 
 class Replayed:
     """The sum of the records: offsets, and groups of both kinds."""
 
-    def __init__(self, records: Iterator[Record]) -> None:
+    def __init__(self) -> None:
         self.offsets = OffsetTable()
         self.classic: dict[str, StoredGroup] = {}
         self.consumer: dict[str, GroupImage] = {}
-        for record in records:
-            self._take(record)
 
-    def _take(self, record: Record) -> None:
+    def take(self, record: Record) -> None:
+        """Add one.
+
+        Raises:
+            ProtocolError: if it cannot be read; then nothing has changed.
+        """
         found = decode(record)
         if found is None:
             self.offsets.replay([record])

@@ -29,9 +29,9 @@ from broker_lite.coordinators.transaction_log import (
 from broker_lite.coordinators.transaction_messages import Decision, Markers, Transaction, TransactionSettings
 from broker_lite.coordinators.transactions import Transactions
 from broker_lite.handlers.purgatory import Timer
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.records import Record, decode_records, encode_batch, scan
+from broker_lite.handlers.replay import replay
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker
@@ -47,8 +47,6 @@ MARKERS_PER_TURN: Final = 100
 
 RETRY_S: Final = 1.0
 """After how long markers that could not be written are tried again."""
-
-REPLAY_BYTES: Final = 4 * 1024 * 1024
 
 _ENDED_ELSEWHERE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -203,27 +201,10 @@ class TransactionCoordinator:
     def _replay(self) -> None:
         topic = self._broker.logs.topics.get(TRANSACTIONS_TOPIC)
         for log in topic.partitions if topic is not None else ():
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                offset = self._replay_from(log, offset)
+            replay(log, self._take)
 
-    def _replay_from(self, log: PartitionLog, offset: int) -> int:
-        """Take in a stretch of the topic; gives where the next one begins."""
-        data = log.read(offset, REPLAY_BYTES, min_one_batch=True).read()
-        next_offset = offset
-        for position, header in scan(data):
-            next_offset = header.next_offset
-            if header.is_control:
-                continue
-            for record in decode_records(memoryview(data)[position : position + header.size]):
-                try:
-                    self._take(record)
-                except ProtocolError as error:
-                    logger.error("%s, offset %d is passed over: %s", log.directory, record.offset, error)
-        return max(next_offset, offset + 1)
-
-    def _take(self, record: Record) -> None:
-        transactional_id = decode_transactional_id(record.key)
+    def _take(self, header: BatchHeader, record: Record) -> None:
+        transactional_id = None if header.is_control else decode_transactional_id(record.key)
         if transactional_id is None:
             return
         if record.value is None:

@@ -10,7 +10,7 @@ import pytest
 
 from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.group_records import ClassicRecord, ConsumerRecord, decode
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.offsets_log import OffsetsLog
@@ -19,6 +19,7 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.protocol.records import Record, encode_batch
 from tests.unit.broker.test_transaction_coordinator import World
 
 SESSION_MS = 45_000
@@ -115,7 +116,9 @@ def start(world: World, **settings: Any) -> Asker:
 
 
 def kinds(broker: Broker) -> Iterator[str]:
-    for record in OffsetsLog(broker).records():
+    records: list[Record] = []
+    OffsetsLog(broker).replay(records.append)
+    for record in records:
         found = decode(record)
         if isinstance(found, ClassicRecord):
             yield "classic" if found.group is not None else "no classic"
@@ -376,6 +379,48 @@ def test_groups_are_deleted_without_members(world: World) -> None:
     assert delete("modern", "g") == [ErrorCode.NONE, ErrorCode.NONE]
     assert asker.states() == {}
     assert start(world).states() == {}
+
+
+def test_a_record_that_cannot_be_read_is_passed_over(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    asker = start(world, offsets_topic_num_partitions=1)
+    asker.commit()
+    readable = encode(OffsetKey("g", "t", 1), CommittedOffset(5, -1, "", 0), 0)
+    assert readable.value is not None
+    later = Record(readable.key, bytes.fromhex("0005") + readable.value[2:], 0)  # as a later Kafka may write it
+    log = asker.broker.groups.offsets_topic().partitions[0]
+    log.append(encode_batch([later]), 0, world.now_ms)
+    log.append(encode_batch([Record(bytes.fromhex("0001 00"), b"", 0)]), 0, world.now_ms)
+    asker.commit(group_id="h")
+    groups = start(world, offsets_topic_num_partitions=1).broker.groups
+    assert set(groups.offsets.of_group("g")) == {("t", 0)}
+    assert set(groups.offsets.of_group("h")) == {("t", 0)}
+    assert "offset 1 is passed over" in caplog.text
+    assert "offset 2 is passed over" in caplog.text
+
+
+def test_a_start_that_fails_lets_go_of_the_directory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(world).settle_classic()
+
+    def fail(*_: object) -> None:
+        raise ValueError("in the middle of the start")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(OffsetsLog, "replay", fail)
+        with pytest.raises(ValueError, match="in the middle"):
+            start(world)
+    assert not world.storage.locks
+    assert start(world).states() == {"g": ("Stable", "Classic")}
+
+
+def test_nothing_is_due_after_the_end(world: World) -> None:
+    """What a timer would write then would go into logs that are marked as ended cleanly."""
+    asker = start(world)
+    asker.settle_classic()
+    asker.heartbeat(group_id="modern")
+    asker.broker.close()
+    written = {path: bytes(each.data) for path, each in world.storage.files.items()}
+    world.pass_time(30 * MINUTE_MS)
+    assert written == {path: bytes(each.data) for path, each in world.storage.files.items()}
 
 
 def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

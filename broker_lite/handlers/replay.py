@@ -1,0 +1,49 @@
+"""Reading a coordinator's topic back at the start.
+
+Theory of operation: the records of a partition are handed over oldest first. One that cannot be read, as a later Kafka
+may have written it, is logged and passed over: what the others say still counts, and a broker that did not start would
+serve none of it. Kafka's CoordinatorLoaderImpl passes over records of unknown types alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.protocol.errors import ProtocolError
+from broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
+
+logger = logging.getLogger(__name__)
+
+REPLAY_BYTES = 4 * 1024 * 1024
+"""How much is read at a time, in bytes; a batch that is larger is read whole."""
+
+
+def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:
+    """Hand over every record of a partition with the header of its batch.
+
+    ``take`` raises ProtocolError for a record that it cannot read, and then has taken in nothing of it.
+    """
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        offset = _replay_from(log, offset, take)
+
+
+def _replay_from(log: PartitionLog, offset: int, take: Callable[[BatchHeader, Record], None]) -> int:
+    """Hand over what one read gives; returns where the next one begins."""
+    data = log.read(offset, REPLAY_BYTES, min_one_batch=True).read()
+    next_offset = offset
+    for position, header in scan(data):
+        next_offset = header.next_offset
+        try:
+            records = decode_records(memoryview(data)[position : position + header.size])
+        except ProtocolError as error:
+            logger.error("%s, the batch at offset %d is passed over: %s", log.directory, header.base_offset, error)
+            continue
+        for record in records:
+            try:
+                take(header, record)
+            except ProtocolError as error:
+                logger.error("%s, offset %d is passed over: %s", log.directory, record.offset, error)
+    return max(next_offset, offset + 1)
