@@ -4,7 +4,8 @@
 with one thread can serve clients between two pieces. Retention looks at all partitions every
 `log.retention.check.interval.ms`. Every `log.cleaner.backoff.ms` the dirtiest of the logs with `cleanup.policy=compact`
 is compacted if it is due; as long as there is one, the next follows without a pause. Where no topic is compacted,
-nothing of that runs. At most one log is worked on at a time, so retention and compaction of one never meet.
+nothing of that runs. At most one log is worked on at a time, so retention and compaction of one never meet. A log whose
+files cannot be read or renamed holds up none of the others; it is told of once, and again if it fails after a success.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Housekeeping:
         self._log: PartitionLog | None = None
         self._uncleanable: set[str] = set()
         """Directories of logs whose compaction failed: they are left alone until the broker is started again."""
+        self._failing: set[str] = set()
+        """Directories of logs that something has failed for, which has been logged."""
         self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
         self._next_cleaning_ms = monotonic_ms + settings.cleaner_backoff_ms
         self._next_expiration_ms = monotonic_ms  # at once, since what a snapshot has kept may be old
@@ -90,7 +93,9 @@ class Housekeeping:
             self._next_cleaning_ms = monotonic_ms + max(self.settings.cleaner_backoff_ms, RETRY_INTERVAL_MS)
             self._running = self._log = None
         except (CorruptBatchError, OffsetMapFullError, KafkaError) as error:
-            self._give_up(error)
+            assert self._log is not None, "retention catches its own"
+            self._leave_alone(self._log, error)
+            self._running = self._log = None
         return True
 
     def close(self) -> None:
@@ -102,19 +107,25 @@ class Housekeeping:
             self._running.close()
         self._running = self._waiting = self._log = None
 
-    def _give_up(self, error: Exception) -> None:
-        assert self._log is not None, "only compaction reads batches"
-        self._uncleanable.add(self._log.directory)
-        logger.error("%s: not compacted any more: %s", self._log.directory, error)
-        self._running = self._log = None
+    def _leave_alone(self, log: PartitionLog, error: Exception) -> None:
+        self._uncleanable.add(log.directory)
+        logger.error("%s: not compacted any more: %s", log.directory, error)
+
+    def _note(self, log: PartitionLog, error: Exception) -> None:
+        if log.directory not in self._failing:
+            self._failing.add(log.directory)
+            logger.error("%s: %s; retention or compaction cannot go on there, and is tried again", log.directory, error)
 
     def _begin(self, now_ms: int, monotonic_ms: int) -> Generator[Flush | None, None, object] | None:
         settings = self.settings
         if monotonic_ms >= self._next_removal_ms:
             self._next_removal_ms = monotonic_ms + FILE_REMOVAL_INTERVAL_MS
             for log in self._partitions():
-                if log.deleted:
-                    log.deleted.remove_due(now_ms)
+                try:
+                    if log.deleted:
+                        log.deleted.remove_due(now_ms)
+                except OSError as error:  # the file goes at the next start
+                    self._note(log, error)
         if monotonic_ms >= self._next_retention_ms:
             self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
             return self._retain(now_ms)
@@ -135,9 +146,14 @@ class Housekeeping:
 
     def _retain(self, now_ms: int) -> Steps:
         for log in self._partitions():
-            if not log.closed:
+            if log.closed:
+                continue
+            try:
                 delete_old_segments(log, now_ms)
-                yield None
+                self._failing.discard(log.directory)
+            except (OSError, CorruptBatchError) as error:
+                self._note(log, error)
+            yield None
 
     def _expire(self, now_ms: int) -> Steps:
         for log in self._partitions():
@@ -145,14 +161,21 @@ class Housekeeping:
             yield None
 
     def _dirtiest(self, now_ms: int) -> DirtyLog | None:
-        compacted = [
-            assess(log, now_ms)
-            for log in self._partitions()
-            if "compact" in log.config.cleanup_policy
-            and len(log.segments) > 1
-            and log.directory not in self._uncleanable
-        ]
-        return max((each for each in compacted if each.due), key=lambda each: each.ratio, default=None)
+        dirtiest: DirtyLog | None = None
+        for log in self._partitions():
+            compacted = "compact" in log.config.cleanup_policy and len(log.segments) > 1
+            if not compacted or log.directory in self._uncleanable:
+                continue
+            try:
+                dirty = assess(log, now_ms)
+            except CorruptBatchError as error:
+                self._leave_alone(log, error)
+            except OSError as error:
+                self._note(log, error)
+            else:
+                if dirty.due and (dirtiest is None or dirty.ratio > dirtiest.ratio):
+                    dirtiest = dirty
+        return dirtiest
 
     def _clean(self, dirty: DirtyLog, now_ms: int) -> Steps:
         # After a crash no segment that was compacted may be taken for the end of a log that was cut: what is compacted

@@ -411,6 +411,10 @@ class Segment:
 
     def _rebuild_indexes(self) -> None:
         self.reset_indexes()
-        for position, header in self.batches(0):
-            self.note(header.max_timestamp, header.last_offset, position, header.size)
+        try:
+            for position, header in self.batches(0):
+                self.note(header.max_timestamp, header.last_offset, position, header.size)
+        except OSError:
+            self._offset_index = self._time_index = self._max = None  # half of an index is none: it is tried again
+            raise
         self.write_indexes()

@@ -15,7 +15,7 @@ from broker_lite.log.log_manager import LogManager
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol import records
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from tests.unit.log.memory_storage import MemoryFile, MemoryStorage
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -156,6 +156,46 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not(caplog: pyte
     assert (bad.cleaned_offset, good.cleaned_offset) == (None, 60)
     assert "not compacted any more" in caplog.text
     assert place.after(100) == 0
+    place.logs.abandon()
+
+
+@pytest.mark.parametrize("failure", ["rot", "input/output error"])
+def test_one_bad_log_holds_up_no_other(
+    failure: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(MemoryStorage())
+    aged = {"retention.ms": "500", "segment.bytes": "600"}
+    for name in ("a", "b"):
+        place.fill(place.make(f"{name}-deleted", aged))
+        place.fill(place.make(f"{name}-compacted", COMPACTED | {"min.compaction.lag.ms": "1"}))
+    place.logs.close(NOW)
+    bad = [f"{LOG_DIR}/a-deleted-0/", f"{LOG_DIR}/a-compacted-0/"]
+    for directory in bad:  # so that the segment itself is read, by retention and for the lag
+        del place.storage.files[f"{directory}{0:020d}.timeindex"]
+    if failure == "rot":
+        for directory in bad:
+            place.storage.files[f"{directory}{0:020d}.log"].data[8:12] = b"\0\0\0\5"
+    place = Place(place.storage)
+    if failure != "rot":
+        unreadable = [content for name, content in place.storage.files.items() if name.startswith(tuple(bad))]
+        read = MemoryFile.pread
+
+        def pread(file: MemoryFile, size: int, position: int) -> bytes:
+            if any(file._content is each for each in unreadable):
+                raise OSError(5, "Input/output error")
+            return read(file, size, position)
+
+        monkeypatch.setattr(MemoryFile, "pread", pread)
+    for _ in range(5):
+        place.after(1000)
+    assert place.logs.partition("b-deleted", 0).log_start_offset == 60
+    assert place.logs.partition("b-compacted", 0).cleaned_offset == 60
+    if failure != "rot":  # else the time that the file was written at is what counts
+        assert place.logs.partition("a-deleted", 0).log_start_offset == 0
+    assert place.logs.partition("a-compacted", 0).cleaned_offset is None
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert sum(each.startswith(f"{bad[0][:-1]}: ") for each in errors) == 1
+    assert 1 <= sum(each.startswith(f"{bad[1][:-1]}: ") for each in errors) <= 5  # once for each look at retention
     place.logs.abandon()
 
 
