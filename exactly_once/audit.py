@@ -14,7 +14,8 @@ the first range under an id.
 
 What the three guarantees look like: exactly-once writes rows and offsets in one commit; at-least-once two, rows first;
 at-most-once two, offsets first. The two commits of an attempt carry its id. The second may be missing after a crash,
-which is what those guarantees allow: a warning, not an error.
+which is what those guarantees allow: a warning, not an error. It may not come after a restore undid the first: rows
+without offsets in force come twice, and offsets without rows are a loss.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class Auditor:
         self._chains: dict[str, Chain] = {}
         self._batch_ids: dict[str, int] = {}
         self._halves: dict[str, _Attempt] = {}
+        self._undone: dict[str, tuple[Writes, int]] = {}
+        """What halves wrote that a restore undid, and the restore's version."""
         self._rows_from: dict[tuple[str | None, PartitionKey, int], str] = {}
         """The attempt among `_halves` that last wrote rows of a partition from this offset on."""
         self._whole_attempts: set[str] = set()
@@ -183,6 +186,7 @@ class Auditor:
 
     def _check_attempt(self, batch: CommittedBatch, name: CommitName) -> None:
         attempt_id, known = batch.record.attempt_id, self._halves.get(batch.record.attempt_id)
+        undone = self._undone.pop(attempt_id, None)
         if Writes.ROWS in batch.writes:
             self._note_rows_again(batch)
         again = attempt_id in self._whole_attempts or (known is not None and bool(known.writes & batch.writes))
@@ -192,6 +196,9 @@ class Auditor:
                 f"attempt {attempt_id} was committed before: its {_words(batch.writes)} are in the table twice",
                 name,
             )
+        elif undone is not None and undone[0] != batch.writes:
+            self._whole_attempts.add(attempt_id)
+            self._add_after_undone(batch.writes, undone[1], name)
         elif batch.writes == BOTH:
             self._whole_attempts.add(attempt_id)
             self._tally.guarantees[batch.record.app_id, Guarantee.EXACTLY_ONCE] += 1
@@ -222,14 +229,31 @@ class Auditor:
             if earlier is not None and earlier.name.attempt_id != batch.record.attempt_id:
                 earlier.again_in = batch.version
 
-    def _forget_rows_after(self, target: int | None) -> None:
-        """Take back what is known of rows that a restore to a version took out; None if the version is unknown."""
-        undone = -1 if target is None else target
-        for half in self._halves.values():
-            if half.name.version > undone or (half.again_in is not None and half.again_in > undone):
+    def _undo_halves(self, target: int | None, by: CommitName, *, with_offsets: bool) -> None:
+        """Take back what is known of rows that a restore to a version (None: unknown) took out, or of offsets, too."""
+        kept_to = -1 if target is None else target
+        for attempt_id, half in list(self._halves.items()):
+            if half.again_in is not None and half.again_in > kept_to:
                 half.again_in = None
-        kept = self._rows_from.items()
-        self._rows_from = {start: each for start, each in kept if self._halves[each].name.version <= undone}
+            if half.name.version > kept_to and (with_offsets or half.writes == Writes.ROWS):
+                self._undone[attempt_id] = half.writes, by.version
+                del self._halves[attempt_id]
+        self._rows_from = {start: each for start, each in self._rows_from.items() if each in self._halves}
+
+    def _add_after_undone(self, writes: Writes, restored_in: int, name: CommitName) -> None:
+        """Note the second commit of an attempt whose first a restore has undone."""
+        if writes == Writes.ROWS:
+            message = (
+                f"its offsets were committed before, and version {restored_in} took them back: its rows stand in the "
+                "table without offsets, and come again with the next query that begins at the stored ones"
+            )
+            self._findings.add(Problem.OFFSETS_TAKEN_BACK, message, name)
+            return
+        message = (
+            f"its rows were committed before, and version {restored_in} took them out: these records are in the stored "
+            "offsets and not in the table, and no query reads them again"
+        )
+        self._findings.add(Problem.ROWS_TAKEN_OUT, message, name)
 
     def _check_transactions(self, commit: LogCommit, batch: CommittedBatch, name: CommitName) -> None:
         """Compare the ``txn`` actions with the record that stands beside them."""
@@ -283,7 +307,7 @@ class Auditor:
         """Follow a manual change that is on record; it says what it moves, and must have moved just that."""
         self._tally.changes += 1
         if change.kind is ChangeKind.RESTORE:
-            self._forget_rows_after(change.to_version)
+            self._undo_halves(change.to_version, name, with_offsets=True)
         wanted = change.transactions()
         for move in sorted(change.moves):
             txn_id = offset_txn_id(move.key.app_id, move.key.source, move.key.partition)
@@ -332,7 +356,7 @@ class Auditor:
 
     def _note_restore(self, target: int | None, name: CommitName) -> None:
         """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
-        self._forget_rows_after(target)
+        self._undo_halves(target, name, with_offsets=False)
         for app_id, last in sorted(self._last_rows.items()):
             if target is None or target < last:
                 to = "an older version" if target is None else f"version {target}"

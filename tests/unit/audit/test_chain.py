@@ -318,7 +318,7 @@ def test_rows_of_lost_offsets_that_did_not_come_again_are_not_said_to_be_there_t
     assert "twice" not in lost_halves(commits)[2]
     restore = LogCommit(CommitEntry(5, 5, "RESTORE", restored_to=1), {})
     commits += [restore, *rows_then_offsets(6, record(1, {key(0): (5, 9)}))]
-    assert "twice" not in lost_halves(commits)[2], "the restore took them out"
+    assert 2 not in lost_halves(commits), "the restore took them out"
 
 
 def test_rows_that_came_again_and_were_restored_away_are_not_said_to_be_there_twice() -> None:
@@ -464,3 +464,40 @@ def test_a_thousand_problems_are_counted_and_the_first_few_told() -> None:
     assert report.first_bad is not None
     assert report.first_bad.commit is not None
     assert report.first_bad.commit.version == 1
+
+
+@pytest.mark.parametrize("by", ["sparkonce", "Delta", "Delta, to a time"])
+def test_offsets_stored_after_a_restore_took_their_rows_out_are_a_loss(by: str) -> None:
+    batch = record(1, {key(0): (5, 9)})
+    commits = rows_then_offsets(0, record(0, {key(0): (0, 5)}))
+    commits += [committed(2, batch, Writes.ROWS), restored(3, by, to=1), committed(4, batch, Writes.OFFSETS)]
+    assert_named(audit(commits), 4, Problem.ROWS_TAKEN_OUT)
+    commits[3] = restored(3, by, to=2)
+    assert audit(commits).proven is (by != "Delta, to a time"), "this one leaves the rows, or may"
+
+
+def test_rows_committed_after_a_restore_took_their_offsets_back_are_there_twice() -> None:
+    whole, batch, again = (
+        record(*each) for each in ((0, {key(0): (0, 5)}), (1, {key(0): (5, 9)}), (1, {key(0): (5, 9)}))
+    )
+    commits = [
+        committed(0, whole, Writes.OFFSETS),
+        committed(1, whole, Writes.ROWS),
+        committed(2, batch, Writes.OFFSETS),
+    ]
+    batches = (BatchMove(QueryTxn(APP, QUERY), 1, 0),)
+    taken_back = [change_to(3, ChangeKind.RESTORE, 9, 5, batches), committed(4, batch, Writes.ROWS)]
+    rest = [committed(5, again, Writes.OFFSETS), committed(6, again, Writes.ROWS)]
+    assert_named(audit([*commits, *taken_back, *rest]), 4, Problem.OFFSETS_TAKEN_BACK)
+    alone = audit([*commits, taken_back[0]])
+    assert alone.proven
+    assert not alone.counts[Problem.OFFSETS_WITHOUT_ROWS], "they are not in force"
+    deltas = audit([*commits, restored(3, "Delta", to=1), committed(4, batch, Writes.ROWS)])
+    assert deltas.proven, "it leaves the offsets in force"
+
+
+def restored(version: int, by: str, to: int) -> LogCommit:
+    if by != "sparkonce":
+        return LogCommit(CommitEntry(version, version, "RESTORE", restored_to=to if by == "Delta" else None), {})
+    change = ManualChange(ChangeKind.RESTORE, (), (), to)
+    return LogCommit(CommitEntry(version, version, "RESTORE", change=change), {})
