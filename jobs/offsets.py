@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from broker_lite.config import ConfigError
@@ -34,7 +33,6 @@ from exactly_once.recovery import (
 from jobs.housekeeping import brokers
 from jobs.housekeeping.arguments import (
     FAILED,
-    MAX_LONG,
     USAGE,
     UsageError,
     add_kafka,
@@ -46,11 +44,12 @@ from jobs.housekeeping.arguments import (
     whole_number,
 )
 from jobs.housekeeping.brokers import BrokerView
+from jobs.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
 from offset_store.administration import NOTHING_KEPT, ChangeKind, CommitEntry, ManualChange, OffsetsTable, Stored
 from offset_store.errors import OffsetStoreError
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
-from offset_store.txn_ids import OffsetTxn, offset_txn_id, query_txn_id
+from offset_store.txn_ids import offset_txn_id, query_txn_id
 
 DEFAULT_SOURCE = "kafka"
 
@@ -67,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     setter.add_argument("--app-id", help="the option appId of the pipeline")
     setter.add_argument("--source", help="the option source of the reader, where the pipeline has several")
     setter.add_argument("--topic", help="the topic's name")
-    setter.add_argument("--topic-id", help="its id, where the table does not know the name or knows several")
+    setter.add_argument(
+        "--topic-id", type=topic_id, help="its id, where the table does not know the name or knows several"
+    )
     setter.add_argument("--partition", type=whole_number)
     setter.add_argument("--offset", type=whole_number, help="the offset to read next")
     setter.add_argument("--from-json", metavar="FILE", help="many at once, as `show --json` writes them; - is stdin")
@@ -263,17 +264,17 @@ def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualCha
     if options.from_json is not None:
         if any(each is not None for each in single):
             raise UsageError("give --from-json, or --topic, --partition and --offset, not both")
-        return plan_set(stored, _wanted_from_json(options.from_json, options.app_id))
+        return plan_set(stored, read_offsets_file(options.from_json, options.app_id))
     if None in single or options.app_id is None:
         raise UsageError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
-    topic_id, source = options.topic_id, options.source
+    known_id, source = options.topic_id, options.source
     kafka = brokers.settings_from(options)
-    if topic_id is None and kafka:
-        topic_id = _id_on_broker(options, kafka)
+    if known_id is None and kafka:
+        known_id = _id_on_broker(options, kafka)
         # A broker that knows the topic is as good as a table that does: a pipeline may be new.
         source = source or _only_source(stored, options.app_id)
-    key = resolve(stored, options.app_id, source, options.topic, topic_id, options.partition)
-    return plan_set(stored, {key: options.offset})
+    key = resolve(stored, options.app_id, source, options.topic, known_id, options.partition)
+    return plan_set(stored, {check_key(key): options.offset})
 
 
 def _only_source(stored: Stored, app_id: str) -> str | None:
@@ -294,33 +295,6 @@ def _id_on_broker(options: argparse.Namespace, kafka: Mapping[str, str]) -> str:
             f"{options.offset} is not among them"
         )
     return view.topics[options.topic].topic_id
-
-
-def _wanted_from_json(file: str, app_id: str | None) -> dict[OffsetTxn, int]:
-    try:
-        document = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
-        return {
-            OffsetTxn(
-                application["appId"],
-                each["source"],
-                TopicPartition(each["topic"], each["topicId"], int(each["partition"])),
-            ): _offset(each["nextOffset"])
-            for application in document["applications"]
-            if app_id in (None, application["appId"])
-            for each in application["offsets"]
-        }
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is not what `sparkonce offsets show --json` writes: {error!r}") from error
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"nextOffset {value!r} is not a whole number, zero or above")
-    if value > MAX_LONG:
-        raise ValueError(f"nextOffset {value} is too large: {MAX_LONG} is the largest number of 64 bits")
-    return value
 
 
 def _planned_rewind(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:

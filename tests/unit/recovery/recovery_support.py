@@ -21,10 +21,11 @@ from offset_store.store import Commit
 from offset_store.txn_ids import OffsetTxn
 
 APP, QUERY, SOURCE = "orders", "6f1c", "kafka"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 BOTH = Writes.ROWS | Writes.OFFSETS
 
 
-def partition(number: int = 0, topic: str = "shop.orders", topic_id: str = "topic-id") -> TopicPartition:
+def partition(number: int = 0, topic: str = "shop.orders", topic_id: str = TOPIC_ID) -> TopicPartition:
     return TopicPartition(topic, topic_id, number)
 
 

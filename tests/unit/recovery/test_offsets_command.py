@@ -26,7 +26,7 @@ from offset_store.locations import Location
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, Writes
 from offset_store.txn_ids import QueryTxn
-from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, Pipeline, key, partition
+from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, TOPIC_ID, Pipeline, key, partition
 
 DEADLINE_S = 20
 
@@ -54,8 +54,8 @@ def test_show(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     assert offsets("show", f"delta:{pipeline.path}") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"table {pipeline.path}, version 3"
-    assert lines[3].split()[:5] == [SOURCE, "shop.orders", "topic-id", "0", "30"]
-    assert lines[4].split()[:7] == [SOURCE, "shop.orders", "topic-id", "1", "105", "version", "2,"]
+    assert lines[3].split()[:5] == [SOURCE, "shop.orders", TOPIC_ID, "0", "30"]
+    assert lines[4].split()[:7] == [SOURCE, "shop.orders", TOPIC_ID, "1", "105", "version", "2,"]
     assert lines[5].startswith(f"  query {QUERY}: last batch 2 (version 3, ")
 
 
@@ -78,7 +78,7 @@ def test_names_and_ids_outlive_the_log(pipeline: Pipeline, capsys: pytest.Captur
     assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-version", 1) == 1
     assert "version 1 of" in capsys.readouterr().err
     # The id still names the offset.
-    assert set_offset(pipeline, 12, "--topic-id", "topic-id", "--apply") == 0
+    assert set_offset(pipeline, 12, "--topic-id", TOPIC_ID, "--apply") == 0
     assert "30 -> 12" in capsys.readouterr().out
     assert pipeline.offsets()[0] == 12
 
@@ -319,6 +319,40 @@ def test_what_show_writes_set_reads(pipeline: Pipeline, tmp_path: Path, capsys: 
     file.write_text("[]")
     assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 2
     assert "is not what `sparkonce offsets show --json` writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"appId": 5}, "appId 5 is not a text"),
+        ({"source": None}, "source None is not a text"),
+        ({"topic": ["t"]}, "topic ['t'] is not a text"),
+        ({"topicId": None}, "topicId None is not a text"),
+        ({"topicId": "x/y"}, "'x/y' is not a topic id"),
+        ({"topicId": "", "topic": "x/y"}, "there can be no topic 'x/y'"),
+        ({"topicId": "", "topic": ""}, "there can be no topic ''"),
+        ({"partition": -1}, "partition -1 is not between 0 and 2147483647"),
+        ({"partition": 1 << 31}, "is not between 0 and"),
+        ({"partition": "0"}, "partition '0' is not a whole number"),
+        ({"source": "\ud800"}, "surrogates not allowed"),
+    ],
+)
+def test_a_file_of_what_nobody_would_read(
+    pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object], said: str
+) -> None:
+    one = {"source": SOURCE, "topic": "t", "topicId": TOPIC_ID, "partition": 0, "nextOffset": 5} | changed
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({"applications": [{"appId": one.pop("appId", APP), "offsets": [one]}]}))
+    assert offsets("set", pipeline.path, "--from-json", file) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["x/y", TOPIC_ID[:-1], TOPIC_ID[:-1] + "B", TOPIC_ID + "=", "A" * 22, ""])
+def test_topic_ids_that_no_topic_has(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        set_offset(pipeline, 12, "--topic-id", wrong, "--apply")
+    assert "is not a topic id: 22 characters" in capsys.readouterr().err
+    assert pipeline.version == 3
 
 
 @pytest.mark.parametrize(
