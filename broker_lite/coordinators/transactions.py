@@ -137,6 +137,8 @@ class Transactions:
             if len(self._by_id) >= MAX_TRANSACTIONAL_IDS:
                 return Decision(ErrorCode.POLICY_VIOLATION)
             known = Transaction(producer.transactional_id, self._take_producer_id(), timeout_ms)
+        elif _comes_early(known, producer):
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif producer.producer_id != NO_PRODUCER_ID and not _may_claim(known, producer):
             return Decision(ErrorCode.PRODUCER_FENCED)
         if known.state in PREPARED:
@@ -213,6 +215,8 @@ class Transactions:
         if not producer.transactional_id:
             return None, ErrorCode.INVALID_REQUEST
         known = self._by_id.get(producer.transactional_id)
+        if known is not None and _comes_early(known, producer):
+            return None, ErrorCode.CONCURRENT_TRANSACTIONS
         if known is None or known.producer_id != producer.producer_id:
             return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if known.epoch != producer.epoch:
@@ -328,6 +332,14 @@ def _may_claim(known: Transaction, producer: Producer) -> bool:
         or producer.producer_id == known.producer_id
         or (producer.producer_id == known.previous_producer_id and _is_exhausted(producer.epoch))
     )
+
+
+def _comes_early(known: Transaction, producer: Producer) -> bool:
+    """Whether a producer comes with the id that EndTxn has told it before the markers under the old one are written.
+
+    Kafka looks at the transition that is pending before it compares ids, and has the producer try again.
+    """
+    return known.state in PREPARED and producer.producer_id == known.next_producer_id != NO_PRODUCER_ID
 
 
 def _is_exhausted(epoch: int) -> bool:

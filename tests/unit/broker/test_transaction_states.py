@@ -242,6 +242,24 @@ def test_the_last_epoch_ends_with_a_new_producer_id(commits: bool) -> None:
     assert transactions.add_partitions(Producer("x", 1, 0), [P0], EPOCH_BUMP, 3).error is NONE
 
 
+def test_the_new_producer_id_waits_for_the_markers_of_the_old_one() -> None:
+    transactions = machine()
+    last = Producer("x", 900, MAX_EPOCH - 1)
+    put_at(transactions, TransactionState.ONGOING, last)
+    ended = transactions.end(last, True, EPOCH_BUMP, 1)
+    assert ended.change is not None
+    assert transactions.applied(ended.change) is not None
+    fresh = Producer("x", ended.producer_id, ended.epoch)
+    assert transactions.add_partitions(fresh, [P0], EPOCH_BUMP, 2).error is CONCURRENT
+    assert transactions.verify_partitions(fresh, [P0]) == {P0: CONCURRENT}
+    assert transactions.init_producer_id(fresh, TIMEOUT_MS, 2).error is CONCURRENT
+    assert transactions.init_producer_id(Producer("x", 7, 0), TIMEOUT_MS, 2).error is FENCED
+    completed = transactions.markers_written("x", ended.change.partitions, 3)
+    assert completed is not None
+    transactions.applied(completed)
+    assert transactions.add_partitions(fresh, [P0], EPOCH_BUMP, 4).error is NONE
+
+
 def test_the_epoch_that_fences_is_never_given_away() -> None:
     transactions = machine()
     last = Producer("x", 900, MAX_EPOCH - 1)
