@@ -27,6 +27,7 @@ from exactly_once.decision import (
     Decision,
     Fresh,
     Mismatch,
+    NeverStored,
     Refused,
     Replay,
     ReusedBatchId,
@@ -240,8 +241,9 @@ class Delivery:
 def look(snapshot: Snapshot, batch: Batch) -> Stored:
     """Read from a snapshot what the comparison with a batch needs."""
     record = batch.record
-    keys = record.ranges if batch.stateful else record.moved
-    return Stored(snapshot.version, snapshot.last_batch(record.query_id), snapshot.next_offsets(keys))
+    last_batch_id = snapshot.last_batch(record.query_id)
+    keys = record.ranges if batch.stateful or last_batch_id is None else record.moved
+    return Stored(snapshot.version, last_batch_id, snapshot.next_offsets(keys))
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
@@ -341,6 +343,8 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
             "old checkpoint. Start from the old checkpoint; or write to a new table; or, if results from an empty "
             "state are what you want beside the old rows, use a new appId"
         )
+    if isinstance(decision, NeverStored):
+        return _skipping(decision, where, batch, snapshot, place)
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
     winner = _winner(batch.record, snapshot, place)
@@ -353,6 +357,23 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         f"{batch} has {what} with {place.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
         + _way_out(decision, batch, snapshot, place)
+    )
+
+
+def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+    start, (source, tp) = decision.extent.start, decision.key
+    kind, _, at = (place.spec or "").partition(":")
+    if kind == "delta":
+        words = f"{at} --app-id {batch.record.app_id} --source {source} --topic {tp.topic} --topic-id {tp.topic_id}"
+        leave_out = f": sparkonce offsets set {words} --partition {tp.partition} --offset {start} --apply"
+    else:
+        leave_out = " there by hand" if kind else "; or use another appId"
+    return OffsetMismatchError(
+        f"{batch} is the first of this query in {place.name}, which has offsets of other partitions of this source and "
+        f"none of one: {where}: stored none, batch start {start}, batch end {decision.extent.end}; records "
+        f"[0, {start}) may be in neither {place.name} nor this batch. To read them: "
+        f"{_begin_at_stored(batch, snapshot, place)}; such a partition is then read from the beginning of its log. "
+        f"To leave them out, or if the log begins at {start} since older records have expired, store that{leave_out}"
     )
 
 

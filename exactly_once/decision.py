@@ -10,6 +10,10 @@ So the batch id is looked at first, then the offsets, in this order:
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
+A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
+stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
+`NeverStored`, in place of 3 and 4.
+
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
 """
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 
 from exactly_once.batch import Batch
 from offset_store.offsets import OffsetRange
-from offset_store.record import PartitionKey
+from offset_store.record import BatchRecord, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,15 @@ class Mismatch:
         return self.stored > self.extent.start
 
 
-Refused = ReusedBatchId | StatefulRestart | Mismatch
+@dataclass(frozen=True, slots=True)
+class NeverStored:
+    """A partition of a new query that begins behind records which may be nowhere, beside partitions that are stored."""
+
+    key: PartitionKey
+    extent: OffsetRange
+
+
+Refused = ReusedBatchId | StatefulRestart | Mismatch | NeverStored
 Decision = Fresh | Replay | AlreadyThere | Refused
 
 
@@ -103,10 +115,19 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     # A stateful query writes rows without new records too: they belong where its other partitions stand.
     compared = record.ranges if batch.stateful else moved
     at_start = {key: stored.next_offsets.get(key, extent.start) == extent.start for key, extent in compared.items()}
+    skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
-        return Fresh()
+        return skipping or Fresh()
     past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items())
     if not query_is_known and all(past_end):
-        return AlreadyThere()
+        return skipping or AlreadyThere()
     first = min(key for key, matches in at_start.items() if not matches)
     return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)
+
+
+def _never_stored(stored: Stored, record: BatchRecord) -> NeverStored | None:
+    sources = {source for source, _ in stored.next_offsets}
+    for key, extent in sorted(record.ranges.items()):
+        if key not in stored.next_offsets and key[0] in sources and extent.start > 0:
+            return NeverStored(key, extent)
+    return None

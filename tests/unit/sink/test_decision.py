@@ -12,6 +12,7 @@ from exactly_once.decision import (
     Decision,
     Fresh,
     Mismatch,
+    NeverStored,
     Replay,
     ReusedBatchId,
     StatefulRestart,
@@ -23,6 +24,7 @@ from offset_store.record import BatchRecord, PartitionKey
 
 A: PartitionKey = ("s", TopicPartition("t", "id", 0))
 B: PartitionKey = ("s", TopicPartition("t", "id", 1))
+C: PartitionKey = ("another", TopicPartition("t", "id", 0))
 
 
 def batch(ranges: dict[PartitionKey, tuple[int, int]], batch_id: int = 3, stateful: bool = False) -> Batch:
@@ -32,6 +34,10 @@ def batch(ranges: dict[PartitionKey, tuple[int, int]], batch_id: int = 3, statef
 
 def stored(offsets: dict[PartitionKey, int], last: int | None = None) -> Stored:
     return Stored(9, last, offsets)
+
+
+def skipping(extent: tuple[int, int]) -> NeverStored:
+    return NeverStored(B, OffsetRange(*extent))
 
 
 def mismatch(at: int, query_is_known: bool) -> Mismatch:
@@ -60,6 +66,13 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
     ("a gap", stored({A: 3}), batch({A: (5, 9)}, 0), mismatch(3, False)),
     ("a gap in a known query", stored({A: 3}, 2), batch({A: (5, 9)}), mismatch(3, True)),
     ("one there, one never stored", stored({A: 9}), batch({A: (5, 9), B: (0, 1)}, 0), mismatch(9, False)),
+    ("new, beside stored ones, from 0", stored({A: 5}), batch({A: (5, 9), B: (0, 4)}, 0), Fresh()),
+    ("new, beside stored ones, from behind", stored({A: 5}), batch({A: (5, 5), B: (2, 4)}, 0), skipping((2, 4))),
+    ("likewise, and it does not move", stored({A: 5}), batch({A: (5, 9), B: (2, 2)}, 0), skipping((2, 2))),
+    ("likewise, and the others are there", stored({A: 9}), batch({A: (5, 9), B: (2, 2)}, 0), skipping((2, 2))),
+    ("likewise, of a query that wrote before", stored({A: 5}, 2), batch({A: (5, 9), B: (2, 4)}), Fresh()),
+    ("another source from behind", stored({A: 5}), batch({A: (5, 9), C: (2, 4)}, 0), Fresh()),
+    ("nothing stored, from behind", stored({}), batch({A: (5, 9), B: (2, 4)}, 0), Fresh()),
     ("stateful, first batch, empty store", stored({}), batch({A: (0, 5)}, 0, True), Fresh()),
     ("stateful, going on", stored({A: 5}, 2), batch({A: (5, 9)}, stateful=True), Fresh()),
     ("stateful, no new records", stored({A: 9}, 2), batch({A: (9, 9)}, stateful=True), Fresh()),
@@ -94,6 +107,9 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
     if isinstance(decision, Fresh):
         assert all(before.next_offsets.get(key, extent.start) == extent.start for key, extent in moved.items())
         assert before.last_batch_id is None or before.last_batch_id < incoming.record.batch_id
+        if before.last_batch_id is None and before.next_offsets:
+            ranges = incoming.record.ranges
+            assert not any(ranges[each].start > 0 for each in ranges.keys() - before.next_offsets.keys())
     elif isinstance(decision, AlreadyThere):
         assert moved
         assert all(extent.end <= before.next_offsets[key] for key, extent in moved.items())
@@ -106,6 +122,11 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
     elif isinstance(decision, ReusedBatchId):
         assert before.next_offsets.get(decision.key) == decision.stored
         assert decision.stored is None or decision.stored < decision.extent.end
+    elif isinstance(decision, NeverStored):
+        assert before.next_offsets
+        assert before.last_batch_id is None
+        assert decision.key not in before.next_offsets
+        assert decision.extent.start > 0
     elif isinstance(decision, Mismatch):
         assert decision.stored != decision.extent.start
         assert decision.is_overlap == (decision.stored > decision.extent.start)

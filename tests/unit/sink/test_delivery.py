@@ -359,3 +359,24 @@ def test_offsets_that_no_batch_moved_are_not_said_to_be_in_the_table() -> None:
         deliver(store, batch(1, 5, 12), ["g"])
     assert "records [5, 12) of it lie before the stored offset; none of the newest commits" in str(error.value)
     assert "in the table already" not in str(error.value)
+
+
+def test_a_new_query_that_begins_behind_records_of_a_partition_never_stored_is_refused() -> None:
+    """A checkpoint is lost, and startingOffsets=latest: partition 1 had no record before, and has 50 by now."""
+    store, other = new_store(), ("s", TopicPartition("t", "id", 1))
+    deliver(
+        store, Batch(BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 9), other: OffsetRange(0, 0)}), False), ["f"]
+    )
+    late = Batch(BatchRecord("app", "q2", 0, "b", {KEY: OffsetRange(9, 9), other: OffsetRange(50, 60)}), False)
+    with pytest.raises(OffsetMismatchError) as error:
+        deliver(store, late, ["g"])
+    for part in (
+        r"t-1 (topic id id): stored none, batch start 50, batch end 60; records [0, 50) may be in neither",
+        """offsetStore=delta:<path of this table> with this appId on the source""",
+        """startingOffsets={"t":{"0":9,"1":-2}}""",
+        "sparkonce offsets set <path of this table> --app-id app --source s --topic t --topic-id id --partition 1 "
+        "--offset 50 --apply",
+    ):
+        assert part in str(error.value)
+    from_the_start = {KEY: OffsetRange(9, 9), other: OffsetRange(0, 60)}
+    assert deliver(store, Batch(BatchRecord("app", "q3", 0, "c", from_the_start), False), ["g"])
