@@ -13,6 +13,7 @@ from typing import Any
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import producer_error
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.security.acls import Operation, ResourceType
@@ -59,7 +60,7 @@ def handle_offsets(broker: Broker, request: Request) -> Body:
         now_ms = broker.clock.now_ms()
         decision = broker.transactions.transactions.add_partitions(producer, [place], LEGACY, now_ms)
         error = broker.transactions.carry_out(decision).error
-    return request.response(error_code=int(_for_version(error, request.version)))
+    return request.response(error_code=int(producer_error(error, request.version, PRODUCER_FENCED_FROM)))
 
 
 def _offsets_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
@@ -87,7 +88,7 @@ def _add(
         return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     decision = broker.transactions.transactions.add_partitions(producer, places, client_version, broker.clock.now_ms())
     error = broker.transactions.carry_out(decision).error
-    return dict.fromkeys(places, _for_version(error, request.version))
+    return dict.fromkeys(places, producer_error(error, request.version, PRODUCER_FENCED_FROM))
 
 
 def _place_error(broker: Broker, request: Request, name: str, index: int, by_client: bool) -> ErrorCode:
@@ -97,13 +98,6 @@ def _place_error(broker: Broker, request: Request, name: str, index: int, by_cli
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
-
-
-def _for_version(error: ErrorCode, version: int) -> ErrorCode:
-    """PRODUCER_FENCED is for clients that know it."""
-    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error
 
 
 def _places(topics: Iterable[Any]) -> list[TopicPartition]:

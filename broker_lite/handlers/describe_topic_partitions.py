@@ -9,7 +9,7 @@ import uuid
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.log_manager import Topic, check_topic_name
 from broker_lite.protocol import apis

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import producer_error
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -33,7 +34,5 @@ def handle(broker: Broker, request: Request) -> Body:
         broker.note_refusal(f"EndTxn of {wanted.transactional_id}: {refused}")
         decision = Decision(refused.code)
     decision = broker.transactions.carry_out(decision)
-    error = decision.error
-    if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    error = producer_error(decision.error, version, PRODUCER_FENCED_FROM)
     return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup
+from broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION, ConsumerGroup
 from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState
@@ -300,7 +300,7 @@ class GroupCoordinator:
             return group.commit_error(member_id, epoch, version, partitions(), transactional)
         if epoch < 0:
             return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= MEMBER_EPOCH_FROM else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if version >= FIRST_COMMIT_VERSION else ErrorCode.ILLEGAL_GENERATION
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset | None]) -> None:
         """Keep offsets, or with None remove them; when this returns they are in the log.
@@ -408,7 +408,3 @@ class GroupCoordinator:
         timer = self._timers.pop(group_id, None)
         if timer is not None:
             timer[1].cancel()
-
-
-MEMBER_EPOCH_FROM = 9
-"""From this version on OffsetCommit can carry a member epoch."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_lite.coordinators.transaction_messages import Decision, Producer
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import producer_error
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -30,9 +31,7 @@ def handle(broker: Broker, request: Request) -> Body:
     except KafkaError as error:
         broker.note_refusal(f"InitProducerId: {error}")
         decision = Decision(error.code)
-    error_code = decision.error
-    if error_code is ErrorCode.PRODUCER_FENCED and request.version < PRODUCER_FENCED_FROM:
-        error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+    error_code = producer_error(decision.error, request.version, PRODUCER_FENCED_FROM)
     return request.response(error_code=int(error_code), producer_id=decision.producer_id, producer_epoch=decision.epoch)
 
 

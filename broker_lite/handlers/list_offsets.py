@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError

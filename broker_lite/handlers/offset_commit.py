@@ -9,6 +9,7 @@ from typing import Any
 from broker_lite.coordinators.offsets import CommittedOffset
 from broker_lite.handlers.authorization import find_topic, group_error
 from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.client_errors import commit_error
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -53,8 +54,7 @@ def _commit(broker: Broker, group_id: str, commits: dict[tuple[str, int], Commit
         broker.groups.commit(group_id, commits)
     except KafkaError as error:
         broker.note_refusal(f"OffsetCommit of group {group_id}: {error}")
-        too_large = error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return commit_error(error.code)
     return ErrorCode.NONE
 
 

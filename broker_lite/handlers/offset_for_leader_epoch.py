@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.produce import LEADER_EPOCH
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol import apis

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.replay import replay
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker, Topic
-
-LEADER_EPOCH = 0
 
 
 class OffsetsLog:

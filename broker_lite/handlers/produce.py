@@ -8,6 +8,7 @@ from __future__ import annotations
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from broker_lite.log.validation import InvalidRecordsError
@@ -20,7 +21,6 @@ from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 from exactly_once.crash_points import CrashPoint, reach
 
-LEADER_EPOCH = 0
 VALID_ACKS = (-1, 0, 1)
 ZSTD_FROM = 7
 

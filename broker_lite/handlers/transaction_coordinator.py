@@ -28,6 +28,7 @@ from broker_lite.coordinators.transaction_log import (
 )
 from broker_lite.coordinators.transaction_messages import Decision, Markers, Transaction, TransactionSettings
 from broker_lite.coordinators.transactions import Transactions
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.purgatory import Timer
 from broker_lite.handlers.replay import replay
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEADER_EPOCH: Final = 0
 COORDINATOR_EPOCH: Final = 0
 """The leader epoch of `__transaction_state`, by which markers of an older coordinator are told."""
 

@@ -16,6 +16,8 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, Off
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.coordinators.transaction_messages import Producer
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import commit_error
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.handlers.transaction_verification import verify
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +25,6 @@ from broker_lite.protocol.records import encode_batch
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 
-LEADER_EPOCH = 0
 ABORTABLE_FROM = 4
 ADDS_FROM = 5
 
@@ -114,10 +115,7 @@ def _commit(
 def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:
     """Give what the client hears when the offsets could not be written."""
     broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
-    if refused.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    away = refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if away else refused.code
+    return commit_error(refused.code)
 
 
 def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
