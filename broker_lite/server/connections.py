@@ -31,21 +31,32 @@ class MemoryBoundError(Exception):
 class BulkTurns:
     """Lets large requests be handled one in each round of the loop, whatever connections they come from.
 
-    So a small request waits for one large one at most, however many clients load in bulk.
+    So a small request waits for one large one at most, however many clients load in bulk. As long as only one does, it
+    need not wait for turns: it comes once in a round anyway, when its socket is read.
     """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._last: object = None
 
-    def book(self, turn: Callable[[], None]) -> None:
-        """Let `turn` be called when it is its turn."""
+    def book(self, owner: object, turn: Callable[[], None]) -> None:
+        """Let `turn` be called when it is the turn of `owner`."""
         if not self._waiting:
             self._loop.call_soon(self._run)
-        self._waiting.append(turn)
+        self._waiting.append((owner, turn))
+
+    def is_alone(self, owner: object) -> bool:
+        """Whether the last turn was `owner`'s, and nobody has booked another."""
+        return self._last is owner and not self._waiting
+
+    def forget(self, owner: object) -> None:
+        """Let go of who has gone."""
+        if self._last is owner:
+            self._last = None
 
     def _run(self) -> None:
-        turn = self._waiting.popleft()
+        self._last, turn = self._waiting.popleft()
         if self._waiting:
             self._loop.call_soon(self._run)
         turn()
@@ -222,6 +233,7 @@ class ConnectionTable:
         if member not in self._members:
             return
         del self._members[member]
+        self.bulk_turns.forget(member)
         left = self._by_host[member.host] - 1
         if left:
             self._by_host[member.host] = left

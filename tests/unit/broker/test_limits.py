@@ -95,12 +95,19 @@ def test_large_requests_come_one_in_a_round() -> None:
 
     turns, done = BulkTurns(Loop()), []
     for name in "abc":
-        turns.book(lambda name=name: done.append(name))  # type: ignore[misc]
+        turns.book(name, lambda name=name: done.append(name))  # type: ignore[misc]
+        assert not turns.is_alone(name)
     for expected in ("a", "ab", "abc"):
         assert len(rounds) == 1
         rounds.pop()()
         assert "".join(done) == expected
     assert rounds == []
+    assert [turns.is_alone(name) for name in "abc"] == [False, False, True], "who loads alone need not book"
+    turns.book("b", lambda: None)
+    assert not turns.is_alone("c")
+    rounds.pop()()
+    turns.forget("b")
+    assert not turns.is_alone("b")
 
 
 def test_memory_is_counted_until_it_is_given_back() -> None:
