@@ -2,12 +2,13 @@
 
 The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
 sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; other sources have no offsets that
-mean anything outside this checkpoint, and are passed over. A query without any line of ours is still known by its
+mean anything outside this checkpoint, and only that there are some is noted. A query without any line of ours is still known by its
 query id and batch id, which survive a crash, but not the loss of the checkpoint.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactly_once.checkpoint import Checkpoint
@@ -29,6 +30,8 @@ class Batch:
 
     record: BatchRecord
     stateful: bool
+    foreign: bool = False
+    """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
 
     def __str__(self) -> str:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
@@ -40,8 +43,11 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     Raises:
         CheckpointError: if the checkpoint lacks it, or two sources of one name disagree.
     """
-    ends = _source_offsets(checkpoint, batch_id)
-    starts = _source_offsets(checkpoint, batch_id - 1) if batch_id > 0 and ends else {}
+    lines = checkpoint.offset_lines(batch_id)
+    ends = _source_offsets(checkpoint, batch_id, lines)
+    starts = {}
+    if batch_id > 0 and ends:
+        starts = _source_offsets(checkpoint, batch_id - 1, checkpoint.offset_lines(batch_id - 1))
     ranges: dict[PartitionKey, OffsetRange] = {}
     topic_ids: dict[tuple[str, str], str] = {}
     known = {(end.source, tp.topic): tp.topic_id for end in ends.values() for tp in end.positions if tp.topic_id}
@@ -60,11 +66,10 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
             _check_one_topic(topic_ids, end.source, tp)
             _merge(ranges, (end.source, tp), extent)
     record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
-    return Batch(record, checkpoint.is_stateful())
+    return Batch(record, checkpoint.is_stateful(), foreign=len(ends) < len(lines))
 
 
-def _source_offsets(checkpoint: Checkpoint, batch_id: int) -> dict[str, SourceOffset]:
-    lines = checkpoint.offset_lines(batch_id)
+def _source_offsets(checkpoint: Checkpoint, batch_id: int, lines: Mapping[str, str]) -> dict[str, SourceOffset]:
     try:
         return {key: SourceOffset.from_json(line) for key, line in lines.items() if is_ours(line)}
     except OffsetFormatError as error:

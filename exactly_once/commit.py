@@ -28,6 +28,7 @@ from exactly_once.decision import (
     Fresh,
     Mismatch,
     NeverStored,
+    OthersUnknown,
     Refused,
     Replay,
     ReusedBatchId,
@@ -345,6 +346,14 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         )
     if isinstance(decision, NeverStored):
         return _skipping(decision, where, batch, snapshot, place)
+    if isinstance(decision, OthersUnknown):
+        return OffsetMismatchError(
+            f"{batch} is the first of this query in {place.name}, and the records of kafka_once in it are there: "
+            f"{where}: stored {decision.stored}, batch start {decision.extent.start}, batch end {decision.extent.end}. "
+            "The query also reads sources that are not kafka_once, and whether their rows of this batch are there "
+            f"cannot be told, so it is neither written nor passed over. {_begin_at_stored(batch, snapshot, place)}. The "
+            "other sources begin where their own options say: their rows come twice as far as these reach back"
+        )
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
     winner = _winner(batch.record, snapshot, place)
@@ -371,9 +380,9 @@ def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapsho
     return OffsetMismatchError(
         f"{batch} is the first of this query in {place.name}, which has offsets of other partitions of this source and "
         f"none of one: {where}: stored none, batch start {start}, batch end {decision.extent.end}; records "
-        f"[0, {start}) may be in neither {place.name} nor this batch. To read them: "
-        f"{_begin_at_stored(batch, snapshot, place)}; such a partition is then read from the beginning of its log. "
-        f"To leave them out, or if the log begins at {start} since older records have expired, store that{leave_out}"
+        f"[0, {start}) may be in neither {place.name} nor this batch. "
+        f"{_begin_at_stored(batch, snapshot, place)}. Such a partition is then read from the beginning of its log. "
+        f"To leave these records out, or if the log begins at {start} since older records have expired, store that{leave_out}"
     )
 
 

@@ -7,7 +7,8 @@ So the batch id is looked at first, then the offsets, in this order:
    is stored, so its number was given twice: `ReusedBatchId`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
 3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it;
-4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`;
+4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`; unless it
+   also reads other sources, whose rows of this batch nobody knows of: `OthersUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
@@ -95,7 +96,16 @@ class NeverStored:
     extent: OffsetRange
 
 
-Refused = ReusedBatchId | StatefulRestart | Mismatch | NeverStored
+@dataclass(frozen=True, slots=True)
+class OthersUnknown:
+    """The first partition of a batch whose range is there, which may have rows of other sources that are not."""
+
+    key: PartitionKey
+    stored: int
+    extent: OffsetRange
+
+
+Refused = ReusedBatchId | StatefulRestart | Mismatch | NeverStored | OthersUnknown
 Decision = Fresh | Replay | AlreadyThere | Refused
 
 
@@ -120,6 +130,9 @@ def decide(stored: Stored, batch: Batch) -> Decision:
         return skipping or Fresh()
     past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items())
     if not query_is_known and all(past_end):
+        if skipping is None and batch.foreign:
+            key = min(compared)
+            return OthersUnknown(key, stored.next_offsets[key], compared[key])
         return skipping or AlreadyThere()
     first = min(key for key, matches in at_start.items() if not matches)
     return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)

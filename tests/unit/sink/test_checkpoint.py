@@ -67,6 +67,14 @@ def test_other_sources_and_sources_without_an_offset_are_passed_over(folder: Fol
     assert folder.ranges(1) == {("default", TP): OffsetRange(3, 10)}
 
 
+def test_a_batch_knows_whether_other_sources_took_part(folder: Folder) -> None:
+    for batch_id, (lines, expected) in enumerate(
+        [([offset(1), "-"], False), ([offset(2), RATE], True), ([RATE], True)]
+    ):
+        folder.log(batch_id, lines)
+        assert read_batch(Checkpoint.open(str(folder.root)), batch_id, "app", "a").foreign is expected
+
+
 def test_a_query_without_our_source_needs_no_batch_before(folder: Folder) -> None:
     folder.log(7, [RATE])
     assert folder.ranges(7) == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from exactly_once.decision import (
     Fresh,
     Mismatch,
     NeverStored,
+    OthersUnknown,
     Replay,
     ReusedBatchId,
     StatefulRestart,
@@ -91,6 +94,14 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
 @pytest.mark.parametrize(("before", "incoming", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_every_case(before: Stored, incoming: Batch, expected: Decision) -> None:
     assert decide(before, incoming) == expected
+
+
+def test_rows_of_other_sources_are_not_passed_over_with_a_range_that_is_there() -> None:
+    mixed = replace(batch({A: (5, 9), B: (7, 8)}, 0), foreign=True)
+    there = {A: 9, B: 9}
+    assert decide(stored(there), mixed) == OthersUnknown(A, 9, OffsetRange(5, 9))
+    assert decide(stored({A: 5, B: 7}), mixed) == Fresh()
+    assert decide(stored(there, 0), mixed) == Replay(0)
 
 
 offsets = st.integers(0, 12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -380,3 +380,12 @@ def test_a_new_query_that_begins_behind_records_of_a_partition_never_stored_is_r
         assert part in str(error.value)
     from_the_start = {KEY: OffsetRange(9, 9), other: OffsetRange(0, 60)}
     assert deliver(store, Batch(BatchRecord("app", "q3", 0, "c", from_the_start), False), ["g"])
+
+
+def test_rows_of_other_sources_are_not_dropped_after_a_lost_checkpoint() -> None:
+    store = new_store()
+    deliver(store, replace(batch(0, 0, 10), foreign=True), ["f"])
+    assert not deliver(store, replace(batch(0, 0, 10, "again"), foreign=True), [])
+    with pytest.raises(OffsetMismatchError, match=r"sources that are not kafka_once.* offsetStore=delta:<path of this"):
+        deliver(store, replace(batch(0, 0, 10, "b", "q2"), foreign=True), ["g"])
+    assert deliver(store, replace(batch(0, 10, 10, "c", "q3"), foreign=True), ["g"])
