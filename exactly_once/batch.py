@@ -2,8 +2,8 @@
 
 The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
 sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; other sources have no offsets that
-mean anything outside this checkpoint, and only that there are some is noted. A query without any line of ours is still known by its
-query id and batch id, which survive a crash, but not the loss of the checkpoint.
+mean anything outside this checkpoint, and only that there are some is noted. A query without any line of ours is still
+known by its query id and batch id, which survive a crash, but not the loss of the checkpoint.
 """
 
 from __future__ import annotations

@@ -66,6 +66,14 @@ class SnapshotSource(Protocol):
 
 
 @runtime_checkable
+class CheckingSource(Protocol):
+    """A `SnapshotSource` that may refuse to give a snapshot: one to look at only, it gives all the same."""
+
+    def snapshot_unchecked(self) -> Snapshot:
+        """Take a picture whatever has become of the store, to see what is in it."""
+
+
+@runtime_checkable
 class LoggedSnapshot(Protocol):
     """A snapshot of a store whose log also tells what others did, by hand or with other programs."""
 
@@ -164,7 +172,7 @@ class Delivery:
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any rows of this attempt stand in a commit after ``since_version``."""
-        return _find_landed(self.result.snapshot(), record, Writes.ROWS, since_version) is not None
+        return _find_landed(_to_see(self.result), record, Writes.ROWS, since_version) is not None
 
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
@@ -204,8 +212,10 @@ class Delivery:
                 if not isinstance(decision, Fresh):
                     raise _fenced(decision, batch, snapshot, plan, self._place)
             rows = snapshot
-            if self.offsets is not None and (commit.writes == Writes.ROWS or commit.is_second):
+            if self.offsets is not None and commit.writes == Writes.ROWS:
                 rows = self.result.snapshot()
+            elif self.offsets is not None and commit.is_second:
+                rows = _to_see(self.result)
             if commit.is_second:
                 _check_first_half(batch, plan, commit, snapshot, rows)
             if commit.writes == Writes.ROWS:
@@ -229,7 +239,7 @@ class Delivery:
         in_result = Writes.ROWS in commit.writes
         store, place = (self.result, "the table") if in_result else (self._offsets, self._place.name)
         try:
-            snapshot = store.snapshot()
+            snapshot = _to_see(store)
             since_version = plan.rows_version if in_result else plan.version
             return _find_landed(snapshot, commit.record, commit.writes, since_version) is not None
         except Exception as second:
@@ -237,6 +247,11 @@ class Delivery:
                 f"batch {plan.batch_id}: the commit failed ({error}), and {place} cannot be read to see whether it "
                 f"landed ({second}). Start the query again when it can be read: it will find out"
             ) from error
+
+
+def _to_see(source: SnapshotSource) -> Snapshot:
+    """Take a picture that nothing is committed through: a schema that has changed must not hide what has landed."""
+    return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
 
 def look(snapshot: Snapshot, batch: Batch) -> Stored:
@@ -351,8 +366,8 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
             f"{batch} is the first of this query in {place.name}, and the records of kafka_once in it are there: "
             f"{where}: stored {decision.stored}, batch start {decision.extent.start}, batch end {decision.extent.end}. "
             "The query also reads sources that are not kafka_once, and whether their rows of this batch are there "
-            f"cannot be told, so it is neither written nor passed over. {_begin_at_stored(batch, snapshot, place)}. The "
-            "other sources begin where their own options say: their rows come twice as far as these reach back"
+            f"cannot be told, so it is neither written nor passed over. {_begin_at_stored(batch, snapshot, place)}. "
+            "The other sources begin where their own options say: their rows come twice as far as these reach back"
         )
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
@@ -382,7 +397,7 @@ def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapsho
         f"none of one: {where}: stored none, batch start {start}, batch end {decision.extent.end}; records "
         f"[0, {start}) may be in neither {place.name} nor this batch. "
         f"{_begin_at_stored(batch, snapshot, place)}. Such a partition is then read from the beginning of its log. "
-        f"To leave these records out, or if the log begins at {start} since older records have expired, store that{leave_out}"
+        f"To leave these out, or if the log begins at {start} since older ones have expired, store that{leave_out}"
     )
 
 

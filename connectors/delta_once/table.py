@@ -159,15 +159,11 @@ class ResultTable:
             OffsetStoreError: if it cannot be read, or drops offsets after a while.
         """
         try:
-            snapshot = self._store.snapshot_unchecked()
-        except StoreMissingError as error:
-            if self._wanted_id is not None:
-                raise self._replaced() from error
+            snapshot = self.snapshot_unchecked()
+        except StoreMissingError:
             self._create()
-            snapshot = self._store.snapshot_unchecked()
+            snapshot = self.snapshot_unchecked()
         facts = TableFacts.of(snapshot.table)
-        if self._wanted_id not in (None, facts.table_id):
-            raise self._replaced()
         if facts != self._facts:
             self._write_schema = self._check(facts)
             self._facts = facts
@@ -179,6 +175,23 @@ class ResultTable:
             self.write_schema,
             self._written_as,
         )
+
+    def snapshot_unchecked(self) -> DeltaSnapshot:
+        """Take a picture of the table, whatever has become of its schema and properties, to see what is in it.
+
+        Raises:
+            TableError: if it is not the table that is meant any more.
+            OffsetStoreError: if it is missing, or cannot be read.
+        """
+        try:
+            snapshot = self._store.snapshot_unchecked()
+        except StoreMissingError as error:
+            if self._wanted_id is not None:
+                raise self._replaced() from error
+            raise
+        if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
+            raise self._replaced()
+        return snapshot
 
     def __str__(self) -> str:
         return f"delta:{self._options.table}"

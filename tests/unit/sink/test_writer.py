@@ -18,6 +18,7 @@ from pyspark.sql import types as t
 
 from connectors.delta_once import sink
 from connectors.delta_once.options import SinkOptions
+from connectors.delta_once.schema import SchemaError
 from connectors.delta_once.sink import DeltaOnceDataSource, DeltaOnceWriter, FilesWritten
 from connectors.delta_once.table import TableError
 from connectors.options import OptionError
@@ -26,6 +27,7 @@ from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
 from exactly_once.decision import AlreadyThere
 from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from exactly_once.guarantee import Guarantee
+from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import Position, SourceOffset, TopicPartition
@@ -147,17 +149,17 @@ def test_a_commit_that_did_not_land_raises_and_its_files_go(query: Query, monkey
 
 def test_a_commit_of_unknown_outcome_is_done_again(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = query.tasks()
-    original = sink.ResultTable.snapshot
+    original = DeltaOffsetStore.snapshot_unchecked
     calls = []
 
-    def breaking(self: sink.ResultTable) -> Any:
+    def breaking(self: DeltaOffsetStore) -> Any:
         calls.append(1)
         if len(calls) > 1:
             raise OffsetStoreError("planted: cannot be read")
         return original(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sink.ResultTable, "snapshot", breaking)
+        patch.setattr(DeltaOffsetStore, "snapshot_unchecked", breaking)
         fail_commits(patch, before=OSError("no answer"), after=None)
         with pytest.raises(UnknownOutcomeError):
             query.commit(0, messages)
@@ -225,6 +227,46 @@ def test_a_schema_that_changes_between_look_and_commit_stops_it(query: Query, mo
         query.commit(0, messages)
     query.abort(0, messages)
     assert (query.rows(), query.files()) == (0, 0)
+
+
+@pytest.mark.parametrize("look_first", [True, False], ids=["after the look", "before it"])
+def test_a_column_added_under_a_batch_stops_it_and_its_files_go(
+    query: Query, monkeypatch: pytest.MonkeyPatch, look_first: bool
+) -> None:
+    messages = query.tasks()
+    original: Callable[..., None] = DeltaTable.create_write_transaction
+    columns = [Field("w", "string")]
+
+    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        if columns:
+            DeltaTable(query.table).alter.add_columns([columns.pop()])
+        original(self, *args, **kwargs)
+
+    if look_first:
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    else:
+        DeltaTable(query.table).alter.add_columns([columns.pop()])
+    with pytest.raises(SchemaError, match="column w"):
+        query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (0, 0)
+
+
+def test_a_column_added_after_a_commit_does_not_hide_that_it_landed(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = query.tasks()
+    original: Callable[..., None] = DeltaTable.create_write_transaction
+
+    def losing(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        DeltaTable(query.table).alter.add_columns([Field("w", "string")])
+        raise OSError("the answer was lost")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", losing)
+    query.commit(0, messages)
+    query.abort(0, messages)
+    assert (query.rows(), query.files()) == (2, 2)
 
 
 def test_a_batch_without_tasks_is_nothing(query: Query) -> None:
