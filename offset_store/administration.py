@@ -50,6 +50,9 @@ from offset_store.txn_ids import (
     query_txn_id,
 )
 
+LAST_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
 NOTHING_KEPT = -1
 """The batch number of a query none of whose batches is in the table any more: ids can be set, not removed."""
 
@@ -174,21 +177,30 @@ class CommitEntry:
 
 
 def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = ()) -> CommitEntry:
-    """Read the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version."""
-    batches = read_history([{**info, "version": version}])
+    """Read the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version.
+
+    Others may write there what they like: what is not of the type that Delta's protocol says counts as not there.
+    """
+    timestamp_ms = _timestamp_ms(info.get("inCommitTimestamp")) or _timestamp_ms(info.get("timestamp"))
+    batches = read_history([{**info, "version": version, "timestamp": timestamp_ms}])
     change: ManualChange | None = None
     try:
         change = ManualChange.from_commit_info(info[COMMIT_INFO_KEY])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         change = None
     operation, ids = str(info.get("operation", "")), frozenset(txn_ids)
     restored_to: int | None = None
     if operation == "RESTORE" and change is None:
-        target = str((info.get("operationParameters") or {}).get("version"))
+        parameters = info.get("operationParameters")
+        target = str(parameters.get("version")) if isinstance(parameters, Mapping) else ""
         restored_to = int(target) if target.isdecimal() else None
-    timestamp = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     batch = batches[0] if batches else None
-    return CommitEntry(version, int(timestamp), operation, batch, change, restored_to, ids, own_commit(info, ids))
+    return CommitEntry(version, timestamp_ms, operation, batch, change, restored_to, ids, own_commit(info, ids))
+
+
+def _timestamp_ms(value: object) -> int:
+    """Give a time that a commit says, in ms since 1970; 0, which is no known time, for all that cannot be one."""
+    return value if type(value) is int and 0 < value <= LAST_TIME_MS else 0
 
 
 @dataclass(frozen=True, slots=True)

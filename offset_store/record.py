@@ -94,7 +94,7 @@ def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
             continue
         try:
             record, writes = BatchRecord.from_commit_info(info), _writes_of(info)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             continue
         found.append(CommittedBatch(int(entry["version"]), int(entry.get("timestamp", 0)), writes, record))
     return found

@@ -25,7 +25,7 @@ from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, Writes
-from offset_store.txn_ids import QueryTxn
+from offset_store.txn_ids import QueryTxn, offset_txn_id
 from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, TOPIC_ID, Pipeline, key, partition
 
 DEADLINE_S = 20
@@ -63,6 +63,31 @@ def test_show_of_a_table_without_offsets(tmp_path: Path, capsys: pytest.CaptureF
     Pipeline.create(tmp_path / "table")
     assert offsets("show", tmp_path / "table") == 0
     assert "no offsets of sparkonce are stored" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"timestamp": "abc"},
+        {"timestamp": 10**18},
+        {"timestamp": [1], "inCommitTimestamp": True},
+        {"operation": "RESTORE", "operationParameters": ["version"]},
+        {"operation": "RESTORE", "operationParameters": "7"},
+        {"sparkonce": {"kind": "set", "moves": [5], "batches": []}},
+        {"sparkonce": {"ranges": [], "appId": "a", "queryId": "q", "batchId": 0, "attemptId": "a", "writes": []}},
+    ],
+)
+def test_what_others_write_into_their_commits_stops_nobody(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], info: dict[str, object]
+) -> None:
+    theirs = [{"commitInfo": info}, {"txn": {"appId": offset_txn_id(APP, SOURCE, partition(7)), "version": 5}}]
+    log = pipeline.path / "_delta_log" / f"{4:020d}.json"
+    log.write_text("\n".join(json.dumps(action) for action in theirs))
+    pipeline.commit(3, {0: (30, 40)})
+    assert offsets("show", pipeline.path) == 0
+    assert "version 4, time unknown" in capsys.readouterr().out
+    assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-version", 3) == 1
+    assert "was not stored at version 3" in capsys.readouterr().err
 
 
 def test_names_and_ids_outlive_the_log(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
