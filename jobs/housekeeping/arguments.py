@@ -64,7 +64,7 @@ def key_value(text: str) -> tuple[str, str]:
     """Read ``KEY=VALUE``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise argparse.ArgumentTypeError("expected KEY=VALUE (what was given is not shown: it may hold a secret)")
     return key, value
 
 

@@ -70,6 +70,13 @@ def test_what_cannot_be_read(read: Callable[[str], object], text: str) -> None:
         read(text)
 
 
+@pytest.mark.parametrize("text", ["sasl.password:hunter2", "=hunter2"])
+def test_what_may_be_a_secret_is_not_repeated(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected KEY=VALUE") as error:
+        key_value(text)
+    assert "hunter2" not in str(error.value)
+
+
 def test_the_command_line_goes_before_the_file_of_settings(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=a:1\nkafka.client.id=file\nsecurity.protocol=PLAINTEXT\n")
