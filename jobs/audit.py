@@ -13,6 +13,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import pyarrow as pa
+
 from broker_lite.config import ConfigError
 from broker_lite.protocol.errors import KafkaError
 from connectors.kafka_once.client import MissingTopicError
@@ -146,7 +148,7 @@ def _count(log: CommitLog, chains: Sequence[Chain], coordinates: Coordinates | N
         return None
     try:
         return count_rows(log.table, chains, coordinates)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise AuditError(f"the rows of {log.location} cannot be read: {error}") from error
 
 

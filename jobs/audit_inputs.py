@@ -92,7 +92,7 @@ def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordina
 
     Raises:
         CoordinatesError: if the columns are not there, are of the wrong type, or do not tell topics apart.
-        OSError: if a data file cannot be read.
+        OSError, pyarrow.ArrowException: if a data file cannot be read.
     """
     dataset = _dataset(table, coordinates)
     topics = sorted({chain.topic for chain in chains if chain.ranges})
@@ -122,6 +122,9 @@ def _dataset(table: DeltaTable, coordinates: Coordinates) -> Any:
         if not pa.types.is_integer(dataset.schema.field(column).type):
             kind = dataset.schema.field(column).type
             raise CoordinatesError(f"column {column!r} is of type {kind}; partitions and offsets are whole numbers")
+    if coordinates.topic is not None and pa.types.is_nested(dataset.schema.field(coordinates.topic).type):
+        kind = dataset.schema.field(coordinates.topic).type
+        raise CoordinatesError(f"column {coordinates.topic!r} is of type {kind}; topics are texts")
     return dataset
 
 

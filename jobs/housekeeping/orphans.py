@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from offset_store.delta_log import LOG_FOLDER, DeltaLog
@@ -73,9 +74,16 @@ class TableFolder:
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> TableFolder:
-        """Open the folder of the table at ``location``."""
-        filesystem, root = table_filesystem(location, storage_options)
-        return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
+        """Open the folder of the table at ``location``, which need not be there.
+
+        Raises:
+            OffsetStoreError: if there can be no folder: of a scheme that delta-rs does not know, or wrongly written.
+        """
+        try:
+            filesystem, root = table_filesystem(location, storage_options)
+            return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
+        except (DeltaError, OSError, ValueError) as error:
+            raise OffsetStoreError(f"cannot open the folder {location}: {error}") from error
 
     def find(self, older_than_ms: int, now_ms: int) -> Found:
         """Find the orphans that were last written more than ``older_than_ms`` before ``now_ms``.

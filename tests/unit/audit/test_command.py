@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import write_deltalake
 
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
@@ -188,7 +190,7 @@ def test_what_cannot_be_examined_ends_with_one(table: Table, arguments: list[str
         (["--expect-all-rows"], "--coordinates must say how they are counted"),
         (["--coordinates", "partition,nowhere"], "there is no column 'nowhere'; the table has partition, offset"),
         (["--coordinates", "partition"], "expected PARTITION_COLUMN,OFFSET_COLUMN"),
-        (["--storage", "key"], "is not KEY=VALUE"),
+        (["--storage", "key"], "argument --storage: expected KEY=VALUE"),
         (["--command-config", "/nowhere/at.all"], "there is no such file"),
         (["--kafka", "security.protocol=SSL"], "kafka.bootstrap.servers is required"),
         (["--bootstrap-servers", "nonsense"], "'nonsense' is not host:port"),
@@ -199,6 +201,27 @@ def test_a_command_line_that_cannot_be_used_ends_with_two(table: Table, argument
     assert ended.returncode == 2
     assert message in ended.stderr
     assert "AUDIT" not in ended.stdout
+
+
+def test_a_damaged_data_file_is_named(table: Table) -> None:
+    table.rows([(0, 3)])
+    (file,) = table.path.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
+    ended = run(table.path, "--coordinates", "partition,offset")
+    assert ended.returncode == 1
+    assert f"sparkonce audit: the rows of {table.path} cannot be read: " in ended.stderr
+    assert file.name in ended.stderr
+
+
+def test_a_topic_column_of_structs_is_refused(tmp_path: Path) -> None:
+    structs = pa.array([{"name": "orders"}], pa.struct([("name", pa.string())]))
+    rows = {"partition": pa.array([0], pa.int32()), "offset": pa.array([3], pa.int64()), "topic": structs}
+    write_deltalake(tmp_path / "table", pa.table(rows))
+    made = Table(tmp_path / "table")
+    made.batches(1)
+    ended = run(made.path, "--coordinates", "partition,offset,topic")
+    assert ended.returncode == 2
+    assert "column 'topic' is of type struct<name: string>; topics are texts" in ended.stderr
 
 
 def test_rows_that_came_twice_are_an_error_and_missing_ones_only_if_all_are_expected(table: Table) -> None:

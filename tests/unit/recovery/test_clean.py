@@ -273,3 +273,9 @@ def test_there_must_be_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["clean", str(tmp_path), "--apply"]) == 1
     assert "there is no Delta table" in capsys.readouterr().err
     assert (tmp_path / "part-0.parquet").exists()
+
+
+@pytest.mark.parametrize("uri", ["foo://bar/x", "http://127.0.0.1:1/x", "abfss://x", "hdfs://h/x"])
+def test_a_place_that_delta_rs_cannot_open(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", uri]) == 1
+    assert f"sparkonce clean: cannot open the folder {uri}: " in capsys.readouterr().err
