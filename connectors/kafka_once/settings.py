@@ -250,11 +250,58 @@ def _sasl(given: Mapping[str, str]) -> Sasl:
 
 
 def _jaas(text: str) -> tuple[str | None, str | None]:
-    """Take user name and password out of a Java login module's line; the text is never shown."""
-    if not re.search(r"\.(PlainLoginModule|ScramLoginModule)\s", text):
+    """Take user name and password out of a login module's line, as Kafka's `JaasConfig` reads it; it is never shown."""
+    module = _JAAS_MODULE.match(text)
+    if module is None:
         raise OptionError(
             f"{_FORMAT}: option kafka.sasl.jaas.config names a login module other than PlainLoginModule and "
             "ScramLoginModule; set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password instead"
         )
-    found = dict(re.findall(r"""(username|password)\s*=\s*["']([^"']*)["']""", text))
+    found: dict[str, str] = {}
+    position = module.end()
+    while (option := _JAAS_OPTION.match(text, position)) is not None:
+        name, double, single, word = option.groups()
+        quoted = single if double is None else double
+        found[name] = word if quoted is None else _ESCAPE.sub(_unescaped, quoted)
+        position = option.end()
+    if text[position:].strip() not in ("", ";"):
+        raise OptionError(
+            f'{_FORMAT}: option kafka.sasl.jaas.config cannot be read: its options are written name="value", with '
+            'blanks between them and one semicolon at the end; inside of a value \\" stands for a quotation mark. Or '
+            "set kafka.sasl.username and kafka.sasl.password instead"
+        )
     return found.get("username"), found.get("password")
+
+
+_JAAS_MODULE = re.compile(
+    r"\s*\S+\.(?:PlainLoginModule|ScramLoginModule)\s+(?i:(?:required|requisite|sufficient|optional)\b)?"
+)
+_JAAS_OPTION.match(text, position)) is not None:
+        name, double, single, word = option.groups()
+        quoted = single if double is None else double
+        found[name] = word if quoted is None else _ESCAPE.sub(_unescaped, quoted)
+        position = option.end()
+    if text[position:].strip() not in ("", ";"):
+        raise OptionError(
+            f'{_FORMAT}: option kafka.sasl.jaas.config cannot be read: its options are written name="value", with '
+            'blanks between them and one semicolon at the end; inside of a value \\" stands for a quotation mark. Or '
+            "set kafka.sasl.username and kafka.sasl.password instead"
+        )
+    return found.get("username"), found.get("password")
+
+
+_JAAS_MODULE = re.compile(
+    r"\s*(?:\S+\.)?(?:PlainLoginModule|ScramLoginModule)\s+(?:(?:required|requisite|sufficient|optional)\b)?",
+    re.IGNORECASE,
+)
+_JAAS_OPTION = re.compile(
+    r"""\s*([\w.$-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s"';=]+))(?=[\s;]|$)""", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """Give what stands for itself behind a backslash, as Java's `StreamTokenizer` has it: numbers are octal."""
+    text = escape[1]
+    return chr(int(text, 8)) if text.isdigit() and text[0] < "8" else _ESCAPED.get(text, text)

@@ -86,6 +86,43 @@ def test_a_jaas_line_is_translated_and_never_shown() -> None:
     assert "kafka.sasl.username" in text
 
 
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [
+        ('"it\'s secret"', "it's secret"),
+        (r'"a\"b"', 'a"b'),
+        (r"'it\'s'", "it's"),
+        (r'"back\\slash"', "back\\slash"),
+        (r'"\101\t\x"', "A\tx"),
+        ('"a;b=c d"', "a;b=c d"),
+        ("\"username='not me'\"", "username='not me'"),
+        ("plain-word", "plain-word"),
+        ('""', ""),
+    ],
+)
+@pytest.mark.parametrize("order", ['username="me" password={}', "password={} username='me'"])
+def test_passwords_in_a_jaas_line_are_read_to_their_end(written: str, password: str, order: str) -> None:
+    line = f"org.apache.kafka.common.security.plain.PlainLoginModule required {order.format(written)};"
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_jaas_config": line}
+    if not password:
+        assert "kafka.sasl.password" in refusal(**options)
+        return
+    found = read(**options)
+    assert found.sasl is not None
+    assert (found.sasl.username, found.sasl.password) == ("me", password)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['"s3cret', "s3cret'", '"s3cret"x', 's3"cret', '"s3cret" x.PlainLoginModule', '"s3cret";;', '"s3cret"x="y"'],
+)
+def test_a_jaas_line_that_cannot_be_read_is_refused_and_not_shown(written: str) -> None:
+    line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password={written};'
+    text = refusal(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=line)
+    assert "kafka.sasl.jaas.config cannot be read" in text
+    assert "s3" not in text
+
+
 def test_sasl_without_a_user_or_with_kerberos() -> None:
     assert "kafka.sasl.username" in refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN")
     assert "SCRAM-SHA-256" in refusal(security_protocol="SASL_PLAINTEXT")
