@@ -276,24 +276,6 @@ def _jaas(text: str) -> tuple[str | None, str | None]:
 _JAAS_MODULE = re.compile(
     r"\s*\S+\.(?:PlainLoginModule|ScramLoginModule)\s+(?i:(?:required|requisite|sufficient|optional)\b)?"
 )
-_JAAS_OPTION.match(text, position)) is not None:
-        name, double, single, word = option.groups()
-        quoted = single if double is None else double
-        found[name] = word if quoted is None else _ESCAPE.sub(_unescaped, quoted)
-        position = option.end()
-    if text[position:].strip() not in ("", ";"):
-        raise OptionError(
-            f'{_FORMAT}: option kafka.sasl.jaas.config cannot be read: its options are written name="value", with '
-            'blanks between them and one semicolon at the end; inside of a value \\" stands for a quotation mark. Or '
-            "set kafka.sasl.username and kafka.sasl.password instead"
-        )
-    return found.get("username"), found.get("password")
-
-
-_JAAS_MODULE = re.compile(
-    r"\s*(?:\S+\.)?(?:PlainLoginModule|ScramLoginModule)\s+(?:(?:required|requisite|sufficient|optional)\b)?",
-    re.IGNORECASE,
-)
 _JAAS_OPTION = re.compile(
     r"""\s*([\w.$-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s"';=]+))(?=[\s;]|$)""", re.DOTALL
 )
