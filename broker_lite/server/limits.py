@@ -52,9 +52,6 @@ PREAD_BYTES: Final = 256 * 1024
 LISTEN_BACKLOG: Final = 1024
 """Connections that may wait to be accepted."""
 
-CHECKPOINT_INTERVAL_S: Final = 60.0
-"""How often recovery points are written: what a restart after a crash need not look at again."""
-
 HOUSEKEEPING_SLICE_MS: Final = 2
 """How long retention and compaction work before requests get their turn."""
 

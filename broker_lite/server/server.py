@@ -22,7 +22,7 @@ from broker_lite.security.authorizer import SecurityFileError
 from broker_lite.server.connection import Connection
 from broker_lite.server.connections import ConnectionTable
 from broker_lite.server.housekeeper import Housekeeper
-from broker_lite.server.limits import CHECKPOINT_INTERVAL_S, LISTEN_BACKLOG, SWEEP_INTERVAL_S
+from broker_lite.server.limits import LISTEN_BACKLOG, SWEEP_INTERVAL_S
 from broker_lite.server.listener import Listener, ServerError, bind
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ class Server:
             self._listeners.append(listener)
             self._servers.append(await loop.create_server(accept, sock=sock, backlog=LISTEN_BACKLOG))
         self._every(SWEEP_INTERVAL_S, self._connections.sweep)
-        self._every(CHECKPOINT_INTERVAL_S, self.broker.logs.checkpoint)
         flush_ms = self._config.log.flush_ms
         # A topic may have its own flush.ms, so there is a look at least every second.
         self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
@@ -176,7 +175,8 @@ class Server:
                 work()
             except OSError:
                 logger.exception("housekeeping failed; it is tried again")
-            self._timers[index] = loop.call_later(seconds, run)
+            finally:  # what else is raised is the loop's to log
+                self._timers[index] = loop.call_later(seconds, run)
 
         self._timers.append(loop.call_later(seconds, run))
 

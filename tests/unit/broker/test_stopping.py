@@ -59,3 +59,30 @@ async def _fetch_and_leave(data_dir: Path) -> None:
 
 def test_a_fetch_whose_client_has_gone_is_forgotten(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(_fetch_and_leave(tmp_path), DEADLINE_S))
+
+
+async def _fail_at_first(data_dir: Path, failures: list[Exception]) -> int:
+    """Give how often what the server does by the clock was done, when it has succeeded once."""
+    server = Server(BrokerConfig.of({}), str(data_dir))
+    await server.start()
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    done, times = asyncio.Event(), 0
+
+    def work() -> None:
+        nonlocal times
+        times += 1
+        if failures:
+            raise failures.pop()
+        done.set()
+
+    server._every(0.0, work)
+    await done.wait()
+    await server.stop()
+    assert all(isinstance(each, ValueError) for each in told)
+    return times
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("a mistake")])
+def test_what_is_done_by_the_clock_goes_on_after_a_failure(tmp_path: Path, error: Exception) -> None:
+    assert asyncio.run(asyncio.wait_for(_fail_at_first(tmp_path, [error, error]), DEADLINE_S)) >= 3
