@@ -42,7 +42,7 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
         log = broker.partition(topic, wanted.partition_index)
         if "delete" not in log.config.cleanup_policy and log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete")
-        low_watermark = log.delete_records(wanted.offset, broker.clock.now_ms())
+        low_watermark = log.delete_records(wanted.offset)
     except KafkaError as error:
         code = error.code
     return types.DeleteRecordsPartitionResult(

@@ -17,16 +17,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from broker_lite.log import checkpoints
+from broker_lite.log import checkpoints, directories
 from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import (
-    DELETED_SUFFIX,
-    Entry,
-    aside_path,
-    clear_leftovers,
-    find_topics,
-    partition_path,
-)
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Lock, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -247,7 +239,7 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for index, log in enumerate(topic.partitions):
             log.forget()
-            aside = aside_path(self.log_dir, name, index, DELETED_SUFFIX, self._new_uuid)
+            aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
             try:
                 self._storage.rename(log.directory, aside)
                 self._storage.remove_directory(aside)
@@ -361,7 +353,7 @@ class LogManager:
         metadata = checkpoints.encode_partition_metadata(topic_id)
         try:
             for index in indexes:
-                directory = partition_path(self.log_dir, topic, index)
+                directory = directories.partition_path(self.log_dir, topic, index)
                 self._storage.remove_directory(directory)  # of a creation that was cut short
                 self._storage.make_directory(directory)
                 self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
@@ -424,8 +416,8 @@ class LogManager:
         if known:
             wanted = self._read_topics()
         else:
-            wanted = find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
-        clear_leftovers(self._storage, self.log_dir, names, wanted, self._new_uuid)
+            wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
+        directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self._new_uuid)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
@@ -435,7 +427,7 @@ class LogManager:
             logs = [
                 PartitionLog.open(
                     self._storage,
-                    partition_path(self.log_dir, name, index),
+                    directories.partition_path(self.log_dir, name, index),
                     config,
                     now_ms,
                     recovery_point=recovery_points.get((name, index), 0),
@@ -455,7 +447,7 @@ class LogManager:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
 
-    def _read_topics(self) -> dict[str, Entry]:
+    def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
         try:
             document: dict[str, Any] = json.loads(self._storage.read(path))["topics"]

@@ -24,7 +24,12 @@ from broker_lite.log.leader_epochs import LeaderEpochs
 from broker_lite.log.offset_index import CorruptIndexError
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import encode_snapshot
-from broker_lite.log.recovery import load_producers, rebuild_transaction_index, recover_segment, snapshot_offsets
+from broker_lite.log.recovery import (
+    load_producers,
+    rebuild_transaction_index,
+    recover_segments,
+    remove_stray_snapshots,
+)
 from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
 from broker_lite.log.segment_swap import CLEANED, DELETED, SWAP, DeletedSegments, finish_swaps
 from broker_lite.log.storage import Flush, Storage
@@ -146,8 +151,8 @@ class PartitionLog:
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
                 INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, or KAFKA_STORAGE_ERROR if the
-                write failed, or a flush has failed before. In each case the log is as it was, unless it was the flush
-                that failed.
+                write failed, a flush has failed before, or the log is closed. In each case the log is as it was,
+                unless it was the flush that failed.
         """
         self._check_writable()
         batch, header = check_batch(self.config, batch, now_ms, by_coordinator)
@@ -178,7 +183,8 @@ class PartitionLog:
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or KAFKA_STORAGE_ERROR if the write
-                failed, or a flush before; then the log is as it was, unless it was the flush that failed.
+                failed, a flush has failed before, or the log is closed; then the log is as it was, unless it was the
+                flush that failed.
         """
         self._check_writable()
         self.producers.check_marker(marker)
@@ -201,6 +207,8 @@ class PartitionLog:
         return Appended(offset, offset, append_time_ms, self.log_start_offset)
 
     def _check_writable(self) -> None:
+        if self.closed:  # whoever still holds it came too late: its files may be another broker's by now, or removed
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the log is closed")
         if self._flushes.failure is not None:
             text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
@@ -223,7 +231,7 @@ class PartitionLog:
         if self._flushes.count(messages) >= self.config.flush_messages:
             self.flush(now_ms)
 
-    def delete_records(self, before_offset: int, now_ms: int) -> int:  # noqa: ARG002 what changes a log gets the time
+    def delete_records(self, before_offset: int) -> int:
         """Let the log start at `before_offset` (-1: the high watermark), if it does not start there or later.
 
         Nothing below the start is read any more; the next look at retention deletes the segments that are wholly below
@@ -348,7 +356,7 @@ class PartitionLog:
         if old.base_offset == base_offset:
             return old  # nothing in it yet
         old.write_indexes()
-        written = [*old.paths(), self._write_snapshot(durable=False)]
+        written = [*old.paths(), self._write_snapshot()]
         if self._flushes.recovery_point == base_offset:
             # A flush has brought the recovery point to the very end of this segment. Once there is a new segment, a
             # restart after a loss of power would trust this one's indexes, so they must be on the disk first.
@@ -383,7 +391,7 @@ class PartitionLog:
             OSError: if that fails, or a flush has failed before; then the log is not closed.
         """
         self._segments[-1].write_indexes()
-        snapshot = self._write_snapshot(durable=False)
+        snapshot = self._write_snapshot()
         self.flush(now_ms)
         self._storage.flush_later([*self._segments[-1].paths(), snapshot, self.directory]).result()
         self.abandon()
@@ -442,9 +450,9 @@ class PartitionLog:
             if segment.base_offset != keep_snapshot:
                 self._storage.remove(f"{self.directory}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}")
 
-    def _write_snapshot(self, *, durable: bool) -> str:
+    def _write_snapshot(self) -> str:
         path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-        self._storage.write(path, encode_snapshot(self.producers.entries()), durable=durable)
+        self._storage.write(path, encode_snapshot(self.producers.entries()), durable=False)
         return path
 
     def _load(self, now_ms: int, recovery_point: int, log_start_offset: int, clean: bool, holes_allowed: bool) -> None:
@@ -461,7 +469,9 @@ class PartitionLog:
         if clean:
             recovered_from = self.log_end_offset = self._segments[-1].next_offset()
         else:
-            recovered_from = self._recover(recovery_point, holes_allowed)
+            recovered_from, self.log_end_offset = recover_segments(
+                self._segments, recovery_point, holes_allowed, self._assign_epoch
+            )
         if self.log_end_offset < self.log_start_offset:
             recovered_from = self._begin_again(now_ms)
         self._bases = [segment.base_offset for segment in self._segments]
@@ -471,7 +481,7 @@ class PartitionLog:
         self.producers = load_producers(
             self._storage, self.directory, self._segments, self.log_end_offset, recovered_from
         )
-        self._remove_stray_snapshots()
+        remove_stray_snapshots(self._storage, self.directory, self._bases)
 
     def _begin_again(self, now_ms: int) -> int:
         """Begin an empty log at the start offset, which the end of what was found lies before."""
@@ -485,30 +495,5 @@ class PartitionLog:
         self.log_end_offset = self.log_start_offset
         return self.log_start_offset
 
-    def _recover(self, recovery_point: int, holes_allowed: bool) -> int:
-        """Read the segments from the recovery point on through; gives the base offset of the first of them."""
-        bases = [segment.base_offset for segment in self._segments]
-        first = index = max(bisect_right(bases, recovery_point) - 1, 0)
-        while index < len(self._segments):
-            segment = self._segments[index]
-            if index > first and segment.base_offset != self.log_end_offset and not holes_allowed:
-                break  # the end of the segment before it never reached the disk, cut just between two batches
-            before = segment.size
-            self.log_end_offset = recover_segment(segment, self._assign_epoch)
-            index += 1
-            if segment.size < before:
-                break
-        for segment in self._segments[index:]:
-            logger.warning("%s: removing it: it lies behind offset %d", segment.paths()[0], self.log_end_offset)
-            segment.remove()
-        del self._segments[index:]
-        return bases[first]
-
     def _assign_epoch(self, header: BatchHeader) -> None:
         self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-    def _remove_stray_snapshots(self) -> None:
-        offsets = sorted(snapshot_offsets(self._storage, self.directory))
-        for offset in offsets[:-1]:
-            if offset not in self._bases:
-                self._storage.remove(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")

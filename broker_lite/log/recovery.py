@@ -10,13 +10,14 @@ were read through are built again on that way, since what a marker aborts only t
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from broker_lite.coordinators.producer_state import Marker, ProducerStates
 from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
-from broker_lite.log.segment import Segment
+from broker_lite.log.segment import Segment, file_name
 from broker_lite.log.storage import Storage
 from broker_lite.log.transaction_index import AbortedTransaction
 from broker_lite.protocol.control_records import read_end_marker
@@ -33,6 +34,33 @@ _READ_BYTES = 4 * 1024 * 1024
 """How much of a segment is held at once while it is read through; one batch may need more."""
 
 logger = logging.getLogger(__name__)
+
+
+def recover_segments(
+    segments: list[Segment], recovery_point: int, holes_allowed: bool, visit: Callable[[BatchHeader], None]
+) -> tuple[int, int]:
+    """Read the segments from the recovery point on through; what lies behind the first bad batch is removed.
+
+    Gives the base offset of the first segment that was read, and the log's end. With `holes_allowed`, offsets that are
+    missing between two segments do not end the log. `visit` is called with every good batch's header.
+    """
+    bases = [segment.base_offset for segment in segments]
+    first = index = max(bisect_right(bases, recovery_point) - 1, 0)
+    end_offset = bases[first]
+    while index < len(segments):
+        segment = segments[index]
+        if index > first and segment.base_offset != end_offset and not holes_allowed:
+            break  # the end of the segment before it never reached the disk, cut just between two batches
+        before = segment.size
+        end_offset = recover_segment(segment, visit)
+        index += 1
+        if segment.size < before:
+            break
+    for segment in segments[index:]:
+        logger.warning("%s: removing it: it lies behind offset %d", segment.paths()[0], end_offset)
+        segment.remove()
+    del segments[index:]
+    return bases[first], end_offset
 
 
 def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> int:
@@ -159,3 +187,10 @@ def snapshot_offsets(storage: Storage, directory: str) -> list[int]:
     names = storage.list_directory(directory)
     stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     return [int(stem) for stem in stems if stem.isdigit()]
+
+
+def remove_stray_snapshots(storage: Storage, directory: str, bases: Sequence[int]) -> None:
+    """Remove the producer snapshots that no segment begins at, but for the last."""
+    for offset in sorted(snapshot_offsets(storage, directory))[:-1]:
+        if offset not in bases:
+            storage.remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")

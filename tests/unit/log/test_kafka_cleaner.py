@@ -143,7 +143,7 @@ def inside(data: bytes) -> list[tuple[object, ...]]:
 def test_kafka_finds_nothing_wrong_after_compaction_and_retention(tmp_path: Path) -> None:
     log, now_ms = filled(tmp_path, 9, [0, 1, 2, 3, 4])
     compact(log, now_ms)
-    log.delete_records(log.segments[1].base_offset, now_ms)
+    log.delete_records(log.segments[1].base_offset)
     delete_old_segments(log, now_ms)
     log.close(now_ms)
 

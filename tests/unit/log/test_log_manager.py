@@ -122,7 +122,7 @@ def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between:
     manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
     for topic in ("kept", "t"):
         append(manager, topic, 0, 100)
-        manager.partition(topic, 0).delete_records(60, NOW)
+        manager.partition(topic, 0).delete_records(60)
         manager.partition(topic, 0).cleaned_offset = 70
     manager.checkpoint()
     manager.checkpoint_cleaner()

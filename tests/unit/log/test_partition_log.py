@@ -315,6 +315,19 @@ def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.
     log.abandon()
 
 
+@pytest.mark.parametrize("how", ["close", "abandon", "forget"])
+def test_a_closed_log_takes_nothing(how: str) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    log.append(batch(), 0, NOW)
+    log.close(NOW) if how == "close" else getattr(log, how)()
+    before = {name: storage.read(name) for name in storage.files}
+    assert refused(log, batch()) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        log.append_marker(Marker(1, 0, committed=True, coordinator_epoch=0, transaction_version=0), 0, NOW)
+    assert {name: storage.read(name) for name in storage.files} == before
+
+
 def fill(log: PartitionLog, rng: random.Random, count: int) -> None:
     sequences: dict[int, int] = {}
     for _ in range(count):

@@ -37,17 +37,17 @@ def filled(storage: MemoryStorage, count: int, config: LogConfig = SMALL) -> Par
 
 def test_deleted_records_are_not_read_any_more() -> None:
     log = filled(MemoryStorage(), 30)
-    assert log.delete_records(0, NOW) == 0
-    assert log.delete_records(13, NOW) == 13
-    assert log.delete_records(5, NOW) == 13
+    assert log.delete_records(0) == 0
+    assert log.delete_records(13) == 13
+    assert log.delete_records(5) == 13
     with pytest.raises(KafkaError) as caught:
         log.read(12, 1000, min_one_batch=True)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert next(records.decode_all(log.read(13, 1000, min_one_batch=True).read())).offset == 13
     assert log.leader_epochs.entries == [(1, 13), (2, 20)]
-    assert log.delete_records(20, NOW) == 20
+    assert log.delete_records(20) == 20
     assert log.leader_epochs.entries == [(2, 20)]
-    assert log.delete_records(-1, NOW) == log.log_end_offset == 30
+    assert log.delete_records(-1) == log.log_end_offset == 30
     assert log.leader_epochs.entries == [(2, 30)]
 
 
@@ -55,7 +55,7 @@ def test_deleted_records_are_not_read_any_more() -> None:
 def test_records_that_are_not_there_cannot_be_deleted(offset: int) -> None:
     log = filled(MemoryStorage(), 30)
     with pytest.raises(KafkaError) as caught:
-        log.delete_records(offset, NOW)
+        log.delete_records(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.log_start_offset == 0
 
@@ -71,11 +71,11 @@ def deletable(**settings: object) -> LogConfig:
 def test_segments_wholly_before_the_start_go() -> None:
     log = filled(MemoryStorage(), 9, deletable(cleanup_policy=("compact",)))
     assert bases(log) == [0, 2, 4, 6, 8]
-    log.delete_records(5, NOW)
+    log.delete_records(5)
     assert delete_old_segments(log, NOW) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
     assert delete_old_segments(log, NOW) == 0
-    log.delete_records(-1, NOW)
+    log.delete_records(-1)
     assert delete_old_segments(log, NOW) == 2
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([8], 9, 9)
 
@@ -163,7 +163,7 @@ def test_a_crash_at_any_moment_of_a_deletion_loses_nothing_else(policy: str) -> 
         storage = MemoryStorage()
         log = filled(storage, 9, replace(deletable(cleanup_policy=(policy,)), retention_bytes=400))
         log.flush(NOW)
-        log.delete_records(3, NOW)
+        log.delete_records(3)
         return storage, log
 
     storage, log = prepared()

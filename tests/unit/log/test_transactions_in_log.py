@@ -132,7 +132,7 @@ def test_deleting_records_moves_the_last_stable_offset_along() -> None:
     log = open_log(MemoryStorage())
     write(log, 7, count=3)
     plain(log)
-    log.delete_records(2, NOW)
+    log.delete_records(2)
     assert log.last_stable_offset == 2
 
 
