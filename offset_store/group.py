@@ -16,12 +16,12 @@ one position.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
@@ -113,17 +113,13 @@ class Note:
             return None
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class GroupOffsetStore:
     """The offsets of one application in one consumer group."""
 
     group: GroupOffsets
     app_id: str
-    now_ms: Callable[[], int] = _now_ms
+    now_ms: Callable[[], int] = now_ms
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`. A group that has live members may be read."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
 from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
@@ -14,16 +14,12 @@ from offset_store.store import Commit, FileT, read_offsets
 from offset_store.txn_ids import query_txn_id, stored_offset, transactions_onto
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(slots=True)
 class MemoryOffsetStore:
     """Commits in a list; position in the list is the version."""
 
     app_id: str
-    now_ms: Callable[[], int] = _now_ms
+    now_ms: Callable[[], int] = now_ms
     commits: list[Commit[Any]] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
 

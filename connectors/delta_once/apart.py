@@ -10,9 +10,9 @@ before it copied.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from dataclasses import replace
 
+from connectors.delta_once.kept import Kept
 from connectors.delta_once.options import SinkOptions
 from connectors.kafka_once.client import shared_client
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
@@ -24,12 +24,9 @@ from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, Writes
 from offset_store.store import Commit, Snapshot
 
-MAX_KEPT_STORES = 8
-"""Stores kept open by one process, over batches and queries."""
-
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
-_kept: OrderedDict[_Key, OffsetStore] = OrderedDict()
+_kept: Kept[_Key, OffsetStore] = Kept()
 _complete: set[tuple[str, str]] = set()
 """Stores, each with an application, to which this process has copied all that there was to copy."""
 
@@ -44,13 +41,11 @@ def store_apart(options: SinkOptions) -> OffsetStore | None:
     if spec is None:
         return None
     key = spec, options.app_id, settings, tuple(sorted(options.storage_options.items()))
-    if key not in _kept:
-        groups = None if settings is None else lambda group_id: KafkaGroupOffsets(shared_client(settings), group_id)
-        _kept[key] = open_store(spec, options.app_id, options.storage_options, groups=groups, create_missing=True)
-    _kept.move_to_end(key)
-    while len(_kept) > MAX_KEPT_STORES:
-        _kept.popitem(last=False)
-    return _kept[key]
+    groups = None if settings is None else lambda group_id: KafkaGroupOffsets(shared_client(settings), group_id)
+    return _kept.get(
+        key,
+        lambda: open_store(spec, options.app_id, options.storage_options, groups=groups, create_missing=True),
+    )
 
 
 def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> bool:

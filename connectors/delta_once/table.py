@@ -7,7 +7,6 @@ for files that a task wrote is refused by name, and the way out is always the sa
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import types as t
 
+from connectors.delta_once.kept import Kept
 from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.schema import (
     SchemaError,
@@ -29,9 +29,6 @@ from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.store import Commit, FileT
 from offset_store.tables import check_remembers
-
-MAX_KEPT_TABLES = 8
-"""Handles kept open by one process, over batches and queries."""
 
 # Writer features that ask nothing of an append, or only when used: their use is looked at below.
 _SAFE_FEATURES = {
@@ -85,18 +82,13 @@ class TableFacts:
         return int(text) if text is not None else DEFAULT_INDEXED_COLUMNS
 
 
-_kept_stores: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = OrderedDict()
+_kept_stores: Kept[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = Kept()
 
 
 def kept_store(options: SinkOptions) -> DeltaOffsetStore:
     """Give this process's store for a table: its handle is brought up to date rather than loaded each batch."""
     key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
-    if key not in _kept_stores:
-        _kept_stores[key] = DeltaOffsetStore(options.table, options.app_id, options.storage_options)
-    _kept_stores.move_to_end(key)
-    while len(_kept_stores) > MAX_KEPT_TABLES:
-        _kept_stores.popitem(last=False)
-    return _kept_stores[key]
+    return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,29 @@
+"""Objects that are kept over batches and queries: a process has a few, and lets go of the one used longest ago."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+MAX_KEPT = 8
+"""How many of a kind one process keeps."""
+
+
+class Kept(Generic[KeyT, ValueT]):
+    """The `MAX_KEPT` objects of a kind that were used last, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: OrderedDict[KeyT, ValueT] = OrderedDict()
+
+    def get(self, key: KeyT, make: Callable[[], ValueT]) -> ValueT:
+        """Give the object of a key, made first if it is not kept."""
+        if key not in self._by_key:
+            self._by_key[key] = make()
+        self._by_key.move_to_end(key)
+        while len(self._by_key) > MAX_KEPT:
+            self._by_key.popitem(last=False)
+        return self._by_key[key]

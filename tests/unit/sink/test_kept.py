@@ -1,0 +1,21 @@
+"""Objects kept over batches: made once for a key, and let go of in the order of their last use."""
+
+from __future__ import annotations
+
+from connectors.delta_once.kept import MAX_KEPT, Kept
+
+
+def test_the_one_used_longest_ago_goes_first() -> None:
+    kept: Kept[int, int] = Kept()
+    made: list[int] = []
+
+    def get(key: int) -> None:
+        def make() -> int:
+            made.append(key)
+            return -key
+
+        assert kept.get(key, make) == -key
+
+    for key in [*range(MAX_KEPT), 0, MAX_KEPT, 0, 1]:
+        get(key)
+    assert made == [*range(MAX_KEPT + 1), 1]
