@@ -8,7 +8,7 @@ class DeliveryError(RuntimeError):
 
 
 class CheckpointError(DeliveryError):
-    """Spark's checkpoint is missing something, or holds something that cannot be read."""
+    """Spark's checkpoint is missing something, or holds something that cannot be read or used by this query."""
 
 
 class OffsetMismatchError(DeliveryError):

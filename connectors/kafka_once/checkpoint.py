@@ -12,6 +12,7 @@ from typing import Any
 
 from connectors.kafka_once.client import TopicMetadata
 from connectors.kafka_once.ranges import check_same_topic
+from exactly_once.errors import CheckpointError
 from offset_store.offsets import (
     MARK,
     OffsetFormatError,
@@ -21,10 +22,6 @@ from offset_store.offsets import (
     TopicPartition,
     batch_ranges,
 )
-
-
-class CheckpointError(RuntimeError):
-    """The checkpoint's offsets cannot be used by this query; the message says why and what to do."""
 
 
 def to_document(offset: SourceOffset) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka_once.checkpoint import CheckpointError, ranges_between, read_offset, to_document
+from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
 from connectors.kafka_once.client import TopicMetadata, topic_id_from_text, topic_id_text
 from connectors.kafka_once.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
 from connectors.kafka_once.ranges import RecreatedTopicError
+from exactly_once.errors import CheckpointError
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 TOPICS = {"t": TopicMetadata("t", "id-1", {0: None, 1: None})}
