@@ -9,6 +9,7 @@ which tells its port through a pipe and ends when its parent does, by the end of
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,13 +25,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from broker_lite.config import BrokerConfig
+from broker_lite.server.server import Server
 
 if TYPE_CHECKING:
-    import asyncio
-
     from broker_lite.faults import Faults
     from broker_lite.faults.faults import Backend
-    from broker_lite.server.server import Server
 
 STOP_TIMEOUT_S = 30.0
 LOG_NAME = "broker.log"
@@ -172,9 +171,7 @@ class _Thread:
     pid = None
 
     def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
-        from broker_lite.server.server import Server
-
-        self._server: Server = Server(BrokerConfig.of(settings), str(data_dir))
+        self._server = Server(BrokerConfig.of(settings), str(data_dir))
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -208,8 +205,6 @@ class _Thread:
             raise self._error
 
     def _run(self) -> None:
-        import asyncio
-
         try:
             asyncio.run(self._serve())
         except BaseException as error:
@@ -218,8 +213,6 @@ class _Thread:
             self._started.set()
 
     async def _serve(self) -> None:
-        import asyncio
-
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         await self._server.start()

@@ -39,7 +39,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.fixture
 def kafka_broker() -> Iterator[EmbeddedBroker]:
-    """An embedded broker in a thread, new for each test."""
+    """An embedded broker in a thread, new for each test, whatever `KAFKA` says: these tests are about this broker."""
     with EmbeddedBroker() as broker:
         yield broker
 
