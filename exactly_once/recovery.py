@@ -109,7 +109,7 @@ def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[Off
 
 
 def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
-    """Give the newest version committed at or before a time. Commits that do not say when they were made are passed over.
+    """Give the newest version committed at or before a time. Commits without a time of their own are passed over.
 
     Raises:
         RecoveryError: if all others that are kept are younger.

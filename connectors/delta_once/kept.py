@@ -27,3 +27,7 @@ class Kept(Generic[KeyT, ValueT]):
         while len(self._by_key) > MAX_KEPT:
             self._by_key.popitem(last=False)
         return self._by_key[key]
+
+    def clear(self) -> None:
+        """Let go of all, as a new process begins."""
+        self._by_key.clear()
