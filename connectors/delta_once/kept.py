@@ -28,6 +28,9 @@ class Kept(Generic[KeyT, ValueT]):
             self._by_key.popitem(last=False)
         return self._by_key[key]
 
+    def __len__(self) -> int:
+        return len(self._by_key)
+
     def clear(self) -> None:
         """Let go of all, as a new process begins."""
         self._by_key.clear()

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from connectors.delta_once import apart
 from connectors.delta_once.apart import copy_offsets, store_apart
+from connectors.delta_once.kept import MAX_KEPT
 from connectors.delta_once.options import SinkOptions
 from connectors.options import OptionError
 from exactly_once.batch import Batch
@@ -66,9 +67,9 @@ def test_a_store_is_kept_open_for_its_application() -> None:
     group = store_apart(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g"}))
     other = store_apart(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g", "appId": "other"}))
     assert (str(group), group is other) == ("group:g", False)
-    for number in range(apart.MAX_KEPT_STORES):
+    for number in range(MAX_KEPT):
         store_apart(SinkOptions.read({**GIVEN, "offsetStore": f"delta:/x/{number}"}))
-    assert len(apart._kept) == apart.MAX_KEPT_STORES
+    assert len(apart._kept) == MAX_KEPT
 
 
 @pytest.mark.parametrize(
