@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+STORAGE_PREFIX = "storage."
+"""How the names of options begin that are delta-rs's own, for the store that a table lies in."""
+
 
 class OptionError(ValueError):
     """An option that is unknown, missing, in conflict or without a readable value."""
@@ -70,6 +73,11 @@ class OptionSet:
         names = {option.name.lower(): option.name for option in self.options}
         hint = f"did you mean {names[near[0]]!r}?" if near else "known: " + ", ".join(sorted(names.values()))
         return f"{self.format}: unknown option {key!r}; {hint}"
+
+
+def storage_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Give delta-rs's options among ``given``, in the user's spelling. They may hold keys to a store: never shown."""
+    return {key[len(STORAGE_PREFIX) :]: text for key, text in given.items() if key.lower().startswith(STORAGE_PREFIX)}
 
 
 def boolean(text: str) -> bool:

@@ -25,7 +25,8 @@ from exactly_once.audit_findings import Chain, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
 from jobs.audit_report import Examined, as_json, as_text
-from jobs.housekeeping.arguments import FAILED, GOOD, USAGE, UsageError, add_kafka, add_table
+from jobs.exit_status import FAILED, GOOD, USAGE
+from jobs.housekeeping.arguments import UsageError, add_kafka, add_table
 from jobs.housekeeping.brokers import settings_from
 from offset_store.commit_log import CommitLog
 from offset_store.errors import OffsetStoreError

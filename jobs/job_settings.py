@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.options import OptionError
 from connectors.session import spark_session
-from jobs.housekeeping.arguments import FAILED, GOOD, USAGE, positive
+from jobs.exit_status import FAILED, GOOD, USAGE
+from jobs.housekeeping.arguments import positive
 from jobs.job_failures import check_topics, reason
 from jobs.peers import delta_jars
 

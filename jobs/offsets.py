@@ -30,10 +30,9 @@ from exactly_once.recovery import (
     version_at,
     version_before_batches,
 )
+from jobs.exit_status import FAILED, USAGE
 from jobs.housekeeping import brokers
 from jobs.housekeeping.arguments import (
-    FAILED,
-    USAGE,
     UsageError,
     add_kafka,
     add_table,

@@ -15,8 +15,7 @@ from typing import Any, TextIO
 from confluent_kafka import KafkaError, KafkaException
 
 from broker_lite.config import ConfigError, read_properties
-
-FAILED, USAGE = 1, 2
+from jobs.exit_status import FAILED
 
 _LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 """Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""

@@ -21,8 +21,8 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from jobs.exit_status import USAGE
 from jobs.verifiable import (
-    USAGE,
     BrokerWatch,
     EventWriter,
     Stop,

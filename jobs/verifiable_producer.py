@@ -21,9 +21,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from jobs.exit_status import USAGE
 from jobs.housekeeping.arguments import positive
 from jobs.verifiable import (
-    USAGE,
     BrokerWatch,
     EventWriter,
     Stop,

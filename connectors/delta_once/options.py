@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
-from connectors.options import Option, OptionError, OptionSet, one_of, positive
+from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, one_of, positive, storage_options
 from exactly_once.guarantee import Guarantee
 from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
 
 FORMAT = "delta_once"
-STORAGE_PREFIX = "storage."
 TABLE = "table"
 DEFAULT_TARGET_FILE_BYTES = 128 * 1024 * 1024
 
@@ -115,11 +114,7 @@ class SinkOptions:
             compression=values["compression"],
             offset_store=_apart(values["offsetStore"], table),
             kafka=_kafka_settings(values["offsetStore"], given),
-            storage_options={
-                key[len(STORAGE_PREFIX) :]: value
-                for key, value in given.items()
-                if key.lower().startswith(STORAGE_PREFIX)
-            },
+            storage_options=storage_options(given),
         )
 
 

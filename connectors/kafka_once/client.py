@@ -28,7 +28,7 @@ from connectors.kafka_once.connection import Connection
 from connectors.kafka_once.settings import ClientSettings
 
 LATEST, EARLIEST = -1, -2
-"""What ListOffsets takes for a timestamp."""
+"""What ListOffsets takes for a timestamp, and how JSON offsets say latest and earliest, as in Spark's connector."""
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -313,9 +313,3 @@ def shared_client(settings: ClientSettings) -> Client:
     Python workers run one task at a time; a forked child gets clients of its own.
     """
     return _shared.setdefault((os.getpid(), settings), Client(settings))
-
-
-def close_shared_clients() -> None:
-    """Close the connections that `shared_client` keeps for this process; the next use opens new ones."""
-    for client in list(_shared.values()):
-        client.close()

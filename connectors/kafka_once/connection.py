@@ -98,11 +98,6 @@ class Connection:
         self._pending.popleft()
         return frame[position:]
 
-    @property
-    def idle(self) -> bool:
-        """Whether no answer is due."""
-        return not self._pending
-
     def close(self) -> None:
         """Close at once; a thread that waits for an answer fails."""
         with contextlib.suppress(OSError):  # it may not be connected any more

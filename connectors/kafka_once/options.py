@@ -10,14 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connectors.kafka_once.client import EARLIEST, LATEST
 from connectors.kafka_once.settings import ClientSettings, read_settings
-from connectors.options import Option, OptionError, OptionSet, boolean, not_negative, positive
+from connectors.options import (
+    STORAGE_PREFIX,
+    Option,
+    OptionError,
+    OptionSet,
+    boolean,
+    not_negative,
+    positive,
+    storage_options,
+)
 from offset_store import check_spec
 
 FORMAT = "kafka_once"
-STORAGE_PREFIX = "storage."
-LATEST, EARLIEST = -1, -2
-"""How JSON offsets say latest and earliest, as in Spark's connector and in Kafka's ListOffsets."""
 
 Partitions = Mapping[str, tuple[int, ...]]
 SpecificOffsets = Mapping[tuple[str, int], int]
@@ -158,11 +165,7 @@ class SourceOptions:
             offset_retries=values["fetchOffset.numRetries"],
             offset_retry_interval_ms=values["fetchOffset.retryIntervalMs"],
             poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
-            storage_options={
-                key[len(STORAGE_PREFIX) :]: value
-                for key, value in given.items()
-                if key.lower().startswith(STORAGE_PREFIX)
-            },
+            storage_options=storage_options(given),
         )
 
     def for_stream(self) -> OffsetRule:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from connectors.kafka_once.client import Client, Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import ask_again, report_loss
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.options import EARLIEST, LATEST, OffsetRule, SourceOptions
+from connectors.kafka_once.options import OffsetRule, SourceOptions
 from connectors.kafka_once.planning import bundle, share_out, split
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from connectors.options import OptionError

@@ -9,9 +9,6 @@ from datetime import UTC, datetime
 
 from offset_store.locations import Location
 
-GOOD, FAILED, USAGE = 0, 1, 2
-"""Exit statuses: all is well and done; something is wrong or could not be done; the command line cannot be used."""
-
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedBroker
+from connectors.kafka_once import client as client_module
 from connectors.kafka_once.client import (
     EARLIEST,
     LATEST,
     Client,
     KafkaUnreachableError,
     MissingTopicError,
-    close_shared_clients,
 )
 from connectors.kafka_once.data_loss import DataLossError
 from connectors.kafka_once.decode import CorruptBatchError
@@ -56,7 +56,8 @@ def plan() -> Iterator[MakePlanner]:
     yield make
     for planner in made:
         planner.close()
-    close_shared_clients()
+    for kept in client_module._shared.values():
+        kept.close()
 
 
 def create(broker: EmbeddedBroker, topic: str, partitions: int = 1) -> None:

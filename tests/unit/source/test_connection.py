@@ -94,7 +94,7 @@ def test_the_newest_version_that_both_speak_is_chosen() -> None:
 def test_a_user_logs_in_by_plain() -> None:
     with server(plain_broker) as options:
         connection = connect(options, **sasl("PLAIN"))
-        assert connection.idle
+        assert connection.version(ApiKey.METADATA) == 12
         connection.close()
 
 

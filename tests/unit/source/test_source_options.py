@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.options import EARLIEST, LATEST, OffsetRule, SourceOptions
+from connectors.kafka_once.client import EARLIEST, LATEST
+from connectors.kafka_once.options import OffsetRule, SourceOptions
 from connectors.options import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}
