@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import pytest
@@ -33,8 +34,10 @@ def test_mutated_frames(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_a_million_mutated_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_mutated_frames(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Each round is a broker of its own; what the process holds after one is what it held before."""
+    logging.disable(logging.WARNING)  # pytest would keep every line
+    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
     fuzz(1000, SOAK_FRAMES, monkeypatch)  # fills caches
     held = sys.getallocatedblocks()
     for number in range(1, SOAK_ROUNDS + 1):
