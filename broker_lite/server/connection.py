@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             ):
                 if self._end - self._start > BULK_REQUEST_BYTES and not bulk and self._is_bulk():
                     self._turn_booked = True
-                    self._table.bulk_turns.book(self, self._on_bulk_turn)
+                    self._table.bulk_turns.book(self, self._end - self._start, self._on_bulk_turn)
                 elif not requests or budget <= 0:
                     self._book_turn()
                 else:

@@ -29,22 +29,23 @@ class MemoryBoundError(Exception):
 
 
 class BulkTurns:
-    """Lets large requests be handled one in each round of the loop, whatever connections they come from.
+    """Lets few large requests be handled in each round of the loop, whatever connections they come from.
 
-    So a small request waits for one large one at most, however many clients load in bulk. As long as only one does, it
-    need not wait for turns: it comes once in a round anyway, when its socket is read.
+    So a small request waits for one very large one at most, or for some that are together as large, however many
+    clients load in bulk. As long as only one does, it need not wait for turns: it comes once in a round anyway, when
+    its socket is read.
     """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
         self._last: object = None
 
-    def book(self, owner: object, turn: Callable[[], None]) -> None:
-        """Let `turn` be called when it is the turn of `owner`."""
+    def book(self, owner: object, size: int, turn: Callable[[], None]) -> None:
+        """Let `turn` be called when it is the turn of `owner`, for a request of so many bytes."""
         if not self._waiting:
             self._loop.call_soon(self._run)
-        self._waiting.append((owner, turn))
+        self._waiting.append((owner, size, turn))
 
     def is_alone(self, owner: object) -> bool:
         """Whether the last turn was `owner`'s, and nobody has booked another."""
@@ -56,10 +57,15 @@ class BulkTurns:
             self._last = None
 
     def _run(self) -> None:
-        self._last, turn = self._waiting.popleft()
+        turns, budget = [], limits.BULK_BYTES_PER_ROUND
+        while self._waiting and budget > 0:
+            self._last, size, turn = self._waiting.popleft()
+            budget -= size
+            turns.append(turn)
         if self._waiting:
             self._loop.call_soon(self._run)
-        turn()
+        for turn in turns:
+            turn()
 
 
 class Memory:

@@ -16,8 +16,11 @@ MAX_REQUESTS_PER_WAKE_UP: Final = 16
 MAX_REQUEST_BYTES_PER_WAKE_UP: Final = 64 * 1024
 """How many bytes of requests of one connection are handled before the others get their turn."""
 
-BULK_REQUEST_BYTES: Final = 16 * 1024
-"""A request larger than this waits for a turn of its own; there is one such turn in each round of the loop."""
+BULK_REQUEST_BYTES: Final = 32 * 1024
+"""A request larger than this waits for its turn, after the small ones."""
+
+BULK_BYTES_PER_ROUND: Final = 64 * 1024
+"""When such requests have come to this many bytes, the others wait for the next round of the loop."""
 
 MAX_SENT_BYTES_PER_WAKE_UP: Final = 1024 * 1024
 """How many bytes of responses one connection is sent before the others get their turn."""

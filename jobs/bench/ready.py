@@ -17,18 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_lite import EmbeddedBroker
-from jobs.bench.load import LoadError, create_topic, delete_topic, records_in
+from jobs.bench.load import LoadError, create_topic, delete_topic
 from jobs.bench.progress import say
 from jobs.bench.results import Bound, Comparison, Missing, Results
 from jobs.bench.settings import LIMITS, PARTITIONS, TARGETS, Settings
 from jobs.bench.sides import KAFKA, OURS, round_name, rss_mb
 from jobs.bench.tools import produce
-from jobs.bench.wire import api_versions
+from jobs.bench.wire import api_versions, end_offsets
 from jobs.peers import PeerMissingError, RealKafka
 
 MANY_PARTITIONS = 1000
 _IDLE_S = 2.0
 _STOP_S = 60.0
+_SERVED_S = 120.0
+_ASK_AGAIN_S = 0.01
 _VALUE_BYTES = 1024
 _BATCH_BYTES = 65536
 _CONSTRUCT = """\
@@ -168,9 +170,21 @@ def await_records(bootstrap_servers: str, topic: str, partitions: int, rows: int
     Raises:
         LoadError: if a partition does not answer in time, or there are not as many records as ``rows``.
     """
-    found = records_in(bootstrap_servers, topic, partitions)
+    deadline = time.monotonic() + _SERVED_S
+    while (offsets := _end_offsets(bootstrap_servers, topic, partitions)) is None:
+        if time.monotonic() > deadline:
+            raise LoadError(f"not all of {topic} on {bootstrap_servers} is served after {_SERVED_S:.0f} s")
+        time.sleep(_ASK_AGAIN_S)
+    found = sum(offsets)
     if found != rows:
         raise LoadError(f"{topic} on {bootstrap_servers} holds {found} records; {rows} were acknowledged")
+
+
+def _end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int] | None:
+    try:
+        return end_offsets(bootstrap_servers, topic, partitions)
+    except OSError:  # Kafka listens a little after it says so
+        return None
 
 
 def run_recovery(name: str, settings: Settings, results: Results) -> None:

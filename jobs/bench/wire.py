@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from broker_lite.protocol import produce
+from broker_lite.protocol import apis, produce
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.frames import encode_request_header, read_response_header
 from broker_lite.protocol.primitives import ZERO_UUID
@@ -22,6 +22,8 @@ from jobs.bench.load import LoadError
 
 DEADLINE_S = 60.0
 _PRODUCE_VERSION = 12
+_LIST_OFFSETS_VERSION = 7
+_LATEST = -1
 _RECEIVE_BYTES = 65536
 _TIMESTAMP_MS = 1_700_000_000_000
 
@@ -91,6 +93,29 @@ def api_versions(bootstrap_servers: str) -> None:
     (error_code,) = struct.unpack_from(">h", answer, 4)
     if error_code:
         raise LoadError(f"ApiVersions on {bootstrap_servers}: error {error_code}")
+
+
+def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int] | None:
+    """Ask for the end offsets of all partitions in one request; None where one is not served yet.
+
+    An admin client asks for metadata first, and librdkafka's waits up to three seconds if the connection that it began
+    with goes down meanwhile, as it does: those seconds would be the client's.
+
+    Raises:
+        LoadError: if the broker closes the connection.
+        OSError: if there is no connection.
+    """
+    asked = [(index, -1, _LATEST) for index in range(partitions)]
+    request = apis.request(
+        ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, replica_id=-1, isolation_level=0, topics=[(topic, asked)]
+    )
+    header = encode_request_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, 1, "bench")
+    with Connection(bootstrap_servers) as connection:
+        answer = connection.ask(_sized(header + apis.encode_request(request, _LIST_OFFSETS_VERSION)))
+    _, position = read_response_header(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, answer)
+    said = apis.decode_response(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, memoryview(answer)[position:])
+    found = said.topics[0].partitions
+    return None if any(each.error_code for each in found) else [each.offset for each in found]
 
 
 def produce_frame(topic: str, partition: int, records: int, value_bytes: int) -> bytes:

@@ -86,7 +86,11 @@ def test_idle_is_who_asks_for_nothing() -> None:
     assert watch.idle_ms(Seen(requests=1), 900) == 400
 
 
-def test_large_requests_come_one_in_a_round() -> None:
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(limits.BULK_BYTES_PER_ROUND, ["a", "ab", "abc"]), (limits.BULK_BYTES_PER_ROUND // 3, ["abc"])],
+)
+def test_large_requests_come_a_few_in_a_round(size: int, expected: list[str]) -> None:
     rounds: list[Callable[[], None]] = []
 
     class Loop:
@@ -95,15 +99,15 @@ def test_large_requests_come_one_in_a_round() -> None:
 
     turns, done = BulkTurns(Loop()), []
     for name in "abc":
-        turns.book(name, lambda name=name: done.append(name))  # type: ignore[misc]
+        turns.book(name, size, lambda name=name: done.append(name))  # type: ignore[misc]
         assert not turns.is_alone(name)
-    for expected in ("a", "ab", "abc"):
+    for so_far in expected:
         assert len(rounds) == 1
         rounds.pop()()
-        assert "".join(done) == expected
+        assert "".join(done) == so_far
     assert rounds == []
     assert [turns.is_alone(name) for name in "abc"] == [False, False, True], "who loads alone need not book"
-    turns.book("b", lambda: None)
+    turns.book("b", size, lambda: None)
     assert not turns.is_alone("c")
     rounds.pop()()
     turns.forget("b")
