@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_turn(self, bulk: bool = False) -> None:
         requests, budget = MAX_REQUESTS_PER_WAKE_UP, MAX_REQUEST_BYTES_PER_WAKE_UP
-        output = self._output
+        output, bulk_turns = self._output, self._table.bulk_turns
         assert output is not None
         try:
             while (
@@ -187,10 +187,12 @@ class Connection(asyncio.BufferedProtocol):
             ):
                 if self._end - self._start > BULK_REQUEST_BYTES and not bulk and self._is_bulk():
                     self._turn_booked = True
-                    self._table.bulk_turns.book(self, self._end - self._start, self._on_bulk_turn)
+                    bulk_turns.book(self, self._end - self._start, self._on_bulk_turn)
                 elif not requests or budget <= 0:
                     self._book_turn()
                 else:
+                    if not bulk:
+                        bulk_turns.small_request()
                     bulk = False
                     requests -= 1
                     budget -= self._handle_frame()

@@ -32,14 +32,15 @@ class BulkTurns:
     """Lets few large requests be handled in each round of the loop, whatever connections they come from.
 
     So a small request waits for one very large one at most, or for some that are together as large, however many
-    clients load in bulk. As long as only one does, it need not wait for turns: it comes once in a round anyway, when
-    its socket is read.
+    clients load in bulk. When there has been nothing but one client's large requests for a while, that client need not
+    wait for turns: it comes once in a round anyway, when its socket is read, and there is nobody to let go first.
     """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
         self._last: object = None
+        self._turns_alone = 0
 
     def book(self, owner: object, size: int, turn: Callable[[], None]) -> None:
         """Let `turn` be called when it is the turn of `owner`, for a request of so many bytes."""
@@ -48,8 +49,12 @@ class BulkTurns:
         self._waiting.append((owner, size, turn))
 
     def is_alone(self, owner: object) -> bool:
-        """Whether the last turn was `owner`'s, and nobody has booked another."""
-        return self._last is owner and not self._waiting
+        """Whether the last turns were all `owner`'s, no small request came in between, and nobody has booked another."""
+        return self._last is owner and self._turns_alone >= limits.BULK_TURNS_ALONE and not self._waiting
+
+    def small_request(self) -> None:
+        """Note that there is somebody who may not have to wait."""
+        self._turns_alone = 0
 
     def forget(self, owner: object) -> None:
         """Let go of who has gone."""
@@ -59,7 +64,9 @@ class BulkTurns:
     def _run(self) -> None:
         turns, budget = [], limits.BULK_BYTES_PER_ROUND
         while self._waiting and budget > 0:
-            self._last, size, turn = self._waiting.popleft()
+            owner, size, turn = self._waiting.popleft()
+            self._turns_alone = self._turns_alone + 1 if owner is self._last else 0
+            self._last = owner
             budget -= size
             turns.append(turn)
         if self._waiting:

@@ -106,12 +106,36 @@ def test_large_requests_come_a_few_in_a_round(size: int, expected: list[str]) ->
         rounds.pop()()
         assert "".join(done) == so_far
     assert rounds == []
-    assert [turns.is_alone(name) for name in "abc"] == [False, False, True], "who loads alone need not book"
-    turns.book("b", size, lambda: None)
-    assert not turns.is_alone("c")
-    rounds.pop()()
-    turns.forget("b")
+
+
+def test_who_loads_alone_for_a_while_need_not_book_turns() -> None:
+    rounds: list[Callable[[], None]] = []
+
+    class Loop:
+        def call_soon(self, callback: Callable[[], None]) -> None:
+            rounds.append(callback)
+
+    turns = BulkTurns(Loop())
+
+    def load(owner: str, count: int) -> None:
+        for _ in range(count):
+            assert not turns.is_alone(owner)
+            turns.book(owner, 1, lambda: None)
+            rounds.pop()()
+
+    load("a", limits.BULK_TURNS_ALONE + 1)
+    assert turns.is_alone("a")
     assert not turns.is_alone("b")
+    turns.small_request()
+    load("a", limits.BULK_TURNS_ALONE)
+    assert turns.is_alone("a")
+    turns.book("b", 1, lambda: None)
+    assert not turns.is_alone("a")
+    rounds.pop()()
+    load("a", limits.BULK_TURNS_ALONE + 1)
+    assert turns.is_alone("a")
+    turns.forget("a")
+    assert not turns.is_alone("a")
 
 
 def test_memory_is_counted_until_it_is_given_back() -> None:
