@@ -49,7 +49,7 @@ class BulkTurns:
         self._waiting.append((owner, size, turn))
 
     def is_alone(self, owner: object) -> bool:
-        """Whether the last turns were all `owner`'s, no small request came in between, and nobody has booked another."""
+        """Whether the last turns were all `owner`'s, no small request came in between, and nobody has booked one."""
         return self._last is owner and self._turns_alone >= limits.BULK_TURNS_ALONE and not self._waiting
 
     def small_request(self) -> None:
