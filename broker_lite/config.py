@@ -55,7 +55,10 @@ class BrokerConfig:
     port: int = integer(0, "The port to listen on; 0 takes any free one.", most=65535)
     node_id: int = integer(0, "This broker's number, in metadata and in meta.properties.")
     cluster_id: str = text("", "The cluster's id; empty: the one in the data directory, or a new one.")
-    log_dirs: str = text("", "The directory that the data lives in; only one is served.", kafka_kind=Kind.LIST)
+    log_dirs: str = text(
+        "", "The directory that the data lives in, only one. `data_dir` and `--data-dir` say the same.",
+        kafka_kind=Kind.LIST,
+    )  # fmt: skip
     metrics_port: int = integer(
         -1,
         "The port that Prometheus' metrics are served on, at /metrics; 0: any free one, -1: none.",

@@ -81,6 +81,21 @@ def test_a_port_in_use_is_named(kafka_broker: EmbeddedBroker) -> None:
         EmbeddedBroker(config={"port": port})
 
 
+@BOTH
+def test_the_setting_log_dirs_names_the_directory(process: bool, tmp_path: Path) -> None:
+    config = {"log.dirs": str(tmp_path / "data")}
+    for data_dir in (None, tmp_path / "data"):
+        with EmbeddedBroker(data_dir, process=process, config=config) as broker:
+            assert broker.data_dir == tmp_path / "data"
+        assert (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_two_different_directories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data_dir is '.*other', but log.dirs is '.*data': give one of them"):
+        EmbeddedBroker(tmp_path / "other", config={"log.dirs": tmp_path / "data"})
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_setting_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match=r"nearest known one is 'num\.partitions'"):
         EmbeddedBroker(config={"num.partition": 3})
