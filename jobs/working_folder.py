@@ -1,8 +1,12 @@
-"""The folder that a command works in: one that its user names and keeps, or one that is removed at the end."""
+"""The folder that a command works in: one that its user names and keeps, or one that is removed at the end.
+
+And the files that it writes its results to: what can be known of them is asked for before the work begins.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +25,22 @@ def empty_folder(text: str) -> Path:
     if folder.is_dir() and any(folder.iterdir()):
         raise argparse.ArgumentTypeError(f"{text} is not empty: name another")
     return folder
+
+
+def result_file(text: str) -> Path:
+    """Read an option that names a file to write at the end, and see now whether that can be.
+
+    Raises:
+        argparse.ArgumentTypeError: if its folder is missing, it is a folder itself, or it may not be written.
+    """
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"the folder {path.parent} does not exist: make it first, or name another")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} may not be written: name another place")
+    return path
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
-cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not, 2 if cells could not be run for want
-of software (merges need delta-spark's jars; ``--without-merge`` does without).
+cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not or if a result file could not be
+written, 2 if the command line cannot be used, no cell matches it, or cells could not be run for want of software
+(merges need delta-spark's jars; ``--without-merge`` does without).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jobs.verify.matrix import full, must_show
 from jobs.verify.pairwise import quick
 from jobs.verify.show import open_show
 from jobs.verify.spark import SessionError
-from jobs.working_folder import empty_folder, working_folder
+from jobs.working_folder import empty_folder, result_file, working_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
     parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
+    parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
     parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
 
 
@@ -64,8 +65,15 @@ def choose(options: argparse.Namespace) -> list[Cell]:
     """Give the cells that the options name.
 
     Raises:
-        ValueError: for a cell's name that does not exist.
+        ValueError: for a cell's name that does not exist, or if no cell matches.
     """
+    cells = _choose(options)
+    if not cells:
+        raise ValueError("no cell matches these options; --list without them names all")
+    return cells
+
+
+def _choose(options: argparse.Namespace) -> list[Cell]:
     cells = list(full())
     for option, value in (("guarantee", "guarantee"), ("point", "point"), ("kind", "kind"), ("result", "result")):
         wanted = getattr(options, option)
@@ -120,17 +128,31 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
         finally:
             engine.close()
     result = result_line(outcomes)
+    print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
+    print(result, flush=True)
+    written = write_results(outcomes, result, options)
+    if not is_good(outcomes) or not written:
+        return 1
+    return 0 if missing is None else 2
+
+
+def write_results(outcomes: Sequence[Outcome], result: str, options: argparse.Namespace) -> bool:
+    """Write the files that were asked for; tells of each that cannot be written, and gives whether all could."""
+    texts: dict[Path, str] = {}
     if options.json is not None:
-        options.json.write_text(json.dumps([to_json(outcome) for outcome in outcomes], indent=1))
+        texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)
     if options.report is not None:
         from jobs.verify.report import page
 
-        options.report.write_text(page(outcomes, result, full(), _made()))
-    print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
-    print(result)
-    if not is_good(outcomes):
-        return 1
-    return 0 if missing is None else 2
+        texts[options.report] = page(outcomes, result, full(), _made())
+    good = True
+    for path, text in texts.items():
+        try:
+            path.write_text(text)
+        except OSError as error:
+            print(f"sparkonce verify: {path} cannot be written: {error.strerror}", file=sys.stderr)
+            good = False
+    return good
 
 
 def _made() -> str:

@@ -12,7 +12,7 @@ from exactly_once.crash_points import CrashPoint
 from exactly_once.guarantee import Guarantee
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
-from jobs.verify.cli import add_arguments, choose, is_good, result_line, run, to_json
+from jobs.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
 from jobs.verify.engine import WAVE, waves
 from jobs.verify.matrix import BROKER_POINTS, full
 from jobs.verify.pairwise import quick
@@ -61,6 +61,37 @@ def test_the_list_says_what_must_be_shown(capsys: pytest.CaptureFixture[str]) ->
     assert line == f"{name}  loss"
     assert run(options("--cell", "nonsense")) == 2
     assert "--list names all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [[], ["--list"]])
+def test_options_that_no_cell_matches_are_no_success(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(options("--point", "sink.between_writes", "--guarantee", "exactly-once", *more)) == 2
+    told = capsys.readouterr()
+    assert "no cell matches these options" in told.err
+    assert not told.out
+
+
+@pytest.mark.parametrize("option", ["--report", "--json"])
+def test_a_result_file_is_tried_before_the_first_cell(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options(option, str(tmp_path / "missing" / "result"))
+    assert ended.value.code == 2
+    assert f"{tmp_path / 'missing'} does not exist: make it first" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        options(option, str(tmp_path))
+    assert "is a folder" in capsys.readouterr().err
+    assert options(option, str(tmp_path / "result")) is not None
+
+
+def test_a_result_file_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "there").mkdir()
+    chosen = options("--json", str(tmp_path / "there" / "a.json"), "--report", str(tmp_path / "b.html"))
+    (tmp_path / "there").rmdir()
+    assert not write_results([outcome(Guarantee.EXACTLY_ONCE, 0, 0, None)], "RESULT", chosen)
+    assert "a.json cannot be written: No such file" in capsys.readouterr().err
+    assert (tmp_path / "b.html").exists(), "the other is written all the same"
 
 
 def test_losses_count_only_where_none_may_be() -> None:
