@@ -205,6 +205,8 @@ class BrokerConfig:
                 raise ConfigError(str(error)) from None
             if name in own:
                 values[own[name].field] = given[name]
+        if "log_dirs" in values:
+            values["log_dirs"] = _one_directory(str(values["log_dirs"]))
         log_config = LogConfig.of_broker(given)
         config = cls(**values, log=log_config, given=MappingProxyType(given))  # type: ignore[arg-type]
         config = replace(config, **_security(config))
@@ -316,6 +318,13 @@ def read_properties(path: str | Path) -> dict[str, str]:
             raise ConfigError(f"{path}, line {number}: expected name=value")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def _one_directory(log_dirs: str) -> str:
+    found = [each.strip() for each in log_dirs.split(",") if each.strip()]
+    if len(found) > 1:
+        raise ConfigError(f"log.dirs={log_dirs!r} names {len(found)} directories; data lives in one here: give one")
+    return found[0] if found else ""
 
 
 def _check(config: BrokerConfig) -> None:

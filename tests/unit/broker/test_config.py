@@ -26,12 +26,17 @@ def test_text_and_values_are_read_alike() -> None:
         ({"num.partitions": 0}, r"num\.partitions=0: must be at least 1"),
         ({"port": 70_000}, "must be at most 65535"),
         ({"auto.create.topics.enable": "yes"}, "expected true or false"),
+        ({"log.dirs": "/a, /b"}, r"log\.dirs='/a, /b' names 2 directories; .*: give one"),
         ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not exceed"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BrokerConfig.of(settings)
+
+
+def test_one_directory_may_be_written_as_a_list() -> None:
+    assert BrokerConfig.of({"log.dirs": " /a ,"}).log_dirs == "/a"
 
 
 def test_the_example_is_read() -> None:
