@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import socket
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -73,32 +74,51 @@ class Server:
                 self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
+            undo.callback(self.broker.close)
+            undo.callback(self._give_up)
+            await self._listen(self.broker, bound)
+            self._keep_house(self.broker)
             undo.pop_all()
-        self._connections = ConnectionTable(
-            self._config, loop, self.broker.clock.monotonic_ms, self.broker.note_refusal
-        )
-        self.broker.on_settings_changed.append(self._connections.reconfigure)
-        if self._config.metrics_port >= 0:
-            try:
-                await self._serve_metrics(self.broker, self._connections)
-            except ServerError:
-                for sock, _ in bound:
-                    sock.close()
-                self.broker.close()
-                raise
-        for sock, listener in bound:
-            accept = functools.partial(self._accept, listener)
-            self._listeners.append(listener)
-            self._servers.append(await loop.create_server(accept, sock=sock, backlog=LISTEN_BACKLOG))
-        self._every(SWEEP_INTERVAL_S, self._connections.sweep)
-        flush_ms = self._config.log.flush_ms
-        # A topic may have its own flush.ms, so there is a look at least every second.
-        self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
-        self._housekeeper = Housekeeper(loop, self.broker)
         for listener in self._listeners:
             protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
         logger.info("data in %s", self._data_dir)
+
+    def _keep_house(self, broker: Broker) -> None:
+        """Do by the clock what has to be done."""
+        assert self._connections is not None
+        self._every(SWEEP_INTERVAL_S, self._connections.sweep)
+        flush_ms = self._config.log.flush_ms
+        # A topic may have its own flush.ms, so there is a look at least every second.
+        self._every(min(flush_ms / 1000, 1.0) if flush_ms < LONG_MAX else 1.0, self._flush_due)
+        self._housekeeper = Housekeeper(asyncio.get_running_loop(), broker)
+
+    async def _listen(self, broker: Broker, bound: list[tuple[socket.socket, Listener]]) -> None:
+        """Answer clients, and whoever asks for metrics."""
+        loop = asyncio.get_running_loop()
+        self._connections = ConnectionTable(self._config, loop, broker.clock.monotonic_ms, broker.note_refusal)
+        broker.on_settings_changed.append(self._connections.reconfigure)
+        if self._config.metrics_port >= 0:
+            await self._serve_metrics(broker, self._connections)
+        for sock, listener in bound:
+            accept = functools.partial(self._accept, listener)
+            try:
+                self._servers.append(await loop.create_server(accept, sock=sock, backlog=LISTEN_BACKLOG))
+            except OSError as error:  # two sockets may be bound to one port; only one of them may listen
+                port = sock.getsockname()[1]
+                also = "it is metrics.port too: " if port == self._config.metrics_port else ""
+                where = f"listener {listener.config.name}: cannot listen on port {port} ({error})"
+                raise ServerError(f"{where}: {also}choose another port") from error
+            self._listeners.append(listener)
+
+    def _give_up(self) -> None:
+        """Let go of every address, and of the timers, of a broker that could not start."""
+        for timer in self._timers:
+            timer.cancel()
+        for server in self._servers:
+            server.close()
+        if self._metrics is not None:
+            self._metrics.stop()
 
     async def stop(self) -> None:
         """Close listener and connections, then bring everything onto the disk."""
@@ -142,7 +162,8 @@ class Server:
         try:
             self._metrics = await MetricsServer.start(host, port, page)
         except OSError as error:
-            raise ServerError(f"metrics.port={port}: cannot listen on {host}:{port} ({error})") from error
+            text = f"metrics.port={port}: cannot listen on {host}:{port} ({error}): choose another port, or 0 for any"
+            raise ServerError(text) from error
         logger.info("metrics on http://%s:%d/metrics", *self._metrics.address)
 
     @property

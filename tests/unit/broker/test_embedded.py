@@ -82,6 +82,22 @@ def test_a_port_in_use_is_named(kafka_broker: EmbeddedBroker) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("own", [True, False], ids=["own port", "foreign port"])
+def test_a_metrics_port_in_use_is_named_and_the_directory_let_go(process: bool, own: bool, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        if own:
+            taken.close()
+        config = {"port": port if own else 0, "metrics.port": port}
+        with pytest.raises(
+            BrokerStartError, match=rf"metrics\.port.*{port}|{port}.*metrics\.port.*: choose another port"
+        ):
+            EmbeddedBroker(tmp_path, process=process, config=config)
+    with EmbeddedBroker(tmp_path, process=process) as broker:
+        assert answers(broker.bootstrap_servers)
+
+
+@BOTH
 def test_the_setting_log_dirs_names_the_directory(process: bool, tmp_path: Path) -> None:
     config = {"log.dirs": str(tmp_path / "data")}
     for data_dir in (None, tmp_path / "data"):
