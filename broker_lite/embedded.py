@@ -226,9 +226,13 @@ class _Process:
     """`python -m broker_lite` as a child."""
 
     def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        self._channel, theirs = socket.socketpair()
         self._log_path = log_path = data_dir / LOG_NAME
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            log_path.touch()
+        except OSError as error:
+            raise BrokerStartError(f"{data_dir} cannot be used ({error}): choose another data directory") from error
+        self._channel, theirs = socket.socketpair()
         command = [
             sys.executable,
             "-m",

@@ -60,7 +60,7 @@ class Server:
         """Open the data directory and listen; when this returns, clients are answered.
 
         Raises:
-            ServerError: if an address cannot be listened on, or keys or access control lists cannot be read.
+            ServerError: if an address cannot be listened on, or a file of keys or in the data directory cannot be read.
             LogDirectoryError: if the data directory cannot be used.
         """
         loop = asyncio.get_running_loop()
@@ -74,6 +74,9 @@ class Server:
                 self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
+            except OSError as error:  # a file in it that is not ours to read, say
+                text = f"{self._data_dir} cannot be used ({error}): choose another data directory"
+                raise ServerError(text) from error
             undo.callback(self.broker.close)
             undo.callback(self._give_up)
             await self._listen(self.broker, bound)

@@ -98,6 +98,16 @@ def test_a_metrics_port_in_use_is_named_and_the_directory_let_go(process: bool, 
 
 
 @BOTH
+@pytest.mark.parametrize("place", ["file", "file/below", "unreadable"])
+def test_a_directory_that_cannot_be_used_is_named(process: bool, place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "unreadable" / "dynamic-settings.json").mkdir(parents=True)  # whoever runs this, that is no file
+    with pytest.raises(BrokerStartError, match=rf"{tmp_path / place} cannot be used \(.*\): choose another") as raised:
+        EmbeddedBroker(tmp_path / place, process=process)
+    assert "Traceback" not in str(raised.value)
+
+
+@BOTH
 def test_the_setting_log_dirs_names_the_directory(process: bool, tmp_path: Path) -> None:
     config = {"log.dirs": str(tmp_path / "data")}
     for data_dir in (None, tmp_path / "data"):
