@@ -44,12 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | ForeignBroker]:
     """Give a broker with `.bootstrap_servers`; an embedded one is new for each test and has no topics.
 
-    The marker `kafka_broker` passes arguments on to `EmbeddedBroker`. Where `KAFKA` names another broker, a test that
+    The marker `kafka_broker` passes arguments on to `EmbeddedBroker`; of several, on a class and a method, say, the
+    nearest one's count where they say different things of the same. Where `KAFKA` names another broker, a test that
     uses more than its address, or needs settings, is skipped.
     """
     kind = os.environ.get("KAFKA", EMBEDDED)
-    marker = request.node.get_closest_marker(MARKER)
-    arguments = dict(marker.kwargs) if marker is not None else {}
+    arguments = _arguments(request.node)
     if kind == EMBEDDED:
         from broker_lite.embedded import EmbeddedBroker
 
@@ -63,6 +63,22 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
         yield ForeignBroker(kind)
     else:
         raise pytest.UsageError(f"KAFKA={kind!r}: expected {EMBEDDED}, {CONTAINER} or host:port")
+
+
+def _arguments(node: pytest.Item) -> dict[str, Any]:
+    """Put together what the test's markers say, the nearest one last."""
+    arguments: dict[str, Any] = {}
+    config: dict[str, object] = {}
+    for marker in reversed(list(node.iter_markers(MARKER))):
+        if marker.args:
+            given = ", ".join(map(repr, marker.args))
+            raise pytest.UsageError(
+                f"@pytest.mark.{MARKER}({given}): give arguments by name, as in "
+                f'@pytest.mark.{MARKER}(config={{"num.partitions": 4}})'
+            )
+        arguments.update(marker.kwargs)
+        config.update(marker.kwargs.get("config") or {})
+    return arguments | {"config": config} if config else arguments
 
 
 @pytest.fixture(scope="session")

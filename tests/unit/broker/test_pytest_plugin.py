@@ -84,6 +84,42 @@ def test_a_container_serves_all_tests(tmp_path: Path) -> None:
     assert "1 passed, 2 skipped" in said
 
 
+MARKERS = """
+import pytest
+from broker_lite import EmbeddedBroker
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch):
+    def init(self, **arguments):
+        print("made with", arguments)
+    monkeypatch.setattr(EmbeddedBroker, "__init__", init)
+    monkeypatch.setattr(EmbeddedBroker, "close", lambda self: None)
+
+@pytest.mark.kafka_broker(process=True, config={"num.partitions": 3, "log.dirs": "a"})
+class TestAll:
+    @pytest.mark.kafka_broker(config={"num.partitions": 4})
+    def test_nearest(self, kafka_broker):
+        pass
+
+    @pytest.mark.kafka_broker(process=False)
+    def test_other(self, kafka_broker):
+        pass
+
+@pytest.mark.kafka_broker({"num.partitions": 4})
+def test_by_position(kafka_broker):
+    pass
+"""
+
+
+def test_markers_are_put_together_and_name_their_arguments(tmp_path: Path) -> None:
+    said = run(tmp_path, MARKERS)
+    assert "made with {'process': True, 'config': {'num.partitions': 4, 'log.dirs': 'a'}}" in said
+    assert "made with {'process': False, 'config': {'num.partitions': 3, 'log.dirs': 'a'}}" in said
+    expected = "kafka_broker({'num.partitions': 4}): give arguments by name, as in @pytest.mark.kafka_broker(config="
+    assert expected in said
+    assert "2 passed, 1 error" in said
+
+
 def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
     assert "KAFKA='kafka': expected embedded, container or host:port" in run(tmp_path, USES, KAFKA="kafka")
 
