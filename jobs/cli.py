@@ -2,7 +2,8 @@
 
 Each subcommand is a row of `COMMANDS`: a name, a line of help, and the module whose `add_arguments(parser)` declares
 its options and whose `run(options)` does the work and gives the exit status. A module is imported only when its
-command is the one that runs, so that none pays for the others.
+command is the one that runs, so that none pays for the others. A reader of the output that goes away ends any of them
+quietly, wherever they write.
 """
 
 from __future__ import annotations
@@ -41,7 +42,20 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; gives its exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            options = _parse(list(sys.argv[1:] if arguments is None else arguments))
+            status: int = options.run(options)
+        finally:
+            sys.stdout.flush()  # also of what exits by itself, such as --help
+    except BrokenPipeError:
+        # Whoever reads has read enough (`| head`). What Python flushes at its end has nowhere to go either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sparkonce", description="Kafka to Delta Lake with Spark, exactly once.")
     parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -52,15 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = import_module(command.module)
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
-    options = parser.parse_args(words)
-    try:
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has read enough (`| head`). What Python flushes at its end has nowhere to go either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return status
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

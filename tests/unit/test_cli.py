@@ -31,12 +31,14 @@ def test_every_command_has_help(command: tuple[str, str, str], capsys: pytest.Ca
     assert f"sparkonce {command[0]}" in capsys.readouterr().out
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("words", [["history", str(HISTORY)], ["broker", "--help-settings"], ["history", "--help"]])
+def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as nowhere:
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         ended = subprocess.run(
-            [sys.executable, "-m", "jobs.cli", "history", str(HISTORY)], stdout=nowhere, stderr=subprocess.PIPE
+            [sys.executable, "-m", "jobs.cli", *words], env=buffered, stdout=nowhere, stderr=subprocess.PIPE
         )
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
 
