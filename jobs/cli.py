@@ -3,7 +3,7 @@
 Each subcommand is a row of `COMMANDS`: a name, a line of help, and the module whose `add_arguments(parser)` declares
 its options and whose `run(options)` does the work and gives the exit status. A module is imported only when its
 command is the one that runs, so that none pays for the others. A reader of the output that goes away ends any of them
-quietly, wherever they write.
+quietly, wherever they write; what cannot be parsed is told with the usage of the subcommand that it was meant for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Command(NamedTuple):
@@ -40,6 +40,18 @@ COMMANDS = (
 )
 
 
+class _Subparser(argparse.ArgumentParser):
+    """Complains of what it does not know itself; argparse would leave that to the parser of the whole command."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; gives its exit status."""
     try:
@@ -58,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sparkonce", description="Kafka to Delta Lake with Spark, exactly once.")
     parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Subparser)
     chosen = next((word for word in words if not word.startswith("-")), None)
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)

@@ -43,6 +43,21 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+@pytest.mark.parametrize(
+    "words", [["broker", "--prot", "3"], ["offsets", "show", "table", "--prot"], ["audit", "table", "another"]]
+)
+def test_what_is_unknown_is_told_with_the_usage_of_its_command(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = " ".join(words[:2] if words[0] == "offsets" else words[:1])
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: sparkonce {command} [-h]")
+    assert f"sparkonce {command}: error: unrecognized arguments: " in told
+
+
 def test_a_history_of_nothing_is_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "events.jsonl"
     empty.write_text('{"name": "startup_complete", "client": "p"}\n')
