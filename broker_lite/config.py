@@ -169,7 +169,7 @@ class BrokerConfig:
         "", "Kafka's StandardAuthorizer switches access control lists on; empty: everybody may do everything.",
         choices=("", STANDARD_AUTHORIZER),
     )  # fmt: skip
-    super_users: str = text("", "Principals that may do everything, with semicolons between them.")
+    super_users: str = text("", "Principals that may do everything, as in User:admin, with semicolons between them.")
     allow_everyone_if_no_acl_found: bool = boolean(
         False, "Whether everybody may use a resource that no access control list names."
     )
@@ -330,5 +330,12 @@ def _one_directory(log_dirs: str) -> str:
 def _check(config: BrokerConfig) -> None:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
+    if config.super_users:
+        from broker_lite.security.authorizer import super_users  # here, since most do without
+
+        try:
+            super_users(config.super_users)
+        except SettingError as error:
+            raise ConfigError(str(error)) from None
     if config.log.min_compaction_lag_ms > config.log.max_compaction_lag_ms:
         raise ConfigError("log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms")

@@ -96,7 +96,7 @@ class Setting(NamedTuple):
         if self.kind in (Kind.STRING, Kind.CLASS, Kind.PASSWORD):
             text = str(value)
             if self.choices and text not in self.choices:
-                raise SettingError(f"{self.name}={text!r}: expected one of {', '.join(self.choices)}")
+                raise SettingError(f"{self.name}={text!r}: expected {self._expected()}")
             return text
         if self.kind is Kind.BOOLEAN:
             word = str(value).strip().lower()
@@ -113,6 +113,12 @@ class Setting(NamedTuple):
         if wrong:
             raise SettingError(f"{self.name}: {wrong[0]!r} is none of {', '.join(self.choices)}")
         return items
+
+    def _expected(self) -> str:
+        named = ", ".join(each for each in self.choices if each)
+        if "" in self.choices:
+            return f"empty or {named}"
+        return f"one of {named}"
 
     def _number(self, value: object) -> int | float:
         try:

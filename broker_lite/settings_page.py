@@ -115,7 +115,7 @@ def _default(setting: Setting) -> str:
 
 def _values(setting: Setting) -> str:
     if setting.choices:
-        return ", ".join(setting.choices)
+        return ", ".join(each or "empty" for each in setting.choices)
     if setting.kind not in _NUMBERS:
         return ""
     least, most = setting.bounds

@@ -17,6 +17,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
+    USER_PREFIX,
     AclTable,
     Binding,
     BindingFilter,
@@ -27,6 +28,7 @@ from broker_lite.security.acls import (
     Rule,
     operation_bits,
 )
+from broker_lite.settings import SettingError
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +105,16 @@ def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type
 
 
 def super_users(setting: str) -> frozenset[str]:
-    """Read `super.users`: principals with semicolons between them."""
-    return frozenset(name.strip() for name in setting.split(";") if name.strip())
+    """Read `super.users`: principals with semicolons between them.
+
+    Raises:
+        SettingError: for one without its type, `User:`, which nobody would ever be.
+    """
+    found = frozenset(name.strip() for name in setting.split(";") if name.strip())
+    for each in sorted(found):
+        if not each.startswith(USER_PREFIX) or each == USER_PREFIX:
+            raise SettingError(f"super.users: {each!r} is nobody: expected User:<name>, as in User:admin;User:root")
+    return found
 
 
 class Authorizer:

@@ -27,6 +27,10 @@ def test_text_and_values_are_read_alike() -> None:
         ({"port": 70_000}, "must be at most 65535"),
         ({"auto.create.topics.enable": "yes"}, "expected true or false"),
         ({"log.dirs": "/a, /b"}, r"log\.dirs='/a, /b' names 2 directories; .*: give one"),
+        ({"super.users": "User:root;admin"}, r"super\.users: 'admin' is nobody: expected User:<name>"),
+        ({"super.users": "User:"}, r"super\.users: 'User:' is nobody: expected User:<name>"),
+        ({"authorizer.class.name": "x"}, r"authorizer\.class\.name='x': expected empty or org\.apache.*Authorizer$"),
+        ({"ssl.client.auth": "x"}, r"expected one of none, requested, required$"),
         ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not exceed"),
     ],
 )
