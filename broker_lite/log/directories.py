@@ -34,6 +34,26 @@ NewUuid = Callable[[], uuid.UUID]
 logger = logging.getLogger(__name__)
 
 
+def read_meta(content: bytes) -> dict[str, str]:
+    """Read a `meta.properties`, which may lack its `cluster.id`; the node's number is `node.id`, also in old ones.
+
+    Raises:
+        CheckpointFormatError: if it is damaged or the node's number is missing.
+    """
+    try:
+        lines = [line.strip() for line in content.decode().splitlines()]
+    except UnicodeDecodeError:
+        raise checkpoints.CheckpointFormatError("it is not UTF-8") from None
+    wrong = next((line for line in lines if line and not line.startswith("#") and "=" not in line), None)
+    if wrong is not None:
+        raise checkpoints.CheckpointFormatError(f"{wrong[:80]!r} is no name=value")
+    found = checkpoints.decode_properties(content)
+    node = found.get("node.id") or found.get("broker.id", "")  # broker.id: Kafka with ZooKeeper
+    if not node.isdecimal():
+        raise checkpoints.CheckpointFormatError("it has no node.id" if not node else f"node.id={node[:80]!r}")
+    return found | {"node.id": node}
+
+
 def partition_path(log_dir: str, topic: str, index: int) -> str:
     """Give a partition's directory."""
     return f"{log_dir}/{topic}-{index}"

@@ -391,7 +391,11 @@ class LogManager:
     def _load_meta(self, cluster_id: str, node_id: int) -> None:
         path = f"{self.log_dir}/{checkpoints.META_PROPERTIES}"
         try:
-            found = checkpoints.decode_properties(self._storage.read(path))
+            found = directories.read_meta(self._storage.read(path))
+        except checkpoints.CheckpointFormatError as error:
+            raise LogDirectoryError(
+                f"{path} is damaged ({error}): restore it, or remove it to have a new one written with a new id"
+            ) from None
         except FileNotFoundError:
             self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
             meta = {
@@ -403,11 +407,16 @@ class LogManager:
             self._storage.write(path, checkpoints.encode_properties(meta), durable=True)
             return
         for name, wanted in (("cluster.id", cluster_id), ("node.id", str(node_id))):
-            if wanted and found.get(name, wanted) != wanted:
+            if wanted and (found.get(name) or wanted) != wanted:
                 raise LogDirectoryError(
                     f"{self.log_dir} belongs to {name}={found[name]}, not {wanted}: use that, or another directory"
                 )
-        self.cluster_id = found.get("cluster.id", cluster_id)
+        self.cluster_id = found.get("cluster.id", "")
+        if not self.cluster_id:
+            self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
+            logger.warning("%s has no cluster.id: it is %s from now on", path, self.cluster_id)
+            meta = checkpoints.encode_properties({**found, "cluster.id": self.cluster_id})
+            self._storage.write(path, meta, durable=True)
 
     def _load_topics(self, now_ms: int, internal_topics: Mapping[str, Mapping[str, str]]) -> None:
         names = self._storage.list_directory(self.log_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from pathlib import Path
 
@@ -225,6 +226,44 @@ def test_two_brokers_cannot_share_a_directory(place: tuple[Storage, str]) -> Non
         open_manager(*place)
     manager.abandon()
     open_manager(*place).abandon()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it has no node.id"),
+        (b"# only a comment\n", "it has no node.id"),
+        (b"version=1\ncluster.id=mine\n", "it has no node.id"),
+        (b"version=1\ncluster.id=mine\nnode.id=x\n", "node.id='x'"),
+        (b"version=1\ncluster.id=mi", "it has no node.id"),
+        (b"node.id=0\nclus", "'clus' is no name=value"),
+        (b"\0\0\0\0", "is no name=value"),
+        (b"node.id=0\n\xff=", "it is not UTF-8"),
+    ],
+)
+def test_a_damaged_meta_properties_is_refused(content: bytes, said: str) -> None:
+    storage = MemoryStorage()
+    open_manager(storage).close(NOW)
+    storage.write(f"{LOG_DIR}/meta.properties", content, durable=True)
+    expected = rf"/data/meta\.properties is damaged \(.*{re.escape(said)}.*\): restore it, or remove it"
+    with pytest.raises(LogDirectoryError, match=expected):
+        open_manager(storage)
+    storage.remove(f"{LOG_DIR}/meta.properties")
+    assert open_manager(storage).cluster_id, "the refusal lets go of the directory, and the cure works"
+
+
+@pytest.mark.parametrize("configured", ["", "mine"])
+@pytest.mark.parametrize("lacking", [b"version=1\nnode.id=0\n", b"version=0\nbroker.id=0\ncluster.id=\n"])
+def test_a_cluster_id_that_is_missing_is_written(lacking: bytes, configured: str) -> None:
+    storage = MemoryStorage()
+    storage.make_directory(LOG_DIR)
+    storage.write(f"{LOG_DIR}/meta.properties", lacking, durable=True)
+    manager = open_manager(storage, cluster_id=configured)
+    cluster_id = manager.cluster_id
+    manager.close(NOW)
+    assert cluster_id == (configured or cluster_id) != ""
+    assert f"cluster.id={cluster_id}\n".encode() in storage.read(f"{LOG_DIR}/meta.properties")
+    assert open_manager(storage).cluster_id == cluster_id
 
 
 def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
