@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from broker_lite.config import ConfigError, read_properties
 from jobs.exit_status import FAILED
+from jobs.housekeeping.arguments import whole_number
 
 _LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 """Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""
@@ -136,7 +137,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", required=True)
     parser.add_argument(
-        "--max-messages", type=int, default=-1, metavar="N", help="stop after N records (default: -1, until a signal)"
+        "--max-messages",
+        type=_max_messages,
+        default=-1,
+        metavar="N",
+        help="stop after N records (default: -1, until a signal)",
     )
     parser.add_argument(
         "--timeout",
@@ -150,6 +155,15 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         help="client settings, name=value, in Kafka's names; what the command line says goes before",
     )
     parser.add_argument("--client-id", help="client.id, and the name in the events (default: made from the process id)")
+
+
+def _max_messages(text: str) -> int:
+    if text == "-1":
+        return -1
+    try:
+        return whole_number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or -1 for no end") from error
 
 
 def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, str | None]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from jobs.exit_status import USAGE
+from jobs.housekeeping.arguments import whole_number
 from jobs.verifiable import (
     BrokerWatch,
     EventWriter,
@@ -255,7 +256,10 @@ ALL: list[int] = []
 
 
 def _partitions(text: str) -> list[int]:
-    return sorted({int(each) for each in text.split(",")})
+    try:
+        return sorted({whole_number(each) for each in text.split(",")})
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}: give partitions such as 0,1, or no value for all") from error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

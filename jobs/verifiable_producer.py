@@ -66,6 +66,7 @@ class VerifiableProducer:
         self._sent = 0
         self._acknowledged = 0
         self._failed = 0
+        self._first_error = ""
         self._transaction: int | None = None
         self._in_transaction = 0
         self._failed_in_transaction = False
@@ -101,6 +102,10 @@ class VerifiableProducer:
                 f"not done within {self._options.timeout} s: {self._acknowledged} of {self._sent} records that were "
                 "sent were acknowledged"
             )
+        if not good:
+            because = f"; the first error: {self._first_error}" if self._first_error else ""
+            told = f"error: {self._acknowledged} of {self._sent} records that were sent were acknowledged{because}"
+            print(told, file=sys.stderr, flush=True)
         return good
 
     @property
@@ -164,6 +169,7 @@ class VerifiableProducer:
     def _note_error(self, record: dict[str, Any], error: KafkaError, written_perhaps: bool) -> None:
         self._failed += 1
         self._failed_in_transaction = self._transaction is not None
+        self._first_error = self._first_error or error.str()
         outcome = "unknown" if written_perhaps else "failed"
         self._events.write(
             "producer_send_error", **record, outcome=outcome, exception=error.name(), message=error.str()
@@ -200,6 +206,7 @@ class VerifiableProducer:
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 self._failed += 1
+                self._first_error = self._first_error or error.args[0].str()
                 self._note_end("transaction_commit", "failed", error)
                 self._abort()
                 return
@@ -284,6 +291,8 @@ def run(options: argparse.Namespace) -> int:
     }
     try:
         settings = client_settings(options, "verifiable-producer", given)
+        if options.abort_every is not None and "transactional.id" not in settings:
+            raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
     except VerifiableError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
