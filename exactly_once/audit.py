@@ -94,8 +94,13 @@ class Report:
 
     @property
     def proven(self) -> bool:
-        """Whether nothing contradicts exactly one write of every offset of every chain."""
+        """Whether nothing contradicts exactly one write of every offset of every chain; see `has_ranges`."""
         return not any(problem.is_error and count for problem, count in self.counts.items())
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether kept commits moved any offsets by a batch: without, `proven` is true because nothing was examined."""
+        return any(chain.ranges for chain in self.chains)
 
     def adding(self, findings: Iterable[Finding]) -> Report:
         """Give a report with more findings, such as come from comparing with something beside the log."""

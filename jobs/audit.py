@@ -1,8 +1,8 @@
 """`sparkonce audit TABLE`: proof from a table's log that every offset was written once.
 
-Exit status: 0 proven, 1 something is wrong or could not be examined, 2 the command line cannot be used. The arithmetic
-is in `exactly_once.audit` (the chains), `audit_broker` and `audit_rows`; this module reads what they need and prints
-what they found.
+Exit status: 0 proven, 1 something is wrong, could not be examined, or there was nothing to examine, 2 the command line
+cannot be used. The arithmetic is in `exactly_once.audit` (the chains), `audit_broker` and `audit_rows`; this module
+reads what they need and prints what they found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from exactly_once.audit_broker import BrokerSide, compare_with_broker
 from exactly_once.audit_findings import Chain, Finding, Problem
 from exactly_once.audit_rows import RowCount
 from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
-from jobs.audit_report import Examined, as_json, as_text
+from jobs.audit_report import Examined, Verdict, as_json, as_text
 from jobs.exit_status import FAILED, GOOD, USAGE
 from jobs.housekeeping.arguments import UsageError, add_kafka, add_table
 from jobs.housekeeping.brokers import settings_from
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         print(examined.summary, file=sys.stderr)
     else:
         print("\n".join(as_text(examined)))
-    return GOOD if examined.proven else FAILED
+    return GOOD if examined.verdict is Verdict.PROVEN else FAILED
 
 
 def examine(options: argparse.Namespace) -> Examined:

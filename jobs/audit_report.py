@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from exactly_once.audit import Report
@@ -17,6 +18,15 @@ from offset_store.own_commits import OwnCommit
 
 SHOWN_PARTITIONS = 50
 """Partitions in the text; JSON has all."""
+
+
+class Verdict(Enum):
+    """What an audit comes to."""
+
+    PROVEN = "proven"
+    BROKEN = "broken"
+    UNPROVEN = "unproven"
+    """Nothing is wrong, and nothing was examined: no kept commit of a batch moved offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +45,11 @@ class Examined:
     rows: RowCounts | None
 
     @property
-    def proven(self) -> bool:
-        """Whether nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
-        return self.report.proven and self.first_bad is None
+    def verdict(self) -> Verdict:
+        """Proven if nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
+        if not self.report.proven or self.first_bad is not None:
+            return Verdict.BROKEN
+        return Verdict.PROVEN if self.report.has_ranges else Verdict.UNPROVEN
 
     @property
     def first_bad(self) -> Finding | None:
@@ -54,7 +66,7 @@ class Examined:
         return (
             f"AUDIT commits={self.report.tally.commits} partitions={len(self.report.chains)} "
             f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
-            f"warnings={warnings} verdict={'proven' if self.proven else 'broken'}"
+            f"warnings={warnings} verdict={self.verdict.value}"
         )
 
     def rows_of(self, chain: Chain) -> RowCount | None:
@@ -83,6 +95,8 @@ def as_text(examined: Examined) -> Iterator[str]:
     bad = examined.first_bad
     if bad is not None:
         yield "\nFirst bad commit: " + (_sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
+    if examined.verdict is Verdict.UNPROVEN:
+        yield "\nNot proven: no kept commit of a batch moved offsets, so there is no range to examine."
     yield ""
     yield examined.summary
 
@@ -196,7 +210,7 @@ def as_json(examined: Examined) -> dict[str, Any]:
         "counts": {problem.value: count for problem, count in report.counts.items() if count},
         "findings": [_finding_json(finding) for finding in report.findings],
         "firstBad": _finding_json(examined.first_bad) if examined.first_bad else None,
-        "verdict": "proven" if examined.proven else "broken",
+        "verdict": examined.verdict.value,
     }
 
 
