@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker_lite.config import BrokerConfig, ConfigError, file_settings
@@ -91,13 +91,13 @@ def _allow_many_files() -> None:
 
 
 def _config(options: argparse.Namespace) -> BrokerConfig:
-    settings: dict[str, object] = {}
+    of_file: dict[str, str] = {}
     if options.config is not None:
-        found, ignored = file_settings(options.config)
-        settings.update(found)
+        of_file, ignored = file_settings(options.config)
         if ignored:
             names = ", ".join(ignored)
             logger.warning("%s: these settings make no difference here and are left out: %s", options.config, names)
+    settings: dict[str, object] = {}
     if options.settings_from_stdin:
         settings.update(json.load(sys.stdin))
     for assignment in options.set:
@@ -109,7 +109,21 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
         settings["log.dirs"] = options.data_dir
     if options.port is not None:
         settings["port"] = options.port
-    return BrokerConfig.of(settings)
+    of_file = {name: value for name, value in of_file.items() if name not in settings}
+    try:
+        return BrokerConfig.of({**of_file, **settings})
+    except ConfigError as error:
+        if _what_is_wrong(of_file) == str(error):
+            raise ConfigError(f"{options.config}: {error}") from None
+        raise
+
+
+def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
+    try:
+        BrokerConfig.of(settings)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:

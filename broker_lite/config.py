@@ -42,6 +42,9 @@ from broker_lite.settings import (
 
 __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "read_properties"]
 
+_OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
+"""Settings of Kafka's that another one has taken the place of."""
+
 
 class ConfigError(ValueError):
     """A setting that does not exist or cannot have that value; the message names both and the way out."""
@@ -260,6 +263,8 @@ def _unknown(name: str) -> str:
     from broker_lite.unserved_settings import HARMLESS, is_kafkas
 
     known = broker_settings()
+    if name in _OTHER_NAMES:
+        return f"broker setting {name!r} is Kafka's and is not served here: use {_OTHER_NAMES[name]}"
     if is_kafkas(name):
         return (
             f"broker setting {name!r} is Kafka's, but it makes no difference here: leave it out"

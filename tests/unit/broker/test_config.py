@@ -31,6 +31,8 @@ def test_text_and_values_are_read_alike() -> None:
         ({"super.users": "User:"}, r"super\.users: 'User:' is nobody: expected User:<name>"),
         ({"authorizer.class.name": "x"}, r"authorizer\.class\.name='x': expected empty or org\.apache.*Authorizer$"),
         ({"ssl.client.auth": "x"}, r"expected one of none, requested, required$"),
+        ({"log.dir": "/a"}, r"'log\.dir' is Kafka's and is not served here: use log\.dirs$"),
+        ({"broker.id": "1"}, r"'broker\.id' is Kafka's and is not served here: use node\.id$"),
         ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not exceed"),
     ],
 )

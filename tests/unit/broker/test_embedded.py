@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import select
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker_lite import BrokerStartError, ConfigError, EmbeddedBroker
+from broker_lite import __main__ as broker_main
 
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
 DEADLINE_S = 30
@@ -174,6 +176,27 @@ def test_a_place_that_cannot_be_used(options: tuple[str, str], message: str, tmp
 def test_a_wrong_setting_on_the_command_line(tmp_path: Path) -> None:
     said = start("-m", "broker_lite", "--set", "prot=9", cwd=tmp_path).communicate(timeout=DEADLINE_S)[1]
     assert re.search(r"unknown broker setting 'prot'; the nearest known one is 'port'", said)
+
+
+@pytest.mark.parametrize("line", ["prot=9", "num.partitions=many", "broker.id=1", "log.dirs=a,b", "listeners=x"])
+def test_a_wrong_setting_in_a_file_names_the_file(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text(f"num.partitions=2\n{line}\n")
+    parser = argparse.ArgumentParser()
+    broker_main.add_arguments(parser)
+    with pytest.raises(ConfigError, match=rf"^{file}: .*{line.partition('=')[0]}"):
+        broker_main._config(parser.parse_args(["--config", str(file)]))
+
+
+def test_the_command_line_can_put_a_file_right_and_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text("group.min.session.timeout.ms=9\ngroup.max.session.timeout.ms=8\nlog.dirs=a,b\n")
+    parser = argparse.ArgumentParser()
+    broker_main.add_arguments(parser)
+    options = ["--config", str(file), "--data-dir", "c", "--set", "group.max.session.timeout.ms=10"]
+    assert broker_main._config(parser.parse_args(options)).log_dirs == "c"
+    with pytest.raises(ConfigError, match=r"^port='x': "):
+        broker_main._config(parser.parse_args([*options, "--set", "port=x"]))
 
 
 def test_a_broker_process_ends_with_its_parent(tmp_path: Path) -> None:
