@@ -16,6 +16,7 @@ from exactly_once.audit_broker import BrokerTopic
 from exactly_once.audit_findings import Chain
 from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
 from jobs.housekeeping.brokers import BrokerView, ask
+from offset_store.errors import plain
 from offset_store.offsets import OffsetRange
 
 ISOLATION = "kafka.isolation.level"
@@ -114,7 +115,7 @@ def _dataset(table: DeltaTable, coordinates: Coordinates) -> Any:
     try:
         dataset = table.to_pyarrow_dataset()
     except (DeltaError, ValueError, OSError) as error:
-        raise CoordinatesError(f"the rows of this table cannot be read by pyarrow: {error}") from error
+        raise CoordinatesError(f"the rows of this table cannot be read by pyarrow: {plain(error)}") from error
     for column in coordinates.columns:
         if column not in dataset.schema.names:
             raise CoordinatesError(f"there is no column {column!r}; the table has {', '.join(dataset.schema.names)}")

@@ -30,7 +30,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from offset_store.delta_log import DeltaLog, LogListing
-from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.own_commits import OwnCommit, own_commit
@@ -369,9 +369,9 @@ class OffsetsTable:
             return CommitConflictError(
                 f"somebody wrote to {self.location} after version {since}, from which this change was decided, "
                 "so nothing was changed. Stop every driver that writes there, then look again and repeat "
-                f"(delta-rs: {error})"
+                f"(delta-rs: {plain(error)})"
             )
-        return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {error}")
+        return OffsetStoreError(f"the commit to {self.location} failed, nothing was changed: {plain(error)}")
 
     def _version_of(self, change: ManualChange, since: int) -> int | None:
         fresh = OffsetsTable.open(self.location, self.storage_options)

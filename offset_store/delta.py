@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction
 
 from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
@@ -110,7 +110,9 @@ class DeltaOffsetStore:
             try:
                 return self._load()  # a driver that made it at the same moment is welcome to be first
             except OffsetStoreError:
-                raise OffsetStoreError(f"cannot create the table of offsets at {self.location}: {error}") from error
+                raise OffsetStoreError(
+                    f"cannot create the table of offsets at {self.location}: {plain(error)}"
+                ) from error
         return self._load()
 
     def _load(self) -> DeltaTable:

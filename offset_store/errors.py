@@ -2,6 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BACKTRACE = re.compile(r"\s*(?:stack )?backtrace:\s*", re.IGNORECASE)
+_FIRST_FRAME = re.compile(r"\s*0: ")
+_CAUSES = "caused by:"
+"""Opens a numbered list too, but one of reasons."""
+
+
+def plain(error: BaseException) -> str:
+    """Give what an error of delta-rs says, without the colours of a terminal and without Rust's backtrace.
+
+    With ``RUST_BACKTRACE`` set, delta-rs puts the frames of its own stack after its message.
+    """
+    kept: list[str] = []
+    for line in _ESCAPES.sub("", str(error)).strip().splitlines():
+        if _BACKTRACE.fullmatch(line):
+            break
+        if _FIRST_FRAME.match(line) and kept and not kept[-1].strip().lower().endswith(_CAUSES):
+            break
+        kept.append(line.rstrip())
+    return "\n".join(kept).rstrip()
+
 
 class OffsetStoreError(RuntimeError):
     """The store cannot be opened, read or written; the message names it and the way out."""

@@ -16,7 +16,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
 from offset_store.locations import Location
 
 COMMIT_ATTEMPTS = 100
@@ -37,7 +37,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
     except TableNotFoundError as error:
         raise StoreMissingError(f"there is no Delta table at {location}") from error
     except (DeltaError, OSError, ValueError) as error:
-        raise OffsetStoreError(f"cannot load the Delta table at {location}: {error}") from error
+        raise OffsetStoreError(f"cannot load the Delta table at {location}: {plain(error)}") from error
 
 
 def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:
@@ -88,7 +88,7 @@ def append(
             commit_properties=commit_properties(transactions, info),
         )
     except CommitFailedError as error:
-        raise CommitConflictError(str(error)) from error
+        raise CommitConflictError(plain(error)) from error
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:

@@ -28,7 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.housekeeping.arguments import show_time
 from offset_store.delta_log import DeltaLog
-from offset_store.errors import CommitConflictError
+from offset_store.errors import CommitConflictError, plain
 from offset_store.locations import Location
 from offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
 from offset_store.tables import append, load_table
@@ -144,9 +144,9 @@ class Compaction:
             except CommitConflictError as error:
                 found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
                 if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
-                    raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
+                    raise CompactionError(f"cannot claim {self.location} for compaction: {plain(error)}") from error
             except (DeltaError, OSError, ValueError) as error:
-                raise CompactionError(f"cannot claim {self.location} for compaction: {error}") from error
+                raise CompactionError(f"cannot claim {self.location} for compaction: {plain(error)}") from error
         raise CompactionError(
             f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
             f"until it has finished; if it was killed, its claim ends at {show_time(held_ms or now_ms)}"
@@ -164,10 +164,10 @@ class Compaction:
             try:
                 metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
             except CommitFailedError as error:
-                conflict = str(error)
+                conflict = plain(error)
                 continue
             except (DeltaError, OSError, ValueError) as error:
-                raise CompactionError(f"delta-rs cannot compact {self.location}: {error}") from error
+                raise CompactionError(f"delta-rs cannot compact {self.location}: {plain(error)}") from error
             rival = self._rival(attempt, read_version)
             if rival is not None:
                 conflict = f"version {rival} replaced the same files, so this compaction was undone"

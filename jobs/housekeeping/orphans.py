@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from offset_store.delta_log import LOG_FOLDER, DeltaLog
-from offset_store.errors import OffsetStoreError
+from offset_store.errors import OffsetStoreError, plain
 from offset_store.locations import Location
 from offset_store.tables import join, load_table, table_filesystem
 
@@ -83,7 +83,7 @@ class TableFolder:
             filesystem, root = table_filesystem(location, storage_options)
             return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
         except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot open the folder {location}: {error}") from error
+            raise OffsetStoreError(f"cannot open the folder {location}: {plain(error)}") from error
 
     def find(self, older_than_ms: int, now_ms: int) -> Found:
         """Find the orphans that were last written more than ``older_than_ms`` before ``now_ms``.
@@ -131,7 +131,7 @@ class TableFolder:
         try:
             infos = self.filesystem.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
         except OSError as error:
-            raise OffsetStoreError(f"cannot list {self.location}: {error}") from error
+            raise OffsetStoreError(f"cannot list {self.location}: {plain(error)}") from error
         return [
             # A store that gives no time has the file count as young, so it stays.
             FolderFile(
