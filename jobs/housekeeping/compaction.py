@@ -15,7 +15,6 @@ there is, ours is undone.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.housekeeping.arguments import show_time
+from offset_store.clock import now_ms
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError, plain
 from offset_store.locations import Location
@@ -48,10 +48,6 @@ PartitionKey = tuple[PartitionValue, ...]
 
 class CompactionError(RuntimeError):
     """A table that cannot be compacted as asked."""
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ class Compaction:
     target_bytes: int
     chosen: Mapping[str, str]
     """Only partitions with these values, as text; "" stands for null."""
-    now_ms: Callable[[], int] = _now_ms
+    now_ms: Callable[[], int] = now_ms
 
     def plan(self) -> tuple[int, tuple[str, ...], list[SmallFiles]]:
         """Give the table's version, its partition columns, and each partition with at least two small files.
