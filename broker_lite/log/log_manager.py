@@ -415,8 +415,8 @@ class LogManager:
         if not self.cluster_id:
             self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
             logger.warning("%s has no cluster.id: it is %s from now on", path, self.cluster_id)
-            meta = checkpoints.encode_properties({**found, "cluster.id": self.cluster_id})
-            self._storage.write(path, meta, durable=True)
+            meta = {**found, "cluster.id": self.cluster_id}
+            self._storage.write(path, checkpoints.encode_properties(meta), durable=True)
 
     def _load_topics(self, now_ms: int, internal_topics: Mapping[str, Mapping[str, str]]) -> None:
         names = self._storage.list_directory(self.log_dir)
