@@ -12,6 +12,7 @@ they are handed to the next backend.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -43,7 +44,8 @@ class Where(DiskWhere, total=False):
 
     `api` is a name as in Kafka's documentation ("Produce") or several; `nth` the first matching request that is meant,
     counted from 1; `times` how many from there on, None for all; `predicate` (broker in a thread only) is called on the
-    broker's thread with the decoded request, and says whether it matches.
+    broker's thread with the decoded request, and says whether it matches. What it raises is raised by the fault's
+    `wait` and at the end of its block; such a request does not match.
     """
 
     api: str | int | Iterable[str | int]
@@ -90,6 +92,7 @@ class FaultHandle:
         """How many restarts by this fault are complete."""
         self._removed = False
         self._last = Status(seen=0, fired=0, held=0)
+        self._predicate_error: BaseException | None = None
 
     def __repr__(self) -> str:
         return f"<fault {self.rule_id}: {describe(self.spec)}; fired {self._last['fired']}>"
@@ -101,6 +104,11 @@ class FaultHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.remove()
+        wrong = self._predicate_error
+        if wrong is not None and error is None:
+            raise wrong
+        if wrong is not None and error is not None and error is not wrong:
+            error.add_note(f"Besides, the predicate of the fault raised {wrong!r}: {describe(self.spec)}")
         if kind is None and self._must_fire and not self.fired:
             seen = self._last["seen"]
             raise FaultNeverFiredError(
@@ -123,11 +131,14 @@ class FaultHandle:
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s` seconds.
+            Exception: what the predicate has raised.
         """
         deadline = time.monotonic() + timeout_s
         restarts = self.spec.effect is Effect.RESTART
         with self._faults._changed:
             while (self.restarts if restarts else self._last["fired"]) < times:
+                if self._predicate_error is not None:
+                    raise self._predicate_error
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise TimeoutError(f"{self!r} did not happen {times} times within {timeout_s} s")
@@ -165,7 +176,7 @@ class Faults:
 
         With `topic` or `partition`, the rest of the request is served as usual.
         """
-        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+        code = _error_code(error)
         if code is ErrorCode.NONE:
             raise ValueError("NONE is no error")
         return self._new(Effect.FAIL, where, must_fire, error_code=int(code))
@@ -231,6 +242,8 @@ class Faults:
         unknown = set(chosen) - {"topic", "partition", "client_id", "predicate", "nth", "times"}
         if unknown:
             raise TypeError(f"a fault has no {', '.join(sorted(unknown))}: see docs/faults.md")
+        if callable(chosen.get("predicate")) and not self._process:
+            chosen["predicate"] = self._guarded(chosen["predicate"], lambda: handle)
         spec = FaultSpec(effect=effect, apis=apis, **chosen, **values)
         if self._process:
             spec.to_json()  # refuses a predicate here and now
@@ -242,6 +255,20 @@ class Faults:
                 with contextlib.suppress(OSError):  # a broker that is down takes its rules when it is up again
                     self._backend.add(handle.rule_id, spec, 0, 0)
             return handle
+
+    def _guarded(self, predicate: Callable[[Any], bool], handle: Callable[[], FaultHandle]) -> Callable[[Any], bool]:
+        """Keep what a test's predicate raises away from the broker, and for the test."""
+
+        def guarded(message: Any) -> bool:
+            try:
+                return bool(predicate(message))
+            except BaseException as error:  # that of pytest.fail is no Exception, and would end the broker's loop
+                with self._changed:
+                    handle()._predicate_error = handle()._predicate_error or error
+                    self._changed.notify_all()
+                return False
+
+        return guarded
 
     # What the broker's side calls.
 
@@ -308,6 +335,17 @@ class Faults:
                 return self._backend.status(handle.rule_id)
             except OSError:
                 return handle._last
+
+
+def _error_code(error: ErrorCode | str) -> ErrorCode:
+    if not isinstance(error, str):
+        return ErrorCode(error)
+    known = ErrorCode.__members__
+    if error not in known:
+        near = [name for name in known if error and error.upper() in name]
+        near = near or difflib.get_close_matches(error.upper(), known, n=3, cutoff=0.0)
+        raise ValueError(f"{error!r} is no error of Kafka's; the nearest are {', '.join(near[:3])}")
+    return known[error]
 
 
 def _api_keys(api: Any) -> tuple[int, ...] | None:

@@ -34,6 +34,19 @@ class Effect(Enum):
 DECISIVE = frozenset({Effect.FAIL, Effect.DROP_BEFORE, Effect.DROP_AFTER, Effect.RESTART})
 ON_DISK = frozenset({Effect.DISK_FULL, Effect.SLOW_DISK})
 
+_OR_NONE = type(None)
+_TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("topic", (str, _OR_NONE), "a name"),
+    ("partition", (int, _OR_NONE), "a whole number"),
+    ("client_id", (str, _OR_NONE), "a name"),
+    ("nth", (int,), "a whole number, the first is 1"),
+    ("times", (int, _OR_NONE), "a whole number, or None for always"),
+    ("delay_ms", (int, float), "a number of milliseconds"),
+    ("throttle_time_ms", (int,), "a whole number of milliseconds"),
+    ("bytes_per_s", (int,), "a whole number of bytes in a second"),
+)
+"""What a test may say of a fault, of which type, and what to say if it is of another."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
@@ -55,6 +68,12 @@ class FaultSpec:
     after_effect: bool = False
 
     def __post_init__(self) -> None:
+        for name, kinds, expected in _TYPES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise TypeError(f"{name}={value!r}: expected {expected}")
+        if self.predicate is not None and not callable(self.predicate):
+            raise TypeError(f"predicate={self.predicate!r}: expected something to call with the decoded request")
         if self.nth < 1:
             raise ValueError(f"nth={self.nth}: the first matching request is 1")
         if self.times is not None and self.times < 1:

@@ -216,6 +216,33 @@ def test_a_predicate(broker: EmbeddedBroker, peer: Peer) -> None:
         assert fault.fired == 1
 
 
+@THREAD
+def test_what_a_predicate_raises_is_the_tests(
+    broker: EmbeddedBroker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mistaken(request: produce.ProduceRequest) -> bool:
+        return request.no_such_field == 1
+
+    with (
+        pytest.raises(AttributeError, match="no_such_field"),
+        broker.faults.fail("INVALID_REQUIRED_ACKS", api="Produce", predicate=mistaken, must_fire=False),
+    ):
+        assert peer.produce(b"x") == 0
+    fault = broker.faults.delay(1, api="Produce", predicate=mistaken)
+    assert peer.produce(b"x") == 0
+    with pytest.raises(AttributeError, match="no_such_field"):
+        fault.wait()
+    fault.remove()
+    with (
+        pytest.raises(ZeroDivisionError) as raised,
+        broker.faults.delay(1, api="Produce", predicate=lambda _: pytest.fail("in vain")),
+    ):
+        peer.produce(b"x") // 0
+    assert "the predicate of the fault raised" in raised.value.__notes__[0]
+    assert peer.end_offset() == 3
+    assert "mistake of the broker's" not in caplog.text
+
+
 def test_a_fault_that_never_fires_is_an_error(kafka_broker: EmbeddedBroker) -> None:
     with (
         pytest.raises(FaultNeverFiredError, match=r"drop after Produce t never fired: 0 matching.*must_fire=False"),
@@ -241,6 +268,20 @@ def test_nonsense_is_refused(kafka_broker: EmbeddedBroker) -> None:
     faults = kafka_broker.faults
     with pytest.raises(ValueError, match=r"api='Prduce' is not served here; there are .*Produce"):
         faults.delay(1, api="Prduce")
+    with pytest.raises(
+        ValueError, match=r"'NOT_LEADER' is no error of Kafka's; the nearest are NOT_LEADER_OR_FOLLOWER"
+    ):
+        faults.fail("NOT_LEADER")
+    with pytest.raises(ValueError, match=r"nearest are NOT_ENOUGH_REPLICAS, "):
+        faults.fail("NOT_ENOUGH_REPLICA5")
+    with pytest.raises(TypeError, match=r"delay_ms='50': expected a number of milliseconds"):
+        faults.delay("50")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"partition='0': expected a whole number"):
+        faults.pause(partition="0")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"times=True: expected a whole number, or None"):
+        faults.pause(times=True)
+    with pytest.raises(TypeError, match=r"predicate=1: expected something to call"):
+        faults.pause(predicate=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no topics"):
         faults.delay(1, topics="t")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="cannot be killed"):
