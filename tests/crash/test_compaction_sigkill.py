@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,18 @@ def read_all(servers: str, topic: str) -> list[tuple[int, bytes | None, bytes | 
         found.append((message.offset(), message.key(), message.value()))
 
 
+def is_compacted(partition: Path) -> bool:
+    """Whether a compaction is under way, or was cut short."""
+    return any(name.endswith((".cleaned", ".swap")) for name in os.listdir(partition))
+
+
+def await_compaction(partition: Path) -> None:
+    """Return in the middle of a compaction; one takes a few milliseconds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_compacted(partition):
+        assert time.monotonic() < deadline, "nothing is compacted"
+
+
 @pytest.mark.soak
 def test_a_crash_in_the_middle_of_compaction_and_deletion_loses_nothing(tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
@@ -121,8 +134,9 @@ def test_a_crash_in_the_middle_of_compaction_and_deletion_loses_nothing(tmp_path
         with Load(broker.bootstrap_servers) as load:
             for _ in range(KILLS):
                 load.wait_for(load.count + chance.randrange(1, ACKNOWLEDGED_BETWEEN_KILLS))
+                await_compaction(data / "compacted-0")
                 broker.kill()
-                cut_short += any(path.suffix in (".cleaned", ".swap") for path in data.rglob("*"))
+                cut_short += is_compacted(data / "compacted-0")
                 broker.restart()
             load.wait_for(load.count + ACKNOWLEDGED_BETWEEN_KILLS)
         assert not load.failures

@@ -18,7 +18,7 @@ from tests.unit.broker.test_connection import Client, batch_of, make_topic, prod
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONNECTIONS = 1_000
-REQUESTS = 2_000
+REQUESTS = 10_000
 ROUNDS = 4
 SEED = 20_240
 
