@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from broker_lite.config import BrokerConfig, ConfigError
+from broker_lite.config import BrokerConfig
 from broker_lite.server.server import Server
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class EmbeddedBroker:
     """A broker that runs from construction to `close`.
 
     Args:
-        data_dir: where the data lives; by default what `config` says of `log.dirs`, else a temporary folder that is
-            removed at the end.
+        data_dir: where the data lives; beats `log.dirs`, as `--data-dir` does. By default what `config` says of
+            `log.dirs`, else a temporary folder that is removed at the end.
         process: whether to run in a process of its own, which can be killed, instead of a thread.
         config: settings by Kafka's names.
 
     Raises:
-        ConfigError: for a setting that does not exist or cannot have that value, or a `data_dir` other than `log.dirs`.
+        ConfigError: for a setting that does not exist or cannot have that value.
         BrokerStartError: if the broker does not start.
     """
 
@@ -60,7 +60,9 @@ class EmbeddedBroker:
         config: Mapping[str, object] | None = None,
     ) -> None:
         self._settings = dict(config or {})
-        data_dir = _chosen_directory(data_dir, BrokerConfig.of(self._settings).log_dirs)
+        log_dirs = BrokerConfig.of(self._settings).log_dirs
+        if data_dir is None:
+            data_dir = log_dirs or None
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
@@ -311,15 +313,6 @@ class _Process:
         with contextlib.suppress(OSError):  # wakes the thread that reads from it, if there is one
             self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
-
-
-def _chosen_directory(data_dir: str | os.PathLike[str] | None, log_dirs: str) -> str | os.PathLike[str] | None:
-    """Give the directory that the argument or the setting names; None if neither does."""
-    if data_dir is None:
-        return log_dirs or None
-    if log_dirs and os.path.abspath(data_dir) != os.path.abspath(log_dirs):
-        raise ConfigError(f"data_dir is {os.fspath(data_dir)!r}, but log.dirs is {log_dirs!r}: give one of them")
-    return data_dir
 
 
 def _environment() -> dict[str, str]:

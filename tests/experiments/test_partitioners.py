@@ -53,7 +53,9 @@ def broker() -> Iterator[EmbeddedBroker]:
 def write_confluent(servers: str, keys: Sequence[bytes | None], **settings: Any) -> list[int]:
     places: dict[int, int] = {}
     producer = Producer({"bootstrap.servers": servers, **settings})
-    producer.list_topics(TOPIC, DEADLINE_S)
+    # It sticks to a partition only as long as that is available, which none is before the connection is up.
+    producer.produce(TOPIC, b"first", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
 
     def note(number: int, error: Any, message: Any) -> None:
         assert error is None, error

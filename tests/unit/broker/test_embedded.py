@@ -118,10 +118,11 @@ def test_the_setting_log_dirs_names_the_directory(process: bool, tmp_path: Path)
         assert (tmp_path / "data" / "meta.properties").exists()
 
 
-def test_two_different_directories_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data_dir is '.*other', but log.dirs is '.*data': give one of them"):
-        EmbeddedBroker(tmp_path / "other", config={"log.dirs": tmp_path / "data"})
-    assert not list(tmp_path.iterdir())
+@BOTH
+def test_the_argument_beats_the_setting(process: bool, tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "other", process=process, config={"log.dirs": str(tmp_path / "data")}) as broker:
+        assert broker.data_dir == tmp_path / "other"
+    assert [each.name for each in tmp_path.iterdir()] == ["other"]
 
 
 def test_an_unknown_setting_is_refused_before_anything_starts() -> None:
