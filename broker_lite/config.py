@@ -59,7 +59,7 @@ class BrokerConfig:
     node_id: int = integer(0, "This broker's number, in metadata and in meta.properties.")
     cluster_id: str = text("", "The cluster's id; empty: the one in the data directory, or a new one.")
     log_dirs: str = text(
-        "", "The directory that the data lives in, only one. `data_dir` and `--data-dir` say the same.",
+        "", "The directory that the data lives in, only one. `data_dir` and `--data-dir` beat it.",
         kafka_kind=Kind.LIST,
     )  # fmt: skip
     metrics_port: int = integer(
