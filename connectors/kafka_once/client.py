@@ -202,6 +202,15 @@ class Client:
         assert failure is not None
         raise failure
 
+    def all_connections(self) -> list[Connection]:
+        """Give a connection to every broker of the cluster; for use within `retry`.
+
+        Raises:
+            OSError, ProtocolError: if one of them cannot be reached.
+        """
+        self.topics_now([])
+        return [self.connection(address) for address in self._known_brokers]
+
     def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send one request by the generated codecs, and give the decoded answer; a broken connection is dropped."""
         body = apis.encode_request(apis.request(api_key, version, **fields), version)
