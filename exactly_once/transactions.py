@@ -1,0 +1,256 @@
+"""A batch in Kafka transactions, and the decision that settles what becomes of them.
+
+Theory of operation. Each task writes its rows under a transaction of its own and leaves it open. The driver then takes
+the decision: one record, in one transaction of its own together with the offsets of the batch. From that moment on the
+batch counts as written, and each of the listed transactions is to be committed, by whoever comes first: the driver, or
+after a crash the next one. A transaction that no decision lists is to be aborted.
+
+Only the last decision of an application can be unfinished, since nothing is decided before the one before is finished.
+So the last one holds all that a recovery must know, and the log of decisions may be compacted by application.
+
+A transaction is known by transactional id, producer id and epoch. The ids in the last decision are used by nobody else
+(see `connectors.kafka_once.sink.tasks`), so if the coordinator shows another epoch than the decision, the transaction is
+gone: it timed out, or somebody fenced it by hand. Then, if none of the others is committed yet, the decision is undone
+as it was made: by one record, with the offsets of before. If some are, rows are missing that nobody can bring back
+without repeating others, and only a person can choose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+from urllib.parse import quote, unquote
+
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+
+FORMAT_VERSION = 1
+MARK = "sparkonce"
+FINISHED = "finished"
+KEPT_QUERIES = 50
+"""Of how many queries, the ones decided last, a decision repeats the last batch."""
+KEPT_DECISIONS = 20
+"""How many decisions back a reader of the log remembers, for messages and to see what has landed."""
+
+
+class DecisionFormatError(ValueError):
+    """A record under an application's key that is no decision of ours; the message quotes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """What one task has written and left open: its transaction, and how many rows are in it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one batch. ``number`` counts an application's decisions, from 1."""
+
+    number: int
+    record: BatchRecord
+    transactions: tuple[PreparedTransaction, ...]
+    queries: Mapping[str, int]
+    """The last batch of each query, this one's included."""
+    group_id: str
+    at_ms: int
+    before: int | None = None
+    """The last batch of this query before this decision."""
+    undone: bool = False
+    """Whether this takes back the decision before, whose transactions were gone."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows the batch has."""
+        return sum(transaction.rows for transaction in self.transactions)
+
+    def undoing(self, at_ms: int) -> Decision:
+        """Give the decision that takes this one back: its query stands where it stood before."""
+        queries = {query: batch for query, batch in self.queries.items() if query != self.record.query_id}
+        if self.before is not None:
+            queries[self.record.query_id] = self.before
+        return replace(
+            self, number=self.number + 1, transactions=(), queries=queries, at_ms=at_ms, before=None, undone=True
+        )
+
+    def as_committed(self) -> CommittedBatch:
+        """Give what an offset store tells of a commit."""
+        return CommittedBatch(self.number, self.at_ms, Writes.ROWS | Writes.OFFSETS, self.record)
+
+    def to_json(self) -> str:
+        """Give the text of the record's value."""
+        document: dict[str, Any] = {
+            MARK: FORMAT_VERSION,
+            "number": self.number,
+            "batch": self.record.to_commit_info(Writes.ROWS | Writes.OFFSETS),
+            "transactions": [
+                [each.transactional_id, each.producer_id, each.epoch, each.rows] for each in self.transactions
+            ],
+            "queries": dict(self.queries),
+            "group": self.group_id,
+            "atMs": self.at_ms,
+            "before": self.before,
+            "undone": self.undone,
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Decision:
+        """Read what ``to_json`` gave.
+
+        Raises:
+            DecisionFormatError: if it is something else.
+        """
+        try:
+            document = json.loads(text)
+            if document[MARK] != FORMAT_VERSION:
+                raise DecisionFormatError(
+                    f"this decision has format {document[MARK]!r}; this version of sparkonce reads {FORMAT_VERSION}"
+                )
+            return cls(
+                number=int(document["number"]),
+                record=BatchRecord.from_commit_info(document["batch"]),
+                transactions=tuple(
+                    PreparedTransaction(str(name), int(producer_id), int(epoch), int(rows))
+                    for name, producer_id, epoch, rows in document["transactions"]
+                ),
+                queries={str(query): int(batch) for query, batch in document["queries"].items()},
+                group_id=str(document["group"]),
+                at_ms=int(document["atMs"]),
+                before=None if document["before"] is None else int(document["before"]),
+                undone=bool(document["undone"]),
+            )
+        except DecisionFormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DecisionFormatError(f"not a decision of sparkonce: {text[:200]!r} ({error!r})") from error
+
+
+def following(
+    last: Decision | None,
+    record: BatchRecord,
+    transactions: Iterable[PreparedTransaction],
+    group_id: str,
+    at_ms: int,
+) -> Decision:
+    """Give the decision about a batch that follows ``last``, or is the first."""
+    known = {} if last is None else dict(last.queries)
+    before = known.pop(record.query_id, None)
+    queries = {**dict(list(known.items())[-(KEPT_QUERIES - 1) :]), record.query_id: record.batch_id}
+    number = 1 if last is None else last.number + 1
+    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, before)
+
+
+def decision_key(app_id: str) -> bytes:
+    """Give the key of an application's decisions."""
+    return f"{MARK}/{quote(app_id, safe='')}".encode()
+
+
+def finished_key(app_id: str) -> bytes:
+    """Give the key under which it is noted which of an application's decisions is finished."""
+    return decision_key(app_id) + f"/{FINISHED}".encode()
+
+
+def app_of_key(key: bytes | None) -> tuple[str, bool] | None:
+    """Read a key: the application, and whether it is of a note that a decision is finished; None for others' keys."""
+    parts = (key or b"").decode("utf-8", "replace").split("/")
+    if parts[0] != MARK or len(parts) not in (2, 3) or parts[2:] not in ([], [FINISHED]):
+        return None
+    return unquote(parts[1]), len(parts) == 3
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What the log says of one application, record by record."""
+
+    recent: list[Decision] = field(default_factory=list)
+    finished: int = 0
+    """The number of the newest decision that is noted as finished."""
+
+    @property
+    def last(self) -> Decision | None:
+        """The newest decision."""
+        return self.recent[-1] if self.recent else None
+
+    @property
+    def number(self) -> int:
+        """The number of the newest decision; 0 before the first."""
+        return self.recent[-1].number if self.recent else 0
+
+    @property
+    def unfinished(self) -> Decision | None:
+        """The decision whose transactions are still to be ended, if there is one."""
+        last = self.last
+        return None if last is None or last.undone or last.number <= self.finished else last
+
+    def take(self, is_note: bool, value: bytes | None) -> None:
+        """Take one committed record.
+
+        Raises:
+            DecisionFormatError: if it cannot be read.
+        """
+        text = (value or b"").decode("utf-8", "replace")
+        if is_note:
+            try:
+                self.finished = max(self.finished, int(json.loads(text)["number"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise DecisionFormatError(f"not a note of sparkonce: {text[:200]!r} ({error!r})") from error
+            return
+        decision = Decision.from_json(text)
+        if decision.number > self.number:  # compaction keeps order, so an older one behind a newer is a copy
+            self.recent = [*self.recent[-(KEPT_DECISIONS - 1) :], decision]
+
+
+def finished_note(number: int) -> str:
+    """Give the text that notes a decision as finished."""
+    return json.dumps({"number": number}, separators=(",", ":"))
+
+
+class Fate(Enum):
+    """What has become of one transaction that was decided to be committed."""
+
+    WAITS = "waits"
+    """It is open, as its task left it."""
+    COMMITTED = "committed"
+    GONE = "gone"
+    """It was aborted: it timed out, or its transactional id was claimed by somebody."""
+    UNKNOWN = "unknown"
+    """Its transactional id has expired, so nobody knows."""
+
+
+class Settlement(Enum):
+    """What is to be done about a decision that is not finished."""
+
+    FINISH = "finish"
+    """Commit what waits."""
+    UNDO = "undo"
+    """Some are gone and none is committed: take the decision back."""
+    LOST = "lost"
+    """Some are gone and others committed: nobody can make it whole."""
+    UNKNOWN = "unknown"
+    """Some can no longer be looked at."""
+
+
+def settle(fates: Sequence[Fate]) -> Settlement:
+    """Choose."""
+    found = set(fates)
+    if found <= {Fate.WAITS, Fate.COMMITTED}:
+        return Settlement.FINISH
+    if Fate.UNKNOWN in found:
+        # All of them expire at about the same time, a week after they were last used: most likely all is well.
+        return Settlement.UNKNOWN
+    return Settlement.LOST if Fate.COMMITTED in found else Settlement.UNDO
+
+
+def ranges_text(record: BatchRecord, most: int = 5) -> str:
+    """Name the records of a batch, for messages."""
+    moved: list[tuple[PartitionKey, Any]] = sorted(record.moved.items())
+    shown = ", ".join(f"{tp} [{extent.start}, {extent.end})" for (_, tp), extent in moved[:most])
+    more = f" and {len(moved) - most} more partitions" if len(moved) > most else ""
+    return (shown + more) or "no records"
