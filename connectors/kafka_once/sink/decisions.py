@@ -1,0 +1,242 @@
+"""The topic in which decisions stand: one partition, compacted, one key for each application.
+
+It is read up to the high watermark, not to the last stable offset, so that a transaction that another application has
+left open there holds nobody up: batches of a transaction wait for its marker, and only a marker that says commit lets
+them count. A reader goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from broker_lite.protocol import apis, fetch, produce
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.compression import Compression
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from broker_lite.protocol.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    ControlType,
+    Record,
+    control_type,
+    decode_records,
+    encode_batch,
+    scan,
+)
+from connectors.kafka_once.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
+from connectors.kafka_once.connection import Connection
+from connectors.kafka_once.sink.transactions import ProducerIdentity
+from exactly_once.transactions import Decision, Decisions, app_of_key, decision_key, finished_key, finished_note
+from offset_store.clock import now_ms
+
+DEFAULT_TOPIC = "sparkonce-decisions"
+PARTITION = 0
+MAX_FETCH_VERSION = 12
+"""The last version that names topics; ids bring nothing here."""
+MAX_PRODUCE_VERSION = 11
+MAX_FETCH_BYTES = 4 << 20
+CREATE_WITH_DEFAULT_FACTOR_FROM = 4
+"""From this version of CreateTopics on the broker chooses the replication factor (KIP-464)."""
+POLL_S = 0.005
+COMPRESSED_FROM_BYTES = 16 << 10
+"""A decision about thousands of tasks is packed, so that it fits into a message of the usual 1 MiB."""
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class DecisionTopicError(RuntimeError):
+    """The topic of decisions is missing and cannot be made, or cannot be used; the message says what to do."""
+
+
+@dataclass(slots=True)
+class DecisionLog:
+    """The decisions of one application, as far as they have been read."""
+
+    client: Client
+    topic: str
+    app_id: str
+    decisions: Decisions = field(default_factory=Decisions)
+    _next: int | None = None
+    _leader: Leader | None = None
+    _pending: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    """Records of this application in transactions without a marker yet, by producer id."""
+
+    def ensure(self) -> None:
+        """Make the topic if it is not there.
+
+        Raises:
+            DecisionTopicError: if this user may not.
+        """
+        try:
+            self.client.topics([self.topic])
+            return
+        except MissingTopicError:
+            self.client.retry(f"create the topic {self.topic}", self._create)
+        self.client.topics([self.topic])
+
+    def read(self) -> Decisions:
+        """Read what is new, up to the end; waits for the markers of this application's own transactions.
+
+        Raises:
+            DecisionFormatError: if there is a record of ours that cannot be read.
+            KafkaUnreachableError, KafkaError: if the log cannot be read.
+        """
+        deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
+        while True:
+            self._read_to_end()
+            if not self._pending:
+                return self.decisions
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"a transaction of application {self.app_id!r} in topic {self.topic} was neither committed nor "
+                    f"aborted for {self.client.settings.api_timeout_ms} ms. The brokers end it when its time is up"
+                )
+            time.sleep(POLL_S)
+
+    def append_decision(self, decision: Decision, identity: ProducerIdentity, sequence: int) -> None:
+        """Write a decision within the transaction of ``identity``.
+
+        Raises:
+            KafkaUnreachableError, KafkaError: if it could not be written.
+        """
+        record = Record(decision_key(self.app_id), decision.to_json().encode(), now_ms())
+        self._append(record, identity, sequence)
+
+    def append_finished(self, number: int) -> None:
+        """Note that a decision is finished."""
+        self._append(Record(finished_key(self.app_id), finished_note(number).encode(), now_ms()), None, NO_SEQUENCE)
+
+    def _create(self) -> None:
+        connection = self.client.any_connection()
+        version = connection.version(ApiKey.CREATE_TOPICS)
+        codec = apis.request_class(ApiKey.CREATE_TOPICS).CreatableTopic
+        factor = -1 if version >= CREATE_WITH_DEFAULT_FACTOR_FROM else 1
+        config = codec.CreatableTopicConfig(version=version, name="cleanup.policy", value="compact")
+        topic = codec(
+            version=version,
+            name=self.topic,
+            num_partitions=1,
+            replication_factor=factor,
+            assignments=[],
+            configs=[config],
+        )
+        answer = self.client.ask(
+            connection, ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=30_000, validate_only=False
+        )
+        (result,) = answer.topics
+        code = ErrorCode(result.error_code)
+        if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            raise DecisionTopicError(
+                f"exactly-once keeps its decisions in the topic {self.topic!r}, which does not exist, and this user may "
+                "not create it. Create it with one partition and cleanup.policy=compact, and allow this user READ and "
+                "WRITE on it; or name another topic with the option decisionTopic"
+            )
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code, f"create the topic {self.topic}: {result.error_message or ''}")
+        if code is ErrorCode.NONE:
+            _log.info("kafka_once: created the topic %s, compacted, for decisions", self.topic)
+
+    def _read_to_end(self) -> None:
+        while True:
+            result = self.client.retry(f"read the topic {self.topic}", self._fetch)
+            assert self._next is not None
+            before = self._next
+            if isinstance(result.records, memoryview | bytes | bytearray):
+                self._take(memoryview(result.records))
+            if self._next >= result.high_watermark:
+                return
+            if self._next == before:  # a high watermark that has moved on since
+                time.sleep(POLL_S)
+
+    def _fetch(self) -> FetchPartitionResult:
+        if self._next is None:
+            self._next = self.client.offsets({(self.topic, PARTITION): EARLIEST}, {})[self.topic, PARTITION]
+        wanted = FetchPartition(PARTITION, self._next, MAX_FETCH_BYTES)
+        request = FetchRequest(0, 0, MAX_FETCH_BYTES, [FetchTopic(self.topic, uuid.UUID(int=0), [wanted])])
+
+        def ask(connection: Connection) -> FetchPartitionResult:
+            version = min(connection.version(ApiKey.FETCH), MAX_FETCH_VERSION)
+            body = connection.request(ApiKey.FETCH, version, fetch.encode_request(version, request))
+            answer = fetch.decode_response(version, body)
+            _check(answer.error_code, f"fetch {self.topic}")
+            result: FetchPartitionResult = answer.topics[0].partitions[0]
+            _check(result.error_code, f"fetch {self.topic}")
+            return result
+
+        return self._of_leader(ask)
+
+    def _of_leader(self, ask: Callable[[Connection], _Result]) -> _Result:
+        """Ask the partition's leader, which is looked for anew after a failure."""
+        if self._leader is None:
+            self._leader = leader_of(self.client.topics_now([self.topic]), self.topic, PARTITION)
+        leader = self._leader
+        try:
+            return ask(self.client.connection(leader.address))
+        except KafkaError:
+            self._leader = None
+            raise
+        except BaseException:  # an answer may still be on its way
+            self._leader = None
+            self.client.drop(leader.address)
+            raise
+
+    def _take(self, data: memoryview) -> None:
+        for position, header in scan(data):
+            assert self._next is not None
+            if header.next_offset <= self._next:
+                continue
+            self._next = header.next_offset
+            records = decode_records(data[position : position + header.size])
+            if header.is_control:
+                waiting = self._pending.pop(header.producer_id, [])
+                if control_type(records[0]) is ControlType.COMMIT:
+                    self._count(waiting)
+                continue
+            ours = [record for record in records if (app_of_key(record.key) or ("",))[0] == self.app_id]
+            if header.is_transactional and ours:
+                self._pending[header.producer_id].extend(ours)
+            else:
+                self._count(ours)
+
+    def _count(self, records: list[Record]) -> None:
+        for record in records:
+            known = app_of_key(record.key)
+            assert known is not None
+            self.decisions.take(known[1], record.value)
+
+    def _append(self, record: Record, identity: ProducerIdentity | None, sequence: int) -> None:
+        batch = encode_batch(
+            [record],
+            compression=Compression.GZIP if len(record.value or b"") > COMPRESSED_FROM_BYTES else Compression.NONE,
+            producer_id=NO_PRODUCER_ID if identity is None else identity.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if identity is None else identity.epoch,
+            base_sequence=sequence,
+            transactional=identity is not None,
+        )
+        transactional_id = None if identity is None else identity.name
+        topic = ProduceTopic(self.topic, uuid.UUID(int=0), [ProducePartition(PARTITION, batch)])
+        request = ProduceRequest(transactional_id, -1, self.client.settings.request_timeout_ms, [topic])
+
+        def ask(connection: Connection) -> None:
+            version = min(connection.version(ApiKey.PRODUCE), MAX_PRODUCE_VERSION)
+            body = connection.request(ApiKey.PRODUCE, version, produce.encode_request(version, request))
+            (answer,) = produce.decode_response(version, body).topics[0].partitions
+            if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                _check(answer.error_code, f"{self.topic}: {answer.error_message or ''}")
+
+        self.client.retry(f"write to the topic {self.topic}", lambda: self._of_leader(ask))
+
+
+def _check(error_code: int, where: str) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), where)
