@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 STORAGE_PREFIX = "storage."
@@ -38,6 +38,8 @@ class OptionSet:
     options: Sequence[Option]
     passed_through: Sequence[str] = ()
     ignored: Sequence[str] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Names that belong to something else, in lower case, and what to say to who gives one."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check ``given`` and return a value for every declared option, by its declared name.
@@ -69,6 +71,8 @@ class OptionSet:
         return values
 
     def _unknown(self, key: str, known: list[str]) -> str:
+        if key.lower() in self.elsewhere:
+            return f"{self.format}: option {key!r} {self.elsewhere[key.lower()]}"
         near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
         names = {option.name.lower(): option.name for option in self.options}
         hint = f"did you mean {names[near[0]]!r}?" if near else "known: " + ", ".join(sorted(names.values()))

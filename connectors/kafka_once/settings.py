@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,23 +80,30 @@ def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-# name -> (field of ClientSettings, how its text is read)
-_DIRECT: dict[str, tuple[str, Callable[[str], Any]]] = {
+_isolation_level = one_of("read_uncommitted", "read_committed")
+Reading = Mapping[str, tuple[str, Callable[[str], Any]]]
+"""By name: the field of `ClientSettings`, and how the text for it is read."""
+
+COMMON: Reading = {
     "bootstrap.servers": ("bootstrap_servers", bootstrap_servers),
     "client.id": ("client_id", str),
     "request.timeout.ms": ("request_timeout_ms", positive),
     "socket.connection.setup.timeout.ms": ("connection_setup_timeout_ms", positive),
-    "default.api.timeout.ms": ("api_timeout_ms", positive),
     "retry.backoff.ms": ("retry_backoff_ms", not_negative),
     "retry.backoff.max.ms": ("retry_backoff_max_ms", positive),
     "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: max(0, int(text))),
+}
+"""What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
+
+_DIRECT: Reading = {
+    **COMMON,
+    "default.api.timeout.ms": ("api_timeout_ms", positive),
     "max.partition.fetch.bytes": ("fetch_max_bytes", positive),
     "fetch.max.wait.ms": ("fetch_max_wait_ms", positive),
-    "isolation.level": ("read_committed", one_of("read_uncommitted", "read_committed")),
+    "isolation.level": ("read_committed", lambda text: _isolation_level(text) == "read_committed"),
     "check.crcs": ("check_crcs", boolean),
 }
-
-_SECURITY = (
+SECURITY = (
     "security.protocol",
     "ssl.ca.location",
     "ssl.ca.pem",
@@ -138,53 +145,63 @@ WITHOUT_EFFECT = frozenset(
 )
 """Settings of group members and of Java's own buffers: offsets live in Spark's checkpoint and no group is joined."""
 
+_JAVA_CLASSES = "Java classes cannot be loaded; kafka.sasl.mechanism is one of " + ", ".join(MECHANISMS)
+REFUSED_EVERYWHERE = {
+    "ssl.keystore.password": "Java key stores are not read; give PEM files: kafka.ssl.certificate.location, "
+    "kafka.ssl.key.location and kafka.ssl.key.password",
+    "ssl.truststore.password": "Java trust stores are not read; give a PEM file: kafka.ssl.ca.location",
+    "sasl.kerberos.service.name": "Kerberos is not supported; kafka.sasl.mechanism is one of " + ", ".join(MECHANISMS),
+    "sasl.login.callback.handler.class": _JAVA_CLASSES,
+}
+"""What neither a reader nor a producer takes, and what to use instead."""
+
 _REFUSED = {
+    **REFUSED_EVERYWHERE,
     "auto.offset.reset": "set the option startingOffsets instead: it says where a query without a checkpoint begins",
     "enable.auto.commit": "offsets are kept in Spark's checkpoint and in the offset store, never committed by a timer",
     "key.deserializer": "keys arrive as binary; convert them with DataFrame operations, e.g. CAST(key AS STRING)",
     "value.deserializer": "values arrive as binary; convert them with DataFrame operations, e.g. CAST(value AS STRING)",
     "interceptor.classes": "there is no Java consumer to intercept; transform the DataFrame instead",
-    "ssl.keystore.password": "Java key stores are not read; give PEM files: kafka.ssl.certificate.location, "
-    "kafka.ssl.key.location and kafka.ssl.key.password",
-    "ssl.truststore.password": "Java trust stores are not read; give a PEM file: kafka.ssl.ca.location",
-    "sasl.kerberos.service.name": "Kerberos is not supported; kafka.sasl.mechanism is one of " + ", ".join(MECHANISMS),
-    "sasl.login.callback.handler.class": "Java classes cannot be loaded; kafka.sasl.mechanism is one of "
-    + ", ".join(MECHANISMS),
     "client.rack": "records are read from the leader of each partition; leave it out",
 }
 
+READER_SETTINGS = frozenset({*_DIRECT, *WITHOUT_EFFECT, *_REFUSED})
+"""All that a reader knows but for security, for the sink to tell a reader's setting from a slip of the pen."""
+
 
 def read_settings(options: Mapping[str, str]) -> ClientSettings:
-    """Read the settings among ``options``, whose names begin with ``kafka.``; others are passed over.
+    """Read a reader's settings among ``options``, whose names begin with ``kafka.``; others are passed over.
 
     Raises:
         OptionError: for a setting that is unknown, refused, unreadable or at odds with another. Secrets are not shown.
 
     """
-    given = {
-        key.lower()[len(PREFIX) :]: text.strip() for key, text in options.items() if key.lower().startswith(PREFIX)
-    }
+    given = given_settings(options)
     for name in given:
         if name in _REFUSED:
-            raise OptionError(f"{_FORMAT}: option {PREFIX}{name} is not supported: {_REFUSED[name]}")
-        if name not in _DIRECT and name not in _SECURITY and name not in WITHOUT_EFFECT:
-            raise OptionError(_unknown(name))
+            raise refusal(name, _REFUSED[name])
+        if name not in _DIRECT and name not in SECURITY and name not in WITHOUT_EFFECT:
+            raise unknown(name, [*_DIRECT, *SECURITY], WITHOUT_EFFECT)
+    return client_settings(given, _DIRECT)
+
+
+def given_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Pick the settings out of ``options``, by their names in lower case and without ``kafka.``."""
+    return {key.lower()[len(PREFIX) :]: text.strip() for key, text in options.items() if key.lower().startswith(PREFIX)}
+
+
+def client_settings(given: Mapping[str, str], reading: Reading) -> ClientSettings:
+    """Read where the cluster is, how to log in, and what is in ``reading``. All names must have been looked at before.
+
+    Raises:
+        OptionError: for a setting that is missing, unreadable or at odds with another. Secrets are not shown.
+    """
     if not given.get("bootstrap.servers"):
         raise OptionError(
             f"{_FORMAT}: option kafka.bootstrap.servers is required: host:port of one or more brokers, e.g. "
             'option("kafka.bootstrap.servers", "localhost:9092")'
         )
-    values: dict[str, Any] = {}
-    for name, (attribute, parse) in _DIRECT.items():
-        if name in given:
-            try:
-                values[attribute] = parse(given[name])
-            except ValueError as error:
-                raise OptionError(
-                    f"{_FORMAT}: option {PREFIX}{name}={given[name]!r} cannot be read: {error}"
-                ) from error
-    if "read_committed" in values:
-        values["read_committed"] = values["read_committed"] == "read_committed"
+    values = {attribute: read_one(given, name, parse) for name, (attribute, parse) in reading.items() if name in given}
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise OptionError(
@@ -196,11 +213,28 @@ def read_settings(options: Mapping[str, str]) -> ClientSettings:
     return ClientSettings(**values, tls=tls, sasl=sasl)
 
 
-def _unknown(name: str) -> str:
-    known = [*_DIRECT, *_SECURITY]
-    near = difflib.get_close_matches(name, [*known, *WITHOUT_EFFECT], n=1, cutoff=0.6)
-    hint = f"did you mean {PREFIX + near[0]!r}?" if near else "known: " + ", ".join(PREFIX + each for each in known)
-    return f"{_FORMAT}: option {PREFIX}{name} is not one that this client can honour; {hint}"
+def read_one(given: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:
+    """Read the text of one setting that is not a secret.
+
+    Raises:
+        OptionError: if it cannot be read, with name and text.
+    """
+    try:
+        return parse(given[name])
+    except ValueError as error:
+        raise OptionError(f"{_FORMAT}: option {PREFIX}{name}={given[name]!r} cannot be read: {error}") from error
+
+
+def refusal(name: str, instead: str) -> OptionError:
+    """Make the error for a setting that is not taken."""
+    return OptionError(f"{_FORMAT}: option {PREFIX}{name} is not supported: {instead}")
+
+
+def unknown(name: str, honoured: Sequence[str], without_effect: Iterable[str]) -> OptionError:
+    """Make the error for a setting that nobody knows, with the nearest of those that are known."""
+    near = difflib.get_close_matches(name, [*honoured, *without_effect], n=1, cutoff=0.6)
+    hint = f"did you mean {PREFIX + near[0]!r}?" if near else "known: " + ", ".join(PREFIX + each for each in honoured)
+    return OptionError(f"{_FORMAT}: option {PREFIX}{name} is not one that this client can honour; {hint}")
 
 
 def _tls(given: Mapping[str, str]) -> Tls:

@@ -1,0 +1,266 @@
+"""The options of the format ``kafka_once`` as a sink: those of Spark's Kafka sink, and ours, declared once.
+
+A stream and a batch take different ones: only a stream has offsets, so only a stream can deliver exactly once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.kafka_once.options import FORMAT
+from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
+from connectors.kafka_once.settings import PREFIX, ClientSettings
+from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
+from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, boolean, one_of, storage_options
+from exactly_once.guarantee import Guarantee
+from offset_store import DELTA, GROUP, check_spec
+from offset_store.locations import Location
+
+DEFAULT_DECISION_TOPIC = "sparkonce-decisions"
+TOPIC, TABLE = "topic:", "table:"
+"""How the texts begin that say where dead letters go."""
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
+_STORE_TEXT = "group:<id>, a Kafka consumer group, or delta:<path>, a Delta table of offsets"
+
+
+def _topic(text: str) -> str:
+    """Read a topic's name by the rules of Kafka's `Topic.validate`."""
+    if text in (".", "..") or _TOPIC_NAME.fullmatch(text) is None:
+        raise ValueError(
+            "a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens, and is not . or .."
+        )
+    return text
+
+
+def _named(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty; give a name that stays the same over restarts")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPlace:
+    """Where rows go that a rule rejects: a topic or a Delta table, one of the two."""
+
+    topic: str | None = None
+    table: Location | None = None
+
+
+def _dead_letters(text: str) -> DeadLetterPlace:
+    kind, name = text[: len(TOPIC)], text[len(TOPIC) :].strip()
+    if kind == TOPIC and name:
+        return DeadLetterPlace(topic=_topic(name))
+    if kind == TABLE and name:
+        return DeadLetterPlace(table=Location.parse(name))
+    raise ValueError("expected topic:<name> or table:<path of a Delta table>")
+
+
+_COMMON = (
+    Option("topic", "the topic that all rows go to. Without it the column `topic` names one for each row", _topic),
+    Option(
+        "deliveryGuarantee",
+        "what a crash may do to the rows: at-most-once, at-least-once or exactly-once. A batch (`df.write`) is "
+        "at-least-once, and takes no other",
+        one_of(*_GUARANTEES),
+    ),
+    Option(
+        "appId",
+        "streams: a name for this pipeline, stable over restarts: decisions and offsets are kept under it",
+        _named,
+    ),
+    Option("includeHeaders", "whether a column `headers` is written, if there is one", boolean, True),
+)
+_STREAM_ONLY = (
+    Option(
+        "checkpointLocation",
+        "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not reach "
+        "the sink, which reads each batch's offsets from it",
+        _named,
+    ),
+    Option(
+        "offsetStore",
+        f"where the source's offsets are kept: {_STORE_TEXT}. Default: group:<appId>. With exactly-once it is a group",
+        check_spec,
+    ),
+    Option(
+        "atomicVisibility",
+        "exactly-once: readers see all rows of a micro-batch at once, not task by task. All of them go through one "
+        "producer on the driver, which costs speed",
+        boolean,
+        False,
+    ),
+    Option(
+        "decisionTopic",
+        "exactly-once: the topic that says which transactions belong to the result; it is made if it is missing. The "
+        "same for all restarts of a pipeline",
+        _topic,
+        DEFAULT_DECISION_TOPIC,
+    ),
+    Option(
+        "deadLetters",
+        "where rows go whose column `_dead_letter` is not null: topic:<name>, or table:<path of a Delta table>",
+        _dead_letters,
+    ),
+)
+
+_KNOWN = {option.name.lower() for option in (*_COMMON, *_STREAM_ONLY)}
+_ELSEWHERE = {
+    **{
+        option.name.lower(): "is of the source: set it on readStream or read, and leave it out of the sink"
+        for option in SOURCE_OPTIONS.options
+        if option.name.lower() not in _KNOWN
+    },
+    "path": "has no use: start() and save() take no path here; name the topic with the option topic",
+    "partitionby": "is of tables; a column partition says which partition of the topic a row goes to",
+}
+
+OPTIONS = OptionSet(
+    FORMAT,
+    (*_COMMON, *_STREAM_ONLY),
+    (STORAGE_PREFIX, PREFIX),
+    ignored=("queryname",),
+    elsewhere=_ELSEWHERE,
+)
+"""The options of ``writeStream``."""
+
+BATCH_OPTIONS = OptionSet(
+    FORMAT,
+    _COMMON,
+    (PREFIX,),
+    elsewhere={
+        **_ELSEWHERE,
+        **{
+            option.name.lower(): "is for writeStream: a batch (df.write) has no offsets to keep; leave it out"
+            for option in _STREAM_ONLY
+        },
+    },
+)
+"""The options of ``df.write``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkOptions:
+    """The options of one streaming query, read and checked."""
+
+    client: ClientSettings = field(repr=False)
+    producer: ProducerSettings
+    topic: str | None
+    """Where all rows go; None: the column `topic` says so."""
+    guarantee: Guarantee
+    app_id: str
+    checkpoint: str
+    offset_store: str
+    """``group:<id>``, or ``delta:<path>`` with the two weaker guarantees."""
+    include_headers: bool
+    atomic_visibility: bool
+    decision_topic: str
+    dead_letters: DeadLetterPlace | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """May hold keys to a store: never shown."""
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group that offsets are kept in, if they are in one."""
+        return self.offset_store.removeprefix(GROUP) if self.offset_store.startswith(GROUP) else None
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> KafkaSinkOptions:
+        """Check what Spark hands over to ``writeStream``.
+
+        Raises:
+            OptionError: for an option that is unknown, missing, not readable or at odds with another.
+        """
+        values = OPTIONS.read(given)
+        guarantee = Guarantee(values["deliveryGuarantee"] or Guarantee.EXACTLY_ONCE.value)
+        _check_required(values)
+        offset_store = values["offsetStore"] or GROUP + values["appId"]
+        _check_guarantee(guarantee, offset_store, atomic_visibility=values["atomicVisibility"])
+        _check_topics(values)
+        client, producer = read_producer(given, guarantee)
+        return cls(
+            client=client,
+            producer=producer,
+            topic=values["topic"],
+            guarantee=guarantee,
+            app_id=values["appId"],
+            checkpoint=values["checkpointLocation"],
+            offset_store=offset_store,
+            include_headers=values["includeHeaders"],
+            atomic_visibility=values["atomicVisibility"],
+            decision_topic=values["decisionTopic"],
+            dead_letters=values["deadLetters"],
+            storage_options=storage_options(given),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaBatchOptions:
+    """The options of one ``df.write``, read and checked."""
+
+    client: ClientSettings = field(repr=False)
+    producer: ProducerSettings
+    topic: str | None
+    include_headers: bool
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> KafkaBatchOptions:
+        """Check what Spark hands over to ``df.write``.
+
+        Raises:
+            OptionError: for an option that is unknown, not readable, for streams only or at odds with another.
+        """
+        values = BATCH_OPTIONS.read(given)
+        guarantee = values["deliveryGuarantee"]
+        if guarantee not in (None, Guarantee.AT_LEAST_ONCE.value):
+            raise OptionError(
+                f"{FORMAT}: option deliveryGuarantee={guarantee} is for writeStream: a batch (df.write) has no offsets "
+                "that would tell its rows from those of an earlier attempt, and Spark runs failed tasks again, so it "
+                "is at-least-once. Leave the option out, or use readStream and writeStream with "
+                "trigger(availableNow=True)"
+            )
+        client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE)
+        return cls(client, producer, values["topic"], values["includeHeaders"])
+
+
+def _check_required(values: Mapping[str, Any]) -> None:
+    for name in ("appId", "checkpointLocation"):
+        if values[name] is None:
+            doc = next(option.doc for option in OPTIONS.options if option.name == name)
+            raise OptionError(f"{FORMAT}: option {name} is required: {doc.removeprefix('streams: ')}")
+
+
+def _check_guarantee(guarantee: Guarantee, offset_store: str, *, atomic_visibility: bool) -> None:
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        if offset_store.startswith(DELTA):
+            raise OptionError(
+                f"{FORMAT}: option offsetStore={offset_store!r} cannot be had with deliveryGuarantee=exactly-once: "
+                "offsets and rows become visible in one transaction of Kafka's, and only the offsets of a consumer "
+                "group can be part of it. Use offsetStore=group:<id>, or leave it out for group:<appId>"
+            )
+    elif atomic_visibility:
+        raise OptionError(
+            f"{FORMAT}: option atomicVisibility=true needs deliveryGuarantee=exactly-once: with {guarantee.value} rows "
+            "are visible as soon as they are written"
+        )
+
+
+def _check_topics(values: Mapping[str, Any]) -> None:
+    """Rows, dead letters and decisions are read by different people: none may be in the topic of another."""
+    dead_letters: DeadLetterPlace | None = values["deadLetters"]
+    used = {"topic": values["topic"], "deadLetters": dead_letters and dead_letters.topic}
+    if used["topic"] is not None and used["topic"] == used["deadLetters"]:
+        raise OptionError(
+            f"{FORMAT}: options topic and deadLetters both name the topic {used['topic']!r}: rejected rows would be "
+            "read as results; give them a topic of their own"
+        )
+    for name, topic in used.items():
+        if topic is not None and topic == values["decisionTopic"]:
+            raise OptionError(
+                f"{FORMAT}: options {name} and decisionTopic both name the topic {topic!r}, which is compacted and "
+                "keeps only decisions; name another one"
+            )

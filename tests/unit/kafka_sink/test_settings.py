@@ -1,0 +1,234 @@
+"""A producer's settings: all of Apache Kafka's are known, none is dropped in silence, and secrets stay secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_lite.protocol.compression import Compression
+from connectors.kafka_once.settings import COMMON, SECURITY, ClientSettings
+from connectors.kafka_once.sink.settings import (
+    DEFAULT_TRANSACTION_TIMEOUT_MS,
+    REFUSED,
+    SETTINGS,
+    WITHOUT_EFFECT,
+    ProducerSettings,
+    read_producer,
+)
+from connectors.options import OptionError
+from exactly_once.guarantee import Guarantee
+
+SERVERS = {"kafka.bootstrap.servers": "h:1"}
+JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_producer_settings.txt").read_text().split()
+LOGGING_IN = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.", "sasl.client.")
+WEAKEST = Guarantee.AT_MOST_ONCE
+
+
+def read(
+    settings: dict[str, str], guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+) -> tuple[ClientSettings, ProducerSettings]:
+    return read_producer({**SERVERS, **{f"kafka.{name}": text for name, text in settings.items()}}, guarantee)
+
+
+def producer(settings: dict[str, str], guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> ProducerSettings:
+    return read(settings, guarantee)[1]
+
+
+def refusal(settings: dict[str, str], guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> str:
+    with pytest.raises(OptionError) as caught:
+        read(settings, guarantee)
+    assert str(caught.value).startswith("kafka_once: ")
+    return str(caught.value)
+
+
+def test_without_settings_all_in_sync_replicas_have_a_row() -> None:
+    client, found = read({})
+    assert client.bootstrap_servers == (("h", 1),)
+    assert found == ProducerSettings()
+    assert (found.acks, found.idempotent, found.transaction_timeout_ms) == (-1, True, DEFAULT_TRANSACTION_TIMEOUT_MS)
+
+
+def test_every_setting_that_is_honoured_arrives() -> None:
+    client, found = read(
+        {
+            "client.id": "me",
+            "request.timeout.ms": "1000",
+            "retry.backoff.ms": "7",
+            "max.block.ms": "9000",
+            "acks": "-1",
+            "COMPRESSION.TYPE": "zstd",
+            "compression.zstd.level": "-5",
+            "compression.gzip.level": "9",
+            "batch.size": "16384",
+            "max.in.flight.requests.per.connection": "1",
+            "delivery.timeout.ms": "5000",
+            "retries": "3",
+            "enable.idempotence": "true",
+            "transaction.timeout.ms": "60000",
+            "partitioner.ignore.keys": "false",
+        }
+    )
+    assert (client.client_id, client.request_timeout_ms, client.retry_backoff_ms) == ("me", 1000, 7)
+    assert client.api_timeout_ms == 9000
+    assert found == ProducerSettings(-1, Compression.ZSTD, -5, 16384, 1, True, 5000, 60000)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [("none", None), ("gzip", -1), ("snappy", None), ("lz4", 9), ("zstd", 3)],
+)
+def test_each_codec_has_kafka_s_usual_level(codec: str, level: int | None) -> None:
+    found = producer({"compression.type": codec})
+    assert (found.compression.name.lower(), found.compression_level) == (codec, level)
+
+
+def test_the_largest_request_bounds_a_batch() -> None:
+    assert producer({"max.request.size": "1000"}).batch_bytes == 1000
+    assert producer({"max.request.size": "9000", "batch.size": "8000"}).batch_bytes == 8000
+
+
+def test_the_time_for_a_record_is_no_shorter_than_for_a_request() -> None:
+    assert producer({"request.timeout.ms": "200000"}).delivery_timeout_ms == 200_000
+    text = refusal({"delivery.timeout.ms": "500", "request.timeout.ms": "600"})
+    assert "kafka.delivery.timeout.ms=500 is below kafka.request.timeout.ms=600" in text
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_rows_that_may_not_be_lost_want_all_replicas(acks: str, guarantee: Guarantee) -> None:
+    text = refusal({"acks": acks}, guarantee)
+    assert f"kafka.acks={acks} can lose" in text
+    assert guarantee.value in text
+    assert "deliveryGuarantee=at-most-once" in text
+
+
+def test_at_most_once_may_ask_fewer() -> None:
+    leader, nobody = producer({"acks": "1"}, WEAKEST), producer({"acks": "0"}, WEAKEST)
+    assert (leader.acks, leader.idempotent) == (1, True)
+    assert (nobody.acks, nobody.idempotent) == (0, False)
+    assert producer({"acks": "0", "enable.idempotence": "false"}, WEAKEST) == nobody
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_nothing_is_sent_twice_without_the_broker_knowing(guarantee: Guarantee) -> None:
+    assert "kafka.enable.idempotence=false would write records twice" in refusal(
+        {"enable.idempotence": "false"}, guarantee
+    )
+
+
+def test_idempotence_needs_answers() -> None:
+    assert "kafka.acks=0 asks for none" in refusal({"acks": "0", "enable.idempotence": "true"}, WEAKEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("acks", "2", "expected one of all, -1, 1, 0"),
+        ("compression.type", "brotli", "expected one of none, gzip, snappy, lz4, zstd"),
+        ("compression.gzip.level", "0", "from 1 to 9, or -1"),
+        ("compression.lz4.level", "18", "from 1 to 17"),
+        ("compression.zstd.level", "23", "from -131072 to 22"),
+        ("compression.zstd.level", "x", "from -131072 to 22"),
+        ("batch.size", "-1", "zero or above"),
+        ("max.request.size", "0", "above zero"),
+        ("max.in.flight.requests.per.connection", "6", "from 1 to 5"),
+        ("max.in.flight.requests.per.connection", "0", "from 1 to 5"),
+        ("delivery.timeout.ms", "soon", "above zero"),
+        ("request.timeout.ms", "0", "above zero"),
+        ("retries", "-1", "zero or above"),
+        ("enable.idempotence", "yes", "true or false"),
+        ("max.block.ms", "0", "above zero"),
+        ("transaction.timeout.ms", "0", "above zero"),
+        ("partitioner.ignore.keys", "1", "true or false"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_shown_with_what_is_expected(name: str, text: str, expected: str) -> None:
+    message = refusal({name: text})
+    assert f"option kafka.{name}={text!r} cannot be read" in message
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "instead"),
+    [
+        ("transactional.id", "x", "appId"),
+        ("key.serializer", "x", "to_json"),
+        ("value.serializer", "x", "to_json"),
+        ("interceptor.classes", "x", "transform the DataFrame"),
+        ("partitioner.class", "x", "column partition"),
+        ("partitioner", "x", "column partition"),
+        ("partitioner.ignore.keys=true", "", "column partition"),
+        ("retries=0", "", "kafka.delivery.timeout.ms"),
+        ("default.api.timeout.ms", "1", "kafka.max.block.ms"),
+        ("config.providers", "x", "the values themselves"),
+        ("ssl.keystore.key", "x", "kafka.ssl.key.location"),
+        ("ssl.protocol", "x", "TLS 1.2"),
+        ("sasl.kerberos.kinit.cmd", "x", "SCRAM-SHA-512"),
+        ("sasl.oauthbearer.scope", "x", "SCRAM-SHA-512"),
+        ("isolation.level", "read_committed", "a setting of readers"),
+        ("group.id", "g", "a setting of readers"),
+        ("auto.offset.reset", "latest", "a setting of readers"),
+    ],
+)
+def test_what_is_refused_says_what_to_use(name: str, text: str, instead: str) -> None:
+    plain, _, value = name.partition("=")
+    message = refusal({plain: value or text})
+    assert f"option kafka.{name} is not supported" in message
+    assert instead in message
+
+
+@pytest.mark.parametrize("name", JAVA_NAMES)
+def test_every_setting_of_kafka_s_producer_is_known(name: str) -> None:
+    ways = [
+        name in COMMON or name in SECURITY or name in {setting.name for setting in SETTINGS},
+        name in WITHOUT_EFFECT,
+        name in REFUSED or name.startswith(LOGGING_IN),
+    ]
+    assert ways.count(True) == 1
+    if ways[1]:
+        assert read({name: "whatever"}) == read({})
+    if ways[2]:
+        assert f"option kafka.{name} is not supported" in refusal({name: "whatever"})
+
+
+def test_an_unknown_setting_gets_the_nearest_name() -> None:
+    for name, near in {
+        "compresion.type": "compression.type",
+        "linger": "linger.ms",
+        "ssl.ca.locaton": "ssl.ca.location",
+        "batchsize": "batch.size",
+    }.items():
+        assert f"did you mean 'kafka.{near}'?" in refusal({name: "1"})
+    assert "known: " in refusal({"zzzzzzzz": "1"})
+
+
+SECRET = "s3cret"
+LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET}
+
+
+def test_logging_in_and_tls_are_read_as_for_the_source() -> None:
+    client, _ = read({**LOGIN, "ssl.ca.pem": "CA", "ssl.key.password": SECRET})
+    assert client.sasl is not None
+    assert client.tls is not None
+    assert (client.sasl.username, client.sasl.password, client.tls.ca_pem) == ("u", SECRET, "CA")
+    assert SECRET not in repr(client)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"acks": "0"},
+        {"acks": "9"},
+        {"nonsense": SECRET},
+        {"ssl.keystore.password": SECRET},
+        {"ssl.keystore.key": SECRET},
+        {"sasl.oauthbearer.client.credentials.client.secret": SECRET},
+        {"sasl.mechanism": "GSSAPI"},
+        {"sasl.username": ""},
+        {"sasl.jaas.config": f'x.PlainLoginModule required username="u" password={SECRET}";'},
+        {"security.protocol": "TLS"},
+    ],
+)
+def test_no_error_shows_a_secret(wrong: dict[str, str]) -> None:
+    assert SECRET not in refusal({**LOGIN, **wrong})
