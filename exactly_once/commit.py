@@ -81,6 +81,18 @@ class LoggedSnapshot(Protocol):
         """Give the commits after a version, up to the snapshot's, newest first."""
 
 
+@runtime_checkable
+class CompletingResult(Protocol):
+    """A result whose commit is a decision: what was decided is carried out afterwards."""
+
+    def complete(self) -> None:
+        """Carry out the last commit.
+
+        Raises:
+            DeliveryError: if that is no longer possible.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What was decided about a batch before its tasks ran."""
@@ -167,6 +179,8 @@ class Delivery:
                 commit = Commit(batch.record, writes, files if Writes.ROWS in writes else (), has_half)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
+        if isinstance(self.result, CompletingResult):
+            self.result.complete()
         reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
         return True
 

@@ -25,3 +25,7 @@ class FencedError(DeliveryError):
 
 class UnknownOutcomeError(DeliveryError):
     """The store failed, and whether the commit landed cannot be found out now."""
+
+
+class TransactionsGoneError(DeliveryError):
+    """Kafka has aborted transactions of a batch before they could be committed: their time was up."""

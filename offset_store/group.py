@@ -215,6 +215,17 @@ class GroupSnapshot:
         ]
         return sorted(found, key=lambda entry: entry.version, reverse=True)[:limit]
 
+    def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
+        """Give what a commit of a batch writes into the group, if none of it is there yet."""
+        return self._entries(record, self.version + 1)
+
+    def _entries(self, record: BatchRecord, number: int) -> dict[Slot, CommittedOffset]:
+        at_ms = self.now_ms()
+        return {
+            slot: CommittedOffset(record.ranges[key].end, _note(record, key, number, at_ms).to_text())
+            for slot, key in _slots_of(self, record).items()
+        }
+
     def _notes(self) -> dict[Slot, Note]:
         read = ((slot, Note.from_text(entry.metadata)) for slot, entry in self.committed.items())
         return {slot: note for slot, note in read if note is not None and note.app_id == self.app_id}
@@ -236,11 +247,7 @@ class GroupSnapshot:
         if changed:
             topic, partition = changed[0]
             raise CommitConflictError(f"{self.group}: somebody else moved the offset of {topic}-{partition}")
-        at_ms, number = self.now_ms(), max((notes[slot].number for slot in ours), default=current.version + 1)
-        return {
-            slot: CommittedOffset(record.ranges[key].end, _note(record, key, number, at_ms).to_text())
-            for slot, key in slots.items()
-        }
+        return self._entries(record, max((notes[slot].number for slot in ours), default=current.version + 1))
 
     def __str__(self) -> str:
         return str(self.group)

@@ -137,9 +137,9 @@ class DecisionLog:
         code = ErrorCode(result.error_code)
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             raise DecisionTopicError(
-                f"exactly-once keeps its decisions in the topic {self.topic!r}, which does not exist, and this user may "
-                "not create it. Create it with one partition and cleanup.policy=compact, and allow this user READ and "
-                "WRITE on it; or name another topic with the option decisionTopic"
+                f"exactly-once keeps its decisions in the topic {self.topic!r}, which does not exist, and this user "
+                "may not create it. Create it with one partition and cleanup.policy=compact, and allow this user READ "
+                "and WRITE on it; or name another topic with the option decisionTopic"
             )
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise KafkaError(code, f"create the topic {self.topic}: {result.error_message or ''}")

@@ -85,7 +85,7 @@ class State(Enum):
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
-OPEN_STATES = tuple(state.value for state in State if state.is_open)
+OPEN_STATES = tuple(state for state in State if state.is_open)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -311,8 +311,10 @@ class TransactionClient:
         self._retry("look at transactions", None, attempt)
         return found
 
-    def open_transactions(self, prefix: str) -> list[str]:
-        """Give the transactional ids that begin with ``prefix`` and have a transaction that readers wait for, sorted.
+    def open_transactions(self, prefix: str, states: Collection[State] = OPEN_STATES) -> list[str]:
+        """Give the transactional ids that begin with ``prefix`` and are in one of the ``states``, sorted.
+
+        These are, if none are given, those of transactions that readers of committed records wait for.
 
         Raises:
             TransactionError: if this user may not look.
@@ -325,7 +327,7 @@ class TransactionClient:
                     connection,
                     ApiKey.LIST_TRANSACTIONS,
                     MAX_LIST_TRANSACTIONS_VERSION,
-                    state_filters=list(OPEN_STATES),
+                    state_filters=[state.value for state in states],
                     producer_id_filters=[],
                 )
                 _check(answer.error_code, "")

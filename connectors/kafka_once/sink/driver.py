@@ -1,0 +1,261 @@
+"""What the driver knows and does about the transactions of one application: decide, finish, undo, abort.
+
+One `Driver` lives in each of the processes that Spark's driver keeps for a sink: the one that begins batches and the
+one that commits them. `take_over` is the door: it claims the application's own transactional id, which fences every
+other driver, and leaves nothing behind that is half done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from connectors.delta_once.kept import Kept
+from connectors.kafka_once.client import Client, shared_client
+from connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from connectors.kafka_once.settings import ClientSettings
+from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
+from connectors.kafka_once.sink.transactions import (
+    ProducerIdentity,
+    State,
+    TransactionClient,
+    TransactionDescription,
+    TransactionError,
+    transactional_prefix,
+)
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.errors import TransactionsGoneError
+from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
+from offset_store.clock import now_ms
+from offset_store.group import CommittedOffset, Slot
+
+DRIVER = "driver"
+"""Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
+DRIVER_TIMEOUT_MS = 10_000
+"""A decision takes milliseconds. If its driver dies in the middle, readers of the group wait no longer than this."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose transactions these are, and where its decisions and offsets stand."""
+
+    settings: ClientSettings
+    app_id: str
+    decision_topic: str
+    group_id: str
+
+    @property
+    def prefix(self) -> str:
+        """How all transactional ids of the application begin."""
+        return transactional_prefix(self.app_id)
+
+    @property
+    def driver_id(self) -> str:
+        """The transactional id of its driver."""
+        return self.prefix + DRIVER
+
+
+class Driver:
+    """The driver's hold on one application's transactions; for one thread at a time."""
+
+    def __init__(self, scope: Scope, client: Client) -> None:
+        self.scope = scope
+        self.transactions = TransactionClient(client)
+        self.log = DecisionLog(client, scope.decision_topic, scope.app_id)
+        self.group = KafkaGroupOffsets(client, scope.group_id)
+
+    def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
+        """Become the one driver that may decide; whoever was it before is fenced."""
+        return self.transactions.init_producer_id(self.scope.driver_id, timeout_ms)
+
+    def take_over(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
+        """Claim, finish or undo what was decided, and abort all else, so that nothing of an earlier run is open.
+
+        Raises:
+            TransactionsGoneError: if what was decided can be neither finished nor undone.
+            TransactionError, OffsetStoreError, DecisionTopicError: if Kafka refuses something.
+        """
+        self.log.ensure()
+        self.group.check_vacant()
+        identity = self.claim(timeout_ms)
+        unfinished = self.log.read().unfinished
+        if unfinished is not None:
+            fates = self.fates(unfinished.transactions)
+            if settle(list(fates.values())) is Settlement.UNDO:
+                self.undo(unfinished, fates, identity)
+                identity = self.claim(timeout_ms)
+            else:
+                self.finish(unfinished)
+        aborted = self.abort_open(self.scope.prefix)
+        if aborted:
+            _log.warning("kafka_once: aborted %d transactions that an earlier run left undecided", len(aborted))
+        return identity
+
+    def decide(
+        self, decision: Decision, offsets: Mapping[Slot, CommittedOffset], identity: ProducerIdentity, sequence: int = 0
+    ) -> None:
+        """Write a decision and its offsets in one transaction, and commit it.
+
+        Raises:
+            FencedProducerError: if another driver has claimed the application since, or this took too long.
+            TransactionError: if Kafka refuses it.
+        """
+        try:
+            self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
+            self.log.append_decision(decision, identity, sequence)
+            if offsets:
+                self.transactions.add_offsets(identity, self.scope.group_id)
+                self.transactions.commit_offsets(identity, self.scope.group_id, offsets)
+            reach(CrashPoint.TRANSACTION_DECIDING, decision.record.batch_id, self.scope.app_id)
+            self.transactions.end(identity, commit=True)
+        except Exception:
+            self._close(identity)
+            raise
+
+    def finish(self, decision: Decision) -> None:
+        """Commit every transaction of a decision that is not committed yet, and note that.
+
+        Raises:
+            TransactionsGoneError: if that cannot be done, since some have timed out.
+        """
+        batch_id, app_id = decision.record.batch_id, self.scope.app_id
+        reach(CrashPoint.TRANSACTION_DECIDED, batch_id, app_id)
+        fates = self.fates(decision.transactions)
+        settlement = settle(list(fates.values()))
+        if settlement is not Settlement.FINISH:
+            raise self._gone(decision, fates, settlement)
+        waiting = [transaction for transaction, fate in fates.items() if fate is Fate.WAITS]
+        for number, transaction in enumerate(waiting):
+            try:
+                self.transactions.end(_identity(transaction), commit=True)
+            except TransactionError:
+                self._confirm(decision)
+            if number == 0:
+                reach(CrashPoint.TRANSACTION_ENDING, batch_id, app_id)
+        reach(CrashPoint.TRANSACTION_ENDED, batch_id, app_id)
+        self.log.append_finished(decision.number)
+
+    def undo(self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], identity: ProducerIdentity) -> None:
+        """Take a decision back none of whose transactions is committed: the batch is free to be written again."""
+        gone = [each for each, fate in fates.items() if fate is Fate.GONE]
+        offsets = {
+            (tp.topic, tp.partition): CommittedOffset(extent.start) for (_, tp), extent in decision.record.moved.items()
+        }
+        # First what still waits: once the decision is taken back, nobody may commit it any more.
+        self._fence(each.transactional_id for each, fate in fates.items() if fate is Fate.WAITS)
+        self.decide(decision.undoing(now_ms()), offsets, identity)
+        _log.warning(
+            "kafka_once: batch %d (%s) was decided, and %d of its %d transactions timed out before they could be "
+            "committed; none of its rows was visible. The decision is taken back, and the batch is written again",
+            decision.record.batch_id,
+            ranges_text(decision.record),
+            len(gone),
+            len(fates),
+        )
+
+    def fates(self, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
+        """Look what has become of transactions that were left open."""
+        if not transactions:
+            return {}
+        found = self.transactions.describe([each.transactional_id for each in transactions])
+        return {each: _fate(each, found.get(each.transactional_id)) for each in transactions}
+
+    def abort_open(self, prefix: str) -> list[str]:
+        """Abort the undecided transactions whose ids begin with ``prefix``, and fence whoever made them.
+
+        What the last decision names is not touched, nor what is on its way to its end.
+        """
+        last = self.log.read().last
+        decided = {each.transactional_id for each in last.transactions} if last is not None else set()
+        names = [name for name in self.transactions.open_transactions(prefix, (State.ONGOING,)) if name not in decided]
+        self._fence(names)
+        return names
+
+    def is_current(self, identity: ProducerIdentity) -> bool:
+        """Whether nobody has claimed the application since ``identity`` did."""
+        found = self.transactions.describe([self.scope.driver_id]).get(self.scope.driver_id)
+        return found is not None and found.is_of(identity)
+
+    def _fence(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.transactions.init_producer_id(name, DRIVER_TIMEOUT_MS)
+
+    def _close(self, identity: ProducerIdentity) -> None:
+        """After a failure: see that the driver's transaction is open no more, so that its outcome can be read."""
+        try:
+            found = self.transactions.describe([identity.name]).get(identity.name)
+            if found is not None and found.is_of(identity) and found.state is State.ONGOING:
+                self.transactions.end(identity, commit=False)
+        except Exception as error:  # the first failure is the one to tell; this one leaves the outcome to a time-out
+            _log.warning("kafka_once: could not abort the driver's transaction: %s", error)
+
+    def _confirm(self, decision: Decision) -> None:
+        """After EndTxn was refused: somebody else may have done the same.
+
+        Raises:
+            TransactionsGoneError: if a transaction is gone.
+        """
+        fates = self.fates(decision.transactions)
+        settlement = settle(list(fates.values()))
+        if settlement is not Settlement.FINISH:
+            raise self._gone(decision, fates, settlement)
+
+    def _gone(
+        self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], settlement: Settlement
+    ) -> TransactionsGoneError:
+        record, app_id = decision.record, self.scope.app_id
+        bad = [each for each, fate in fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
+        rows = sum(each.rows for each in bad)
+        names = ", ".join(each.transactional_id for each in bad[:5]) + (", …" if len(bad) > 5 else "")
+        what = (
+            f"batch {record.batch_id} of query {record.query_id} (appId {app_id}), records {ranges_text(record)}, was "
+            f"decided (number {decision.number} in topic {self.log.topic})"
+        )
+        tool = f"sparkonce transactions list --app-id {app_id} shows them"
+        if settlement is Settlement.UNKNOWN:
+            return TransactionsGoneError(
+                f"{what}, and whether all of it was committed cannot be told: Kafka no longer knows {len(bad)} of its "
+                f"{len(fates)} transactional ids ({names}), which expire a week after their last use "
+                f"(transactional.id.expiration.ms). {tool}; if the rows are there, sparkonce transactions finish "
+                f"--app-id {app_id} --accept notes the batch as finished"
+            )
+        gone = (
+            f"{what}, but {len(bad)} of its {len(fates)} transactions, with {rows} of its {decision.rows} rows, were "
+            f"aborted before they could be committed ({names}): transaction.timeout.ms had passed, or somebody claimed "
+            "their transactional ids"
+        )
+        if settlement is Settlement.UNDO:
+            return TransactionsGoneError(
+                f"{gone}. None of its rows is visible. Start the query again: it takes the decision back and writes "
+                "the batch again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
+            )
+        return TransactionsGoneError(
+            f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "
+            f"{rows} rows are missing from the output. {tool}; sparkonce transactions finish --app-id {app_id} "
+            "--accept goes on without them"
+        )
+
+
+def _identity(transaction: PreparedTransaction) -> ProducerIdentity:
+    return ProducerIdentity(transaction.transactional_id, transaction.producer_id, transaction.epoch)
+
+
+def _fate(transaction: PreparedTransaction, found: TransactionDescription | None) -> Fate:
+    if found is None:
+        return Fate.UNKNOWN
+    if not found.is_of(_identity(transaction)):
+        return Fate.GONE
+    if found.state is State.ONGOING:
+        return Fate.WAITS
+    return Fate.COMMITTED if found.state.is_committed else Fate.GONE
+
+
+_drivers: Kept[Scope, Driver] = Kept()
+
+
+def shared_driver(scope: Scope, make: Callable[[ClientSettings], Client] = shared_client) -> Driver:
+    """Give this process's driver of an application, whose connections and reading position live on over batches."""
+    return _drivers.get(scope, lambda: Driver(scope, make(scope.settings)))

@@ -1,0 +1,126 @@
+"""The output topics as a result that `exactly_once.commit.Delivery` writes batches into.
+
+Offsets live in a consumer group, and which batch was written last in the topic of decisions. A snapshot shows both, and
+a commit is a decision, made under the producer epoch that was claimed when the batch began: if another driver has
+claimed the application since, Kafka refuses it. So what was compared still holds when it is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
+from exactly_once.errors import FencedError, TransactionsGoneError
+from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, following, ranges_text
+from offset_store.clock import now_ms
+from offset_store.errors import CommitConflictError
+from offset_store.group import GroupSnapshot
+from offset_store.offsets import TopicPartition
+from offset_store.record import BatchRecord, CommittedBatch, PartitionKey
+from offset_store.store import Commit, FileT, read_offsets
+
+
+@dataclass(slots=True)
+class TopicResult:
+    """Rows in transactions that tasks have left open, and the decisions about them."""
+
+    driver: Driver
+    identity: ProducerIdentity
+    """Claimed for this batch."""
+    _decided: Decision | None = field(default=None, init=False)
+
+    def snapshot(self) -> TopicSnapshot:
+        """Take a picture of the decisions and of the group's offsets."""
+        decisions = self.driver.log.read()
+        group = self.driver.group
+        offsets = GroupSnapshot(group, self.driver.scope.app_id, group.fetch(), now_ms)
+        return TopicSnapshot(self, decisions, decisions.number, decisions.last, offsets)
+
+    def decide(self, decision: Decision, offsets: GroupSnapshot) -> None:
+        """Write a decision; see `Driver.decide`."""
+        self.driver.decide(decision, offsets.entries(decision.record), self.identity)
+        self._decided = decision
+
+    def complete(self) -> None:
+        """Commit the transactions of the decision.
+
+        Raises:
+            TransactionsGoneError: if that is no longer possible.
+        """
+        # What is unfinished in the log, and was not decided here, landed though its answer did not come.
+        decided = self._decided or self.driver.log.read().unfinished
+        if decided is not None:
+            self.driver.finish(decided)
+
+    def __str__(self) -> str:
+        return str(self.driver.group)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """What was decided and stored at one moment."""
+
+    result: TopicResult
+    decisions: Decisions
+    version: int
+    """The number of the last decision."""
+    last: Decision | None
+    offsets: GroupSnapshot
+
+    def last_batch(self, query_id: str) -> int | None:
+        """See `Snapshot.last_batch`; batches that were written with a weaker guarantee are in the group only."""
+        decided = None if self.last is None else self.last.queries.get(query_id)
+        noted = self.offsets.last_batch(query_id)
+        return max((batch for batch in (decided, noted) if batch is not None), default=None)
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """See `Snapshot.next_offsets`."""
+        return self.offsets.next_offsets(keys)
+
+    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Give the stored next offsets of one source's partitions."""
+        return read_offsets(self, source, partitions)
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """Decide about a batch: its offsets, and the transactions that are to be committed.
+
+        Raises:
+            CommitConflictError: if another driver has decided something since this snapshot.
+            FencedError: if another driver has begun since.
+            TransactionsGoneError: if a transaction has timed out already; nothing was decided then.
+        """
+        record, driver = commit.record, self.result.driver
+        transactions = [each for each in commit.files if isinstance(each, PreparedTransaction)]
+        self._check_open(record, transactions)
+        decision = following(self.last, record, transactions, driver.scope.group_id, now_ms())
+        try:
+            self.result.decide(decision, self.offsets)
+        except FencedProducerError as error:
+            if driver.log.read().number > self.version:
+                raise CommitConflictError(
+                    f"another driver of appId {record.app_id} has decided a batch since"
+                ) from error
+            raise FencedError(
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was not decided: another "
+                "driver has begun with the same appId since, and has fenced this one. Stop one of the two, or give "
+                f"each its own appId. (Kafka said: {error})"
+            ) from error
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`; the log is compacted, so there may be only the last one."""
+        return [decision.as_committed() for decision in reversed(self.decisions.recent) if not decision.undone][:limit]
+
+    def _check_open(self, record: BatchRecord, transactions: Iterable[PreparedTransaction]) -> None:
+        """See that all transactions are open still: past their time they would be decided in vain."""
+        fates = self.result.driver.fates(tuple(transactions))
+        bad = [each for each, fate in fates.items() if fate is not Fate.WAITS]
+        if bad:
+            raise TransactionsGoneError(
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
+                f"{ranges_text(record)}, was not decided: {len(bad)} of its {len(fates)} transactions are no longer "
+                f"open ({bad[0].transactional_id}): transaction.timeout.ms passed while the batch ran, or another "
+                "driver has aborted them. None of its rows is visible. Start the query again; batches that take longer "
+                "need a longer kafka.transaction.timeout.ms, or fewer rows (maxOffsetsPerTrigger)"
+            )
