@@ -1,5 +1,5 @@
 """The format `kafka_once`: Kafka topics as Spark DataFrames, read a batch of records at a time."""
 
-from connectors.kafka_once.source import KafkaOnceDataSource
+from connectors.kafka_once.data_source import KafkaOnceDataSource
 
 __all__ = ["KafkaOnceDataSource"]

@@ -1,70 +1,32 @@
-"""The format ``kafka_once``: PySpark's data source, its reader for batch queries and its reader for streams.
+"""The readers of the format ``kafka_once``, one for batch queries and one for streams.
 
-Spark makes these objects in several Python processes: the one that checks the options, a long-lived one that plans a
-stream's batches, and, pickled, in every worker that reads. So a reader holds its options, and a planner only where it
+Spark has these objects in several Python processes: the one that checks the options, a long-lived one that plans a
+stream's batches, and, pickled, every worker that reads. So a reader holds its options, and a planner only where it
 was used to plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
 from connectors.kafka_once.options import FORMAT, SourceOptions
 from connectors.kafka_once.planner import Offsets, Planner
 from connectors.kafka_once.ranges import KafkaInputPartition
-from connectors.kafka_once.schema import spark_schema
 from connectors.options import OptionError
 from exactly_once.crash_points import CrashPoint, reach
 from offset_store.offsets import OffsetRange, SourceOffset
-
-
-class KafkaOnceDataSource(DataSource):
-    """Kafka topics as DataFrames, for ``spark.readStream`` and ``spark.read``.
-
-    Example:
-        >>> flights = (
-        ...     spark.readStream.format("kafka_once")
-        ...     .option("kafka.bootstrap.servers", "localhost:9092")
-        ...     .option("subscribe", "flights")
-        ...     .load()
-        ... )  # doctest: +SKIP
-    """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._options = SourceOptions.read(dict(options))
-
-    @classmethod
-    def name(cls) -> str:
-        """Give the name of the format."""
-        return FORMAT
-
-    def schema(self) -> StructType:
-        """Give the columns: those of Spark's Kafka connector."""
-        return spark_schema(self._options.include_headers)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader of a batch query."""
-        _check_schema(schema, self._options)
-        return KafkaOnceReader(self._options)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Make the reader of a stream."""
-        _check_schema(schema, self._options)
-        return KafkaOnceStreamReader(self._options)
 
 
 class KafkaOnceReader(DataSourceReader):
@@ -183,11 +145,3 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     from connectors.kafka_once.reading import read_range
 
     return chain.from_iterable(read_range(options, wanted) for wanted in partition.wanted)
-
-
-def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    if schema != spark_schema(options.include_headers):
-        raise OptionError(
-            f"{FORMAT}: the columns are fixed (key, value, topic, …); leave out .schema(…) and convert the columns "
-            "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …)"
-        )
