@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from exactly_once.batch import Batch
+from exactly_once.decision import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ class TaskWriter(Protocol):
 
 class Target(Protocol):
     """One place that rows go to."""
+
+    def stored(self, batch: Batch) -> Stored:
+        """See how far the place has come with the partitions of a batch, on the driver, before `begin`.
+
+        Whatever a crash has left half done is finished or undone first, so that the answer stays true until somebody
+        writes.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it cannot be told.
+        """
 
     def begin(self, batch: Batch) -> TargetPlan:
         """Decide about a batch, on the driver, before its tasks.

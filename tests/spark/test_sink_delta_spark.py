@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from connectors.delta_once.parquet import FileSettings, TableWriter
 from connectors.delta_once.schema import WriteSchema
-from connectors.delta_once.sink import _add_action
+from connectors.delta_once.target import _add_action
 from jobs.peers import PeerMissingError, delta_jars
 
 PROJECT = Path(__file__).resolve().parents[2]

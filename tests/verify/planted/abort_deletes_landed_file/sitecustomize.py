@@ -3,8 +3,8 @@
 from planting import plant
 
 
-def change(sink):
-    sink.DeltaOnceWriter._may_have_landed = lambda self, message, batch_id: False
+def change(target):
+    target.DeltaTarget._may_have_landed = lambda self, batch, plan: False
 
 
-plant("connectors.delta_once.sink", change)
+plant("connectors.delta_once.target", change)

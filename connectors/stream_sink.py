@@ -1,0 +1,180 @@
+"""The shell of both sinks: the steps in which Spark writes a micro-batch, for one `Target` or several.
+
+Spark calls ``streamWriter`` twice for every batch, in two long-lived processes of the driver:
+
+1. in one, before the tasks: the `StreamSink` that it gives is sent to them. `StreamSink.begin` reads the batch from
+   Spark's offset log, and each target compares it with what it has, and makes the commits that come before the rows,
+   if the guarantee has any;
+2. tasks hand their rows to the writers of the targets, which make them durable, but visible to nobody, and answer;
+3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
+
+Only the messages link 1 and 3. A batch that is in every target already (a replay) is seen in step 1, so its tasks do
+not even read their records. ``abort`` is also called after a ``commit`` that failed.
+
+Targets are begun and finished in their order, dead letters before rows: whatever crash comes, a target that is earlier
+in the order has come as far as the later ones, or further.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from connectors.target import Target, TargetPlan, Task, TaskWriter
+from exactly_once.batch import Batch, read_batch
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.errors import CheckpointError
+
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+_COMMIT_RUNNER = "python_streaming_sink_runner.py"
+
+_log = logging.getLogger(__name__)
+
+Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""Gives the rows of each target, in the order of the targets. Travels to the tasks."""
+
+
+def called_to_commit() -> bool:
+    """Whether Spark asks for a writer in order to commit or abort, and not to begin a batch.
+
+    To be called by ``streamWriter`` itself, since the answer is in the file of its caller. If it cannot be told, the
+    batch is begun twice, which is safe.
+    """
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename.endswith(_COMMIT_RUNNER)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMessage(WriterCommitMessage):
+    """What one task wrote, and what was planned for the batch that it belongs to; both in the order of the targets."""
+
+    plans: tuple[TargetPlan, ...]
+    parts: tuple[object | None, ...]
+    """None where it had no rows for a target."""
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes one batch. Travels to the tasks after `begin`."""
+
+    def __init__(
+        self,
+        format_name: str,
+        checkpoint: str,
+        app_id: str,
+        targets: Sequence[Target],
+        routing: Routing | None = None,
+    ) -> None:
+        """Write to ``targets``, in this order; ``routing`` shares the rows out if there are several."""
+        assert routing is not None or len(targets) == 1, "only one target takes rows as they are"
+        self._format_name = format_name
+        self._checkpoint = checkpoint
+        self._app_id = app_id
+        self._targets = tuple(targets)
+        self._routing = routing
+        self._plans: tuple[TargetPlan, ...] = ()
+
+    def begin(self) -> None:
+        """Decide about the batch that Spark has just logged.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it must not be written.
+        """
+        checkpoint = Checkpoint.open(self._checkpoint)
+        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
+        self._plans = tuple(target.begin(batch) for target in self._targets)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task."""
+        assert self._plans, "begin was called before the writer was sent to tasks"
+        task = self._task(self._plans[0].batch_id)
+        writers: list[TaskWriter | None] = []
+        try:
+            for target, plan in zip(self._targets, self._plans, strict=True):
+                writers.append(target.open(plan, task) if plan.writes_rows else None)
+            if any(writer is not None for writer in writers):
+                self._write_rows(iterator, writers)
+            parts = tuple(None if writer is None else writer.close() for writer in writers)
+        except BaseException:
+            for writer in writers:
+                if writer is not None:
+                    writer.discard()
+            raise
+        return TaskMessage(self._plans, parts)
+
+    def _task(self, planned_batch_id: int) -> Task:
+        context = TaskContext.get()
+        assert context is not None, "tasks have a context"
+        batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or planned_batch_id)
+        if batch_id != planned_batch_id:
+            raise CheckpointError(
+                f"Spark runs batch {batch_id}, and {planned_batch_id} is the newest in checkpointLocation="
+                f"{self._checkpoint}: set that option to the directory that the query really uses"
+            )
+        return Task(batch_id, context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+    def _write_rows(self, batches: Iterable[pa.RecordBatch], writers: Sequence[TaskWriter | None]) -> None:
+        for rows in batches:
+            routed = [rows] if self._routing is None else self._routing(rows)
+            for writer, own in zip(writers, routed, strict=True):
+                if writer is not None and own.num_rows:
+                    writer.write(own)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make the batch visible in each target, unless it is there already.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it must not be written.
+        """
+        written = _of_one_attempt(messages)
+        if not written:
+            # No task ran, so there are no rows, and no range has moved: nothing to write.
+            return
+        plans = written[0].plans
+        batch = self._read_batch(Checkpoint.open(self._checkpoint), batchId, plans[0].attempt_id)
+        for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
+            if position > 0 and plan.writes_rows:
+                reach(CrashPoint.SINK_BETWEEN_TARGETS, batchId, self._app_id)
+            target.finish(batch, plan, _parts(written, position))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Undo what a failed batch has left in each target, if it did not land there."""
+        written = _of_one_attempt(messages)
+        if not written:
+            return
+        plans = written[0].plans
+        try:
+            batch = self._read_batch(Checkpoint.open(self._checkpoint), batchId, plans[0].attempt_id)
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning(
+                "%s: batch %d: what it wrote stays, since the checkpoint cannot be read: %s",
+                self._format_name,
+                batchId,
+                error,
+            )
+            return
+        for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
+            target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
+
+    def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
+        return read_batch(checkpoint, batch_id, self._app_id, attempt_id)
+
+
+def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
+    """Give the messages that tasks sent; a task that failed sent none."""
+    written = [message for message in messages if isinstance(message, TaskMessage)]
+    attempts = {message.plans[0].attempt_id for message in written}
+    assert len(attempts) <= 1, "one writer object served all tasks of a batch"
+    return written
+
+
+def _parts(written: Iterable[TaskMessage], position: int) -> list[object]:
+    return [part for message in written if (part := message.parts[position]) is not None]
