@@ -60,17 +60,13 @@ class Input:
     partitions: int
     records: tuple[Found, ...]
 
-    @property
-    def fault_partition(self) -> int:
-        """The largest partition."""
-        sizes = [sum(record.partition == each for record in self.records) for each in range(self.partitions)]
-        return sizes.index(max(sizes))
-
-    @property
-    def fault_offset(self) -> int:
-        """The record that a task comes to grief at: in the middle of the last batch."""
-        offsets = [record.offset for record in self.records if record.partition == self.fault_partition]
-        return offsets[len(offsets) * (2 * BATCHES - 1) // (2 * BATCHES)]
+    def fault(self) -> tuple[int, int]:
+        """Give partition and offset of the record that a task comes to grief at: in the middle of the last batch."""
+        offsets: list[list[int]] = [[] for _ in range(self.partitions)]
+        for record in self.records:
+            offsets[record.partition].append(record.offset)
+        largest = max(range(self.partitions), key=lambda partition: len(offsets[partition]))
+        return largest, offsets[largest][len(offsets[largest]) * (2 * BATCHES - 1) // (2 * BATCHES)]
 
 
 @dataclass(slots=True)
@@ -118,6 +114,7 @@ def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Pa
     create_topic(source.bootstrap_servers, name, source.partitions)
     faults, checkpoint = folder / name / "fault", folder / name / "checkpoint"
     faults.mkdir(parents=True)
+    fault_partition, fault_offset = source.fault()
     copy = Copy(
         pipeline=pipeline,
         bootstrap_servers=source.bootstrap_servers,
@@ -127,8 +124,8 @@ def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Pa
         checkpoint=str(checkpoint),
         records_per_batch=-(-len(source.records) // BATCHES),
         fault_folder=None if kill is Kill.CHECKPOINT else str(faults),
-        fault_partition=source.fault_partition,
-        fault_offset=source.fault_offset,
+        fault_partition=fault_partition,
+        fault_offset=fault_offset,
     )
     sessions.get().start(copy)
     if kill is Kill.CHECKPOINT:
