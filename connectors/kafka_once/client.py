@@ -116,8 +116,11 @@ class Client:
 
         return self.retry("ask for offsets", attempt) if wanted else {}
 
-    def topics_now(self, names: list[str]) -> dict[str, TopicMetadata]:
-        """Ask for topics once, without a second try: for use within `retry`."""
+    def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
+        """Ask for topics once, without a second try: for use within `retry`.
+
+        With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
+        """
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
@@ -126,7 +129,7 @@ class Client:
             ApiKey.METADATA,
             version,
             topics=[request_topic(version=version, name=name) for name in names],
-            allow_auto_topic_creation=False,
+            allow_auto_topic_creation=create,
         )
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._known_brokers = list(brokers.values())

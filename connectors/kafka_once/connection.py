@@ -75,12 +75,13 @@ class Connection:
         self.send(api_key, version, body)
         return self.receive(bytearray())
 
-    def send(self, api_key: int, version: int, body: bytes | bytearray) -> None:
-        """Send a request whose answer is fetched by `receive`."""
+    def send(self, api_key: int, version: int, body: bytes | bytearray, *, answered: bool = True) -> None:
+        """Send a request whose answer is fetched by `receive`; Produce with acks 0 gets none."""
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         header = _request_header(api_key, version, correlation_id, self._settings.client_id)
         self._socket.sendall(_SIZE.pack(len(header) + len(body)) + header + body)
-        self._pending.append((api_key, version, correlation_id))
+        if answered:
+            self._pending.append((api_key, version, correlation_id))
 
     def receive(self, buffer: bytearray) -> memoryview:
         """Wait for the answer to the oldest request and give its body, as a slice of ``buffer`` or of a larger one."""

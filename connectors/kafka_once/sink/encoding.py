@@ -1,0 +1,242 @@
+"""Rows of Arrow batches, gathered into record batches of Kafka's format v2.
+
+A `RowEncoder` keeps one open record batch for each partition that rows go to, over all Arrow batches of a task, so that
+record batches become large however small Spark's are. It owns the arena that the compiled kernel writes into, takes a
+batch out when it is full, and compresses it. Who sends it, as which producer, is not decided here: producer id, epoch,
+sequence and checksum, which covers these, are written by `EncodedBatch.stamped`.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from broker_lite.protocol.compression import compress
+from broker_lite.protocol.records import MAX_SEQUENCE, decode_records, encode_batch, read_header
+from connectors.kafka_once.sink import kernel
+from connectors.kafka_once.sink.kernel import Bytes, Columns, Int64s
+from connectors.kafka_once.sink.rows import RowError, RowLayout, Rows
+from connectors.kafka_once.sink.settings import ProducerSettings
+
+BUFFERED_BYTES = 32 << 20
+"""What all open batches of an encoder may take together; with many partitions each gets less than `batch_bytes`."""
+LEAST_BATCH_BYTES = 4 * 1024
+"""What each open batch gets at least, however many partitions there are."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PRODUCER = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_CRC_POSITION, _ATTRIBUTES_POSITION, _PRODUCER_POSITION = 17, 21, 43
+_LENGTH_FROM = 12
+_TRANSACTIONAL = 0x10
+_MAGIC = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """One record batch, whole but for the producer and the checksum; ``data`` belongs to it alone."""
+
+    topic: str
+    partition: int
+    record_count: int
+    data: bytearray
+
+    def stamp(self, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool) -> None:
+        """Write in who sends the batch, and its checksum; -1 three times is a producer without idempotence."""
+        (attributes,) = _ATTRIBUTES.unpack_from(self.data, _ATTRIBUTES_POSITION)
+        attributes = attributes | _TRANSACTIONAL if transactional else attributes & ~_TRANSACTIONAL
+        _ATTRIBUTES.pack_into(self.data, _ATTRIBUTES_POSITION, attributes)
+        _PRODUCER.pack_into(self.data, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
+        _CRC.pack_into(self.data, _CRC_POSITION, crc32c(memoryview(self.data)[_ATTRIBUTES_POSITION:]))
+
+    def sequence_after(self, base_sequence: int) -> int:
+        """Give the sequence number of the batch that comes next in its partition."""
+        return (base_sequence + self.record_count) & MAX_SEQUENCE
+
+
+def halves(batch: EncodedBatch) -> tuple[tuple[EncodedBatch, EncodedBatch], int]:
+    """Cut a batch of several records into two; also gives the size of the larger one, not compressed.
+
+    The slow way, record by record: it is for a topic that takes less than was known.
+    """
+    records = decode_records(batch.data)
+    middle = len(records) // 2
+    codec = read_header(batch.data).compression
+    parts = records[:middle], records[middle:]
+    first, second = (
+        EncodedBatch(batch.topic, batch.partition, len(part), encode_batch(part, compression=codec)) for part in parts
+    )
+    return (first, second), max(len(encode_batch(part)) for part in parts)
+
+
+def now_ms() -> int:
+    """Give the time since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class RowEncoder:
+    """Turns the rows of one task into record batches.
+
+    Args:
+        layout: where the parts of a record are.
+        partition_count: gives the number of a topic's partitions, or raises; asked again, with a second argument of
+            the partition that a row names, if that seems not to exist.
+        settings: compression, and how large a batch may grow.
+        start: from which partition on rows without a key are dealt out; different in each task.
+        clock: gives the timestamp of records.
+    """
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        partition_count: Callable[[str, int | None], int],
+        settings: ProducerSettings,
+        start: int = 0,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._layout = layout
+        self._partition_count = partition_count
+        self._settings = settings
+        self._start = start
+        self._clock = clock
+        self._now_ms = 0
+        self._numbers: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
+        self._places: list[tuple[str, int]] = []
+        self._topics: Int64s = np.zeros((0, kernel.TOPIC_COLUMNS), np.int64)
+        self._slots: Int64s = np.zeros((0, kernel.SLOT_COLUMNS), np.int64)
+        self._arena: Bytes = np.empty(0, np.uint8)
+        self._state = np.zeros(kernel.STATE_SLOTS, np.int64)
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[EncodedBatch]:
+        """Take rows in, and give the record batches that they fill; the others stay open.
+
+        Raises:
+            RowError: if a row cannot become a record.
+            MissingTopicError: if a topic does not exist.
+
+        """
+        self._now_ms = max(self._now_ms, self._clock())  # a clock that is set back leaves timestamps in order
+        for rows in self._layout.rows(batch):
+            yield from self._encode(rows)
+
+    def finish(self) -> Iterator[EncodedBatch]:
+        """Give the open record batches; the encoder may be used again."""
+        for slot in np.flatnonzero(self._slots[:, kernel.COUNT]).tolist():
+            yield self._take(slot, self._arena)
+
+    def limit(self, topic: str, batch_bytes: int) -> None:
+        """Make later batches for a topic no larger than so many bytes, because its broker takes no more."""
+        largest = max(LEAST_BATCH_BYTES, batch_bytes)
+        self._largest[topic] = min(largest, self._largest.get(topic, largest))
+        for slot, (name, _) in enumerate(self._places):
+            if name == topic:
+                self._slots[slot, kernel.CAPACITY] = min(self._slots[slot, kernel.CAPACITY], largest)
+
+    def _encode(self, rows: Rows) -> Iterator[EncodedBatch]:
+        columns = rows.columns
+        if any(name not in self._numbers for name in rows.topics):
+            yield from self.finish()
+            self._make_room(rows.topics)
+        numbers = np.array([self._numbers[name] for name in rows.topics], np.int32)
+        codes = numbers[columns.topics] if columns.topics.shape[0] else np.full(rows.size, numbers[0], np.int32)
+        if len(self._numbers) > 1:
+            codes.flags.writeable = False
+            columns = columns._replace(topics=codes)
+        row = 0
+        while True:
+            status = kernel.fill(
+                columns, row, rows.size, self._now_ms, self._topics, self._slots, self._arena, self._state
+            )
+            if status == kernel.DONE:
+                return
+            row = int(self._state[kernel.ROW])
+            if status == kernel.FULL:
+                yield self._take(int(self._state[kernel.SLOT]), self._arena)
+            elif status == kernel.LARGE:
+                yield self._alone(columns, row)
+                row += 1
+            elif status == kernel.UNKNOWN_PARTITION:
+                yield from self.finish()
+                self._ask_again()
+            else:
+                raise RowError(
+                    f"kafka_once: a row has {int(self._state[kernel.PARTITION])} in its column 'partition'; "
+                    "partitions are numbered from 0, and null leaves the choice to the sink"
+                )
+
+    def _take(self, slot: int, arena: Bytes) -> EncodedBatch:
+        """Take a batch out of its slot, compress it, and write its header."""
+        row = self._slots[slot]
+        start, used = int(row[kernel.START]), int(row[kernel.USED])
+        count, base_time, last_time = int(row[kernel.COUNT]), int(row[kernel.BASE_TIME]), int(row[kernel.LAST_TIME])
+        row[kernel.COUNT] = 0
+        codec = self._settings.compression
+        if codec:
+            data = bytearray(kernel.BATCH_HEADER_SIZE)
+            records = arena[start + kernel.BATCH_HEADER_SIZE : start + used]
+            data += compress(codec, records.data, self._settings.compression_level)
+        else:
+            data = bytearray(arena[start : start + used].data)
+        length = len(data) - _LENGTH_FROM
+        _HEADER.pack_into(
+            data, 0, 0, length, -1, _MAGIC, 0, int(codec), count - 1, base_time, last_time, -1, -1, -1, count
+        )  # fmt: skip
+        topic, partition = self._places[slot]
+        return EncodedBatch(topic, partition, count, data)
+
+    def _alone(self, columns: Columns, row: int) -> EncodedBatch:
+        """Encode a record that is larger than a slot, in a buffer of its own."""
+        slot = int(self._state[kernel.SLOT])
+        size = kernel.BATCH_HEADER_SIZE + int(self._state[kernel.RECORD_BYTES])
+        place = self._slots[slot].copy()
+        self._slots[slot, kernel.START], self._slots[slot, kernel.CAPACITY] = 0, size
+        arena = np.empty(size, np.uint8)
+        status = kernel.fill(columns, row, row + 1, self._now_ms, self._topics, self._slots, arena, self._state)
+        assert status == kernel.DONE
+        taken = self._take(slot, arena)
+        self._slots[slot] = place
+        return taken
+
+    def _make_room(self, new: tuple[str, ...]) -> None:
+        """Lay out topics and slots anew; there is no open batch."""
+        counts = {name: int(self._topics[number, kernel.PARTITIONS]) for name, number in self._numbers.items()}
+        for name in new:
+            if name not in counts:
+                counts[name] = self._partition_count(name, None)
+        self._lay_out(counts)
+
+    def _ask_again(self) -> None:
+        """Ask how many partitions a topic has by now, of which a row names one that is unknown."""
+        counts = {name: int(self._topics[number, kernel.PARTITIONS]) for name, number in self._numbers.items()}
+        topic = list(self._numbers)[int(self._state[kernel.TOPIC])]
+        partition = int(self._state[kernel.PARTITION])
+        counts[topic] = self._partition_count(topic, partition)
+        if partition >= counts[topic]:
+            raise RowError(
+                f"kafka_once: a row has {partition} in its column 'partition', but topic {topic} has "
+                f"{counts[topic]} partitions, numbered from 0: correct the column, or add partitions to the topic"
+            )
+        self._lay_out(counts)
+
+    def _lay_out(self, counts: dict[str, int]) -> None:
+        total = sum(counts.values())
+        share = min(self._settings.batch_bytes, max(LEAST_BATCH_BYTES, BUFFERED_BYTES // total))
+        self._numbers = {name: number for number, name in enumerate(counts)}
+        self._places = [(name, partition) for name, count in counts.items() for partition in range(count)]
+        self._arena = np.empty(total * share, np.uint8)  # pages that are never touched cost nothing
+        self._slots = np.zeros((total, kernel.SLOT_COLUMNS), np.int64)
+        self._slots[:, kernel.START] = np.arange(total) * share
+        self._slots[:, kernel.CAPACITY] = [min(share, self._largest.get(name, share)) for name, _ in self._places]
+        self._topics = np.zeros((len(counts), kernel.TOPIC_COLUMNS), np.int64)
+        first = 0
+        for number, count in enumerate(counts.values()):
+            self._topics[number] = (first, count, (self._start + number) % count, kernel.STICKY_CHUNK_BYTES)
+            first += count
