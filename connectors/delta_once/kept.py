@@ -28,6 +28,10 @@ class Kept(Generic[KeyT, ValueT]):
             self._by_key.popitem(last=False)
         return self._by_key[key]
 
+    def pop(self, key: KeyT) -> ValueT | None:
+        """Let go of one, and give it; None if it is not kept."""
+        return self._by_key.pop(key, None)
+
     def __len__(self) -> int:
         return len(self._by_key)
 

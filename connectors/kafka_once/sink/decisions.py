@@ -160,7 +160,8 @@ class DecisionLog:
 
     def _fetch(self) -> FetchPartitionResult:
         if self._next is None:
-            self._next = self.client.offsets({(self.topic, PARTITION): EARLIEST}, {})[self.topic, PARTITION]
+            known = self.client.topics_now([self.topic])
+            self._next = self.client.offsets({(self.topic, PARTITION): EARLIEST}, known)[self.topic, PARTITION]
         wanted = FetchPartition(PARTITION, self._next, MAX_FETCH_BYTES)
         request = FetchRequest(0, 0, MAX_FETCH_BYTES, [FetchTopic(self.topic, uuid.UUID(int=0), [wanted])])
 

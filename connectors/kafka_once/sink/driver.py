@@ -8,11 +8,12 @@ other driver, and leaves nothing behind that is half done.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from connectors.delta_once.kept import Kept
-from connectors.kafka_once.client import Client, shared_client
+from connectors.kafka_once.client import Client, MissingTopicError, shared_client
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
 from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
@@ -29,6 +30,7 @@ from exactly_once.errors import TransactionsGoneError
 from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
 from offset_store.clock import now_ms
 from offset_store.group import CommittedOffset, Slot
+from offset_store.record import BatchRecord
 
 DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
@@ -66,6 +68,42 @@ class Driver:
         self.transactions = TransactionClient(client)
         self.log = DecisionLog(client, scope.decision_topic, scope.app_id)
         self.group = KafkaGroupOffsets(client, scope.group_id)
+        self._client = client
+        self._begun: tuple[str, int] | None = None
+
+    def begin(self, record: BatchRecord) -> ProducerIdentity:
+        """Claim the application for one batch. What an earlier run may have left is looked after first.
+
+        Raises:
+            as `take_over`.
+        """
+        follows = self._begun == (record.query_id, record.batch_id - 1)
+        self._begun = None
+        if follows:
+            identity = self.claim()
+            follows = self.log.read().unfinished is None
+        if not follows:
+            identity = self.take_over()
+        self._begun = record.query_id, record.batch_id
+        return identity
+
+    def settle_earlier(self) -> None:
+        """Look after what a run with exactly-once has left, before one with a weaker guarantee begins; once only.
+
+        Raises:
+            as `take_over`.
+        """
+        if self._begun is not None:
+            return
+        try:
+            self._client.topics([self.scope.decision_topic])
+        except (MissingTopicError, PermissionError):  # it was never used, or never by this user
+            unfinished = None
+        else:
+            unfinished = self.log.read().unfinished
+        if unfinished is not None:
+            self.take_over()
+        self._begun = "", 0
 
     def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Become the one driver that may decide; whoever was it before is fenced."""
@@ -253,9 +291,9 @@ def _fate(transaction: PreparedTransaction, found: TransactionDescription | None
     return Fate.COMMITTED if found.state.is_committed else Fate.GONE
 
 
-_drivers: Kept[Scope, Driver] = Kept()
+_drivers: Kept[tuple[int, Scope], Driver] = Kept()
 
 
-def shared_driver(scope: Scope, make: Callable[[ClientSettings], Client] = shared_client) -> Driver:
+def shared_driver(scope: Scope) -> Driver:
     """Give this process's driver of an application, whose connections and reading position live on over batches."""
-    return _drivers.get(scope, lambda: Driver(scope, make(scope.settings)))
+    return _drivers.get((os.getpid(), scope), lambda: Driver(scope, shared_client(scope.settings)))

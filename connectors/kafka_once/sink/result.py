@@ -124,3 +124,35 @@ class TopicSnapshot:
                 "driver has aborted them. None of its rows is visible. Start the query again; batches that take longer "
                 "need a longer kafka.transaction.timeout.ms, or fewer rows (maxOffsetsPerTrigger)"
             )
+
+
+class VisibleRows:
+    """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to look at."""
+
+    def snapshot(self) -> NoPicture:
+        """Give a picture of nothing."""
+        return NoPicture()
+
+    def __str__(self) -> str:
+        return "the output topics"
+
+
+class NoPicture:
+    """What is known of rows that are in Kafka already."""
+
+    version = 0
+
+    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
+        """See `Snapshot.last_batch`."""
+        return None
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
+        """See `Snapshot.next_offsets`."""
+        return {}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`: the rows are there."""
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:  # noqa: ARG002
+        """See `Snapshot.history`."""
+        return []

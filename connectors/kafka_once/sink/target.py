@@ -1,0 +1,166 @@
+"""Kafka topics as the target of a sink.
+
+Exactly once: tasks leave their transactions open, and the driver decides about all of them at once (see
+`exactly_once.transactions`). At least once and at most once: tasks send without transactions, so rows are visible at
+once, and offsets are committed after them or before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from connectors.kafka_once.client import shared_client
+from connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from connectors.kafka_once.settings import ClientSettings
+from connectors.kafka_once.sink.driver import Driver, Scope, shared_driver
+from connectors.kafka_once.sink.process import process_name
+from connectors.kafka_once.sink.result import TopicResult, VisibleRows
+from connectors.kafka_once.sink.rows import RowLayout
+from connectors.kafka_once.sink.settings import ProducerSettings
+from connectors.kafka_once.sink.tasks import PlainWriter, Routing, Sending, TransactionWriter
+from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
+from connectors.target import TargetPlan, Task, TaskWriter
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery, Place, Plan, look
+from exactly_once.decision import Stored
+from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.transactions import PreparedTransaction
+from offset_store import GROUP, OffsetStore, open_store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPlan:
+    """What was decided about a batch, and under which transactional ids its tasks write."""
+
+    plan: Plan
+    identity: ProducerIdentity | None = None
+    """Whom the driver claimed for this batch; None without transactions."""
+    prefix: str = ""
+    """How the transactional ids of its tasks begin."""
+
+    @property
+    def attempt_id(self) -> str:
+        """See `TargetPlan`."""
+        return self.plan.attempt_id
+
+    @property
+    def batch_id(self) -> int:
+        """See `TargetPlan`."""
+        return self.plan.batch_id
+
+    @property
+    def writes_rows(self) -> bool:
+        """See `TargetPlan`."""
+        return self.plan.writes_rows
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTarget:
+    """The output topics of one query; see `connectors.target.Target`."""
+
+    client: ClientSettings
+    producer: ProducerSettings
+    layouts: tuple[RowLayout, ...]
+    guarantee: Guarantee
+    app_id: str
+    offset_store: str
+    """``group:<id>``; without transactions ``delta:<path>`` too."""
+    decision_topic: str
+    routing: Routing | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def stored(self, batch: Batch) -> Stored:
+        """See `Target.stored`."""
+        return look(self._offsets().snapshot(), batch)
+
+    def begin(self, batch: Batch) -> KafkaPlan:
+        """See `Target.begin`. What an earlier run has left is finished, undone or aborted first.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TransactionError, DecisionTopicError: if the batch must not be written.
+        """
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            if self.offset_store.startswith(GROUP):
+                self._driver().settle_earlier()
+            return KafkaPlan(self._delivery(None).begin(batch))
+        driver = self._driver()
+        identity = driver.begin(batch.record)
+        plan = self._delivery(identity).begin(batch)
+        return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}/")
+
+    def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
+        """See `Target.open`: a task that is tried again writes nothing at-most-once."""
+        own = cast(KafkaPlan, plan)
+        retried = self.guarantee is Guarantee.AT_MOST_ONCE and task.attempt_number > 0
+        if not own.writes_rows or retried:
+            return None
+        sending = Sending(self.client, self.producer, self.layouts, self.routing, self.app_id)
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return PlainWriter(sending, task)
+        return TransactionWriter(sending, task, own.prefix, own.plan.version)
+
+    def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
+        """See `Target.finish`.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TransactionError: if the batch must not be written.
+        """
+        own = cast(KafkaPlan, plan)
+        prepared = [part for part in parts if isinstance(part, PreparedTransaction)]
+        self._delivery(own.identity).finish(batch, own.plan, prepared)
+        if own.identity is not None and own.writes_rows:
+            self._abort_in_vain(own)
+
+    def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
+        """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""
+        own = cast(KafkaPlan, plan)
+        if own.identity is None or not own.writes_rows:
+            return
+        driver = self._driver()
+        try:
+            if driver.is_current(own.identity):
+                driver.claim()  # what this driver had under way is settled by that, one way or the other
+            self._abort_in_vain(own)
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning(
+                "kafka_once: batch %d: its transactions stay open until they time out, or the query is started again: "
+                "%s",
+                own.batch_id,
+                error,
+            )
+
+    def _abort_in_vain(self, plan: KafkaPlan) -> None:
+        """Abort what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
+        try:
+            aborted = self._driver().abort_open(plan.prefix)
+        except (TransactionError, OSError) as error:
+            _log.warning("kafka_once: batch %d: could not look for transactions in vain: %s", plan.batch_id, error)
+            return
+        if aborted:
+            _log.info("kafka_once: batch %d: aborted %d transactions in vain", plan.batch_id, len(aborted))
+
+    def _driver(self) -> Driver:
+        group_id = self.offset_store.removeprefix(GROUP)
+        return shared_driver(Scope(self.client, self.app_id, self.decision_topic, group_id))
+
+    def _delivery(self, identity: ProducerIdentity | None) -> Delivery:
+        order = ORDERS[self.guarantee]
+        if identity is None:
+            return Delivery(VisibleRows(), order, self._offsets())
+        place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
+        return Delivery(TopicResult(self._driver(), identity), order, place=place)
+
+    def _offsets(self) -> OffsetStore:
+        return open_store(
+            self.offset_store,
+            self.app_id,
+            self.storage_options,
+            groups=lambda group_id: KafkaGroupOffsets(shared_client(self.client), group_id),
+            create_missing=True,
+        )

@@ -1,0 +1,226 @@
+"""What tasks do: rows into record batches, and these to Kafka; in a transaction that stays open, or at once.
+
+Every transaction gets a transactional id that nobody else uses, and an epoch of its own. New ids for every batch would
+stay in the brokers' memory for a week each (``transactional.id.expiration.ms``), so a worker process keeps the ids it
+has made, and takes one again when that is safe: its earlier transaction must not stand in the last decision any more,
+or a recovery could not tell what has become of it. A transaction that is begun after decision n is listed in n + 1 at
+most; so its id is free from decision n + 2 on. A worker runs one task at a time, so no two tasks share an id, and the
+ids of a worker that Spark gave up are never taken by another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from connectors.delta_once.kept import Kept
+from connectors.kafka_once.client import shared_client
+from connectors.kafka_once.settings import ClientSettings
+from connectors.kafka_once.sink.encoding import RowEncoder
+from connectors.kafka_once.sink.process import process_name
+from connectors.kafka_once.sink.producer import Producer
+from connectors.kafka_once.sink.rows import RowLayout
+from connectors.kafka_once.sink.settings import ProducerSettings
+from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionClient
+from connectors.target import Task
+from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.transactions import PreparedTransaction
+
+Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TransactionalIds:
+    """The transactional ids that one process has made below one prefix."""
+
+    prefix: str
+    _used_at: dict[str, int] = field(default_factory=dict)
+    """By id, the number of the last decision when it was used last."""
+
+    def take(self, decided: int) -> str:
+        """Give an id for a transaction that begins when ``decided`` is the number of the last decision."""
+        free = (name for name, used_at in self._used_at.items() if used_at + 2 <= decided)
+        name = next(free, f"{self.prefix}{len(self._used_at)}")
+        self._used_at[name] = decided
+        return name
+
+
+_ids: Kept[tuple[str, str], TransactionalIds] = Kept()
+
+
+def take_id(prefix: str, decided: int) -> str:
+    """Give a transactional id of this process below ``prefix``."""
+    worker = process_name()
+    return _ids.get((worker, prefix), lambda: TransactionalIds(f"{prefix}{worker}-")).take(decided)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a task needs to know in order to send rows."""
+
+    client: ClientSettings
+    producer: ProducerSettings
+    layouts: tuple[RowLayout, ...]
+    """How rows become records, one for each route."""
+    routing: Routing | None
+    """Deals rows out to the routes, if there are several."""
+    app_id: str
+
+    def routed(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+        """Give the rows of each route."""
+        return [rows] if self.routing is None else self.routing(rows)
+
+
+class RowSender:
+    """Sends the rows of one task with one producer, which is made when the first row comes."""
+
+    def __init__(self, sending: Sending, task: Task, open_producer: Callable[[], Producer]) -> None:
+        self._sending = sending
+        self._task = task
+        self._open_producer = open_producer
+        self._producer: Producer | None = None
+        self._encoders: list[RowEncoder] = []
+        self.rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, and send the record batches that they fill."""
+        for route, own in enumerate(self._sending.routed(rows)):
+            if own.num_rows:
+                self.rows += own.num_rows
+                producer, encoders = self._started()
+                producer.send(encoders[route].encode(own))
+
+    def finish(self) -> None:
+        """Send what is left, and wait until everything is acknowledged."""
+        if self._producer is None:
+            return
+        reach(CrashPoint.SINK_WRITING, self._task.batch_id, self._sending.app_id)
+        for encoder in self._encoders:
+            self._producer.send(encoder.finish())
+        self._producer.flush()
+
+    @property
+    def producer(self) -> Producer | None:
+        """The producer, if there were any rows."""
+        return self._producer
+
+    def _started(self) -> tuple[Producer, list[RowEncoder]]:
+        if self._producer is None:
+            self._producer = producer = self._open_producer()
+            start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread
+            self._encoders = [
+                RowEncoder(layout, producer.topics.partition_count, self._sending.producer, start)
+                for layout in self._sending.layouts
+            ]
+            producer.on_too_large = self._limit
+        return self._producer, self._encoders
+
+    def _limit(self, topic: str, batch_bytes: int) -> None:
+        for encoder in self._encoders:
+            encoder.limit(topic, batch_bytes)
+
+
+class TransactionWriter:
+    """Writes the rows of one task under a transaction, and leaves it open: its part is a `PreparedTransaction`."""
+
+    def __init__(self, sending: Sending, task: Task, prefix: str, decided: int) -> None:
+        self._sending = sending
+        self._task = task
+        self._prefix = prefix
+        self._decided = decided
+        self._identity: ProducerIdentity | None = None
+        self._sender = RowSender(sending, task, self._open_producer)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """See `TaskWriter.write`."""
+        self._sender.write(rows)
+
+    def close(self) -> PreparedTransaction | None:
+        """See `TaskWriter.close`."""
+        self._sender.finish()
+        identity, producer = self._identity, self._sender.producer
+        if identity is None or producer is None:
+            return None
+        producer.close()
+        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        return PreparedTransaction(identity.name, identity.producer_id, identity.epoch, self._sender.rows)
+
+    def discard(self) -> None:
+        """See `TaskWriter.discard`: the transaction is aborted, so that readers need not wait until it times out."""
+        if self._identity is None:
+            return
+        try:
+            if self._sender.producer is not None:
+                self._sender.producer.close()
+            # Another epoch, and not EndTxn: what is still on its way must not begin a transaction of its own.
+            self._transactions().init_producer_id(self._identity.name, self._sending.producer.transaction_timeout_ms)
+        except Exception as error:
+            _log.warning("kafka_once: could not abort the transaction of %s: %s", self._identity.name, error)
+
+    def _transactions(self) -> TransactionClient:
+        return shared_transactions(self._sending.client)
+
+    def _open_producer(self) -> Producer:
+        transactions = self._transactions()
+        name = take_id(self._prefix, self._decided)
+        self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
+        reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
+        return Producer(shared_client(self._sending.client), self._sending.producer, self._identity, transactions)
+
+
+class PlainWriter:
+    """Sends the rows of one task at once; its part is the number of rows. Producers live on from task to task."""
+
+    def __init__(self, sending: Sending, task: Task) -> None:
+        self._sending = sending
+        self._task = task
+        self._sender = RowSender(sending, task, lambda: kept_producer(sending.client, sending.producer))
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """See `TaskWriter.write`."""
+        self._sender.write(rows)
+
+    def close(self) -> int | None:
+        """See `TaskWriter.close`."""
+        self._sender.finish()
+        if self._sender.producer is None:
+            return None
+        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        return self._sender.rows
+
+    def discard(self) -> None:
+        """See `TaskWriter.discard`: what was sent is visible, and stays."""
+        if self._sender.producer is not None:
+            forget_producer(self._sending.client, self._sending.producer)
+
+
+_transactions: Kept[tuple[int, ClientSettings], TransactionClient] = Kept()
+_producers: Kept[tuple[int, ClientSettings, ProducerSettings], Producer] = Kept()
+
+
+def shared_transactions(settings: ClientSettings) -> TransactionClient:
+    """Give this process's client of transaction coordinators, which remembers where they are."""
+    return _transactions.get((os.getpid(), settings), lambda: TransactionClient(shared_client(settings)))
+
+
+def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
+    """Give this process's producer without transactions; it must be told to `forget_producer` after a failure."""
+
+    def make() -> Producer:
+        identity = shared_transactions(client).init_producer_id(None, 0) if settings.idempotent else None
+        return Producer(shared_client(client), settings, identity)
+
+    return _producers.get((os.getpid(), client, settings), make)
+
+
+def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
+    """Let go of a producer that has failed: nobody can say which of its batches have arrived."""
+    producer = _producers.pop((os.getpid(), client, settings))
+    if producer is not None:
+        producer.close()
