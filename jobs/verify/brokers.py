@@ -20,6 +20,9 @@ from jobs.peers import RealKafka
 from jobs.verify.cells import Cell, Kind
 from jobs.verify.matrix import BROKER_POINTS
 
+SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
+"""What is not as by default: some cells wait until the broker notices that a transaction's time is up."""
+
 
 class Broker(Protocol):
     """What the engine needs of a broker; `kill` and `restart` only where cells kill it."""
@@ -59,7 +62,7 @@ class CrashableBroker(EmbeddedBroker):
 
     def __init__(self, crash_folder: Path) -> None:
         self._crash_folder = crash_folder
-        super().__init__(process=True)
+        super().__init__(process=True, config=SETTINGS)
 
     def _start(self) -> None:
         # The child inherits this process's environment; nothing else is started meanwhile.
@@ -83,10 +86,10 @@ def open_kafka(where: str) -> Iterator[Kafka]:
         PeerMissingError: if Apache Kafka is not to be had.
     """
     if where == "embedded":
-        with EmbeddedBroker(process=True) as broker:
+        with EmbeddedBroker(process=True, config=SETTINGS) as broker:
             yield Kafka("the embedded broker", broker, may_be_killed=True, own_broker=CrashableBroker)
     elif where == "real":
-        with RealKafka() as kafka:
+        with RealKafka(config=SETTINGS) as kafka:
             yield Kafka("Apache Kafka", kafka, may_be_killed=True)
     elif ":" in where:
         yield Kafka(f"the broker at {where}", SimpleNamespace(bootstrap_servers=where), may_be_killed=False)

@@ -24,6 +24,10 @@ class Kind(Enum):
     """A step has landed, and whoever asked for it gets an error."""
     DISK_FULL = "disk full"
     """Writing fails with ENOSPC."""
+    TASK_RETRIED = "task retried"
+    """SIGKILL of the Python process of a task, which Spark then runs again within the same query."""
+    TRANSACTION_TIMED_OUT = "transaction timed out"
+    """The pipeline stands at the point until Kafka has aborted its transactions, as `transaction.timeout.ms` says."""
 
 
 class Result(Enum):
@@ -33,6 +37,10 @@ class Result(Enum):
     """`delta_once` appends them."""
     MERGE = "merge"
     """`foreachBatch` merges them by key, and counts how often each key came."""
+    TOPIC = "topic"
+    """`kafka_once` sends them to a topic."""
+    DEAD_LETTERS = "dead-letters"
+    """`delta_once` appends them, but for those that a rule rejects: these go to a topic of dead letters."""
 
 
 class Shows(Enum):

@@ -16,11 +16,13 @@ from offset_store.locations import Location
 
 
 def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
-    """Give what contradicts the chain of offsets, or None if nothing does.
+    """Give what contradicts the chain of offsets, or None if nothing does, as where there is no table.
 
     Raises:
         OffsetStoreError: if the table cannot be read.
     """
+    if result is Result.TOPIC:
+        return None
     audited = table / OFFSETS_OF_MERGES if result is Result.MERGE else table
     log = CommitLog.open(Location.parse(str(audited)), {})
     auditor = Auditor(Scope(app_id), log.oldest_state())

@@ -18,8 +18,8 @@ from jobs.peers import delta_jars
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
 from jobs.verify.chains import broken_chain
-from jobs.verify.judge import judge, read_rows
-from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_show
+from jobs.verify.evidence import verdict
+from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from jobs.verify.spark import SessionError, SparkProcess
 from jobs.verify.timeline import commits
 from jobs.verify.wave import RECORDS_PER_BATCH, Running, Wave
@@ -28,10 +28,12 @@ WAVE = 9
 """Cells of one wave; those of a driver's share one kill, and what starting Spark again costs."""
 MOST_TRIES = 4
 SESSION = {
-    "spark.master": "local[16]",  # tasks that hold keep a slot each
+    "spark.master": "local[16]",  # tasks that hold keep a slot each; none is tried a second time
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
+RETRYING = {"spark.master": "local[16,2]"}
+"""What of `SESSION` is different where Spark is to run a task again."""
 _START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
@@ -68,6 +70,8 @@ class Engine:
     progress: Callable[[str], None] = lambda _line: None
     """Takes lines for somebody who waits; no result is among them."""
     _session: SparkProcess | None = None
+    _retries: bool = False
+    """Whether the session that runs, or the next one, runs tasks again."""
     _numbers: Iterator[int] = field(default_factory=count)
     _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
@@ -82,7 +86,8 @@ class Engine:
             self.close()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
             self.progress("starting Spark, which takes some seconds")
-            self._session = SparkProcess({**SESSION, **self.conf}, self.crash_folder, self.folder / "spark.log")
+            settings = {**SESSION, **self.conf, **(RETRYING if self._retries else {})}
+            self._session = SparkProcess(settings, self.crash_folder, self.folder / "spark.log")
         return self._session
 
     def close(self) -> None:
@@ -107,6 +112,10 @@ class Engine:
             left = again
 
     def _wave(self, cells: Sequence[Cell]) -> list[Outcome]:
+        retries = cells[0].kind is Kind.TASK_RETRIED
+        if retries is not self._retries:
+            self.close()
+            self._retries = retries
         running = [self._begin(cell) for cell in cells]
         try:
             Wave(running, self).run()
@@ -139,11 +148,13 @@ class Engine:
 
 
 def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
-    """Deal cells into waves: those that share a kill together; what needs no kill comes first."""
-    groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": []}
+    """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first."""
+    groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
     for cell in cells:
         if cell.kind is Kind.DRIVER_KILLED:
             groups["driver"].append(cell)
+        elif cell.kind is Kind.TASK_RETRIED:
+            groups["retrying"].append(cell)
         elif cell.kind is Kind.BROKER_KILLED and cell.point not in BROKER_POINTS:
             groups["broker"].append(cell)
         else:
@@ -162,13 +173,13 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
     lost = duplicated = 0
     wrong = one.trouble[0] if one.trouble else None
     try:
-        cell, table = one.cell, one.pipeline().table
-        verdict = judge(one.acknowledged, one.in_topic, read_rows(table, cell.result is Result.MERGE))
-        lost, duplicated = verdict.lost, verdict.duplicated
-        wrong = wrong or _why_wrong(one) or verdict.contradicts(shows, RECORDS_PER_BATCH)
-        wrong = wrong or second_opinion(table, one.app_id, cell.result)
+        found = verdict(one.pipeline(), one.acknowledged, one.evidence)
+        lost, duplicated = found.lost, found.duplicated
+        wrong = wrong or _why_wrong(one) or found.contradicts(shows, RECORDS_PER_BATCH)
+        wrong = wrong or next(iter(one.evidence.left_behind), None)
+        wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
-        wrong = wrong or f"the table cannot be judged: {type(error).__name__}: {error}"
+        wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
     moments = sorted([*one.moments, *commits(one.pipeline().table, one.began_wall_s)], key=lambda each: each.at_s)
     return Outcome(
         cell=one.cell,
@@ -195,6 +206,8 @@ def _why_wrong(one: Running) -> str | None:
         return f"the pipeline did not recover: {one.errors[-1] if one.errors else ends[1]}"
     if ends_the_run(one.cell) and ends[0] == "ends":
         return "the pipeline should have ended at the fault, and went on"
+    if (words := must_say(one.cell)) is not None and words not in one.errors[0]:
+        return f"the pipeline ended, and its error does not say {words}: {one.errors[0]}"
     if not ends_the_run(one.cell) and ends[0] != "ends":
         return f"the pipeline should have carried on after the fault: {one.errors[0] if one.errors else ends[0]}"
     return None

@@ -10,8 +10,9 @@ done again from the stored offsets:
 - both or neither: nothing is to be seen.
 
 If whoever was hurt can carry on (a client asks a restarted broker again; after a lost answer the log is read again),
-the run goes on to its end, and nothing is to be seen either. The sequences are written down here once more, and not
-taken from `exactly_once`, because that is what is under test.
+the run goes on to its end, and nothing is to be seen either. A task that Spark runs again is like a batch that is done
+again: at-most-once writes nothing then, and at-least-once writes what is there already. The sequences are written down
+here once more, and not taken from `exactly_once`, because that is what is under test.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ class Write(Enum):
     ROWS = "rows"
     BOTH = "both at once"
     """In one commit; or, for a merge, by the number in the commit of the rows, which settles what becomes of the intent
-    that was recorded."""
+    that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
+    DEAD_OFFSETS = "offsets of the dead letters"
+    DEAD_ROWS = "dead letters"
+    DEAD_BOTH = "dead letters and their offsets at once"
 
+
+_CHAINS = ((Write.OFFSETS, Write.ROWS, Write.BOTH), (Write.DEAD_OFFSETS, Write.DEAD_ROWS, Write.DEAD_BOTH))
+"""The writes of each target: a table or topic, and the dead letters beside it, have their own chain of offsets."""
 
 Step = CrashPoint | Write
 
@@ -45,6 +52,12 @@ _PRODUCED: tuple[Step, ...] = (P.BROKER_APPENDING, P.BROKER_APPENDED)
 _PLANNED: tuple[Step, ...] = (P.SOURCE_FINISHED, P.BROKER_OFFSETS, P.SOURCE_PLANNED, P.SOURCE_SPLIT, P.SINK_BEGUN)
 _READ: tuple[Step, ...] = (P.BROKER_FETCHED, P.SOURCE_READING, P.SOURCE_READ)
 _FILES: tuple[Step, ...] = (P.SINK_WRITING, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
+_SENT: tuple[Step, ...] = (P.SINK_WRITING, P.BROKER_APPENDING)
+_ACKNOWLEDGED: tuple[Step, ...] = (P.BROKER_APPENDED, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
+_IN_TRANSACTIONS: tuple[Step, ...] = (P.TRANSACTION_BEGUN, *_SENT, *_ACKNOWLEDGED, P.TRANSACTION_DECIDING)
+_ENDED: tuple[Step, ...] = (
+    P.SINK_ROWS_LANDED, P.TRANSACTION_DECIDED, P.TRANSACTION_ENDING, P.TRANSACTION_ENDED, P.SINK_AFTER_COMMIT,
+)  # fmt: skip
 
 _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
     (Guarantee.EXACTLY_ONCE, Result.APPEND): (
@@ -75,23 +88,74 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
         Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
     ),
+    (Guarantee.EXACTLY_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.BOTH, *_ENDED,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.TOPIC): (
+        *_PLANNED,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    # Of dead letters, every point is where it is reached first: by the target of the dead letters, if it comes there.
+    (Guarantee.EXACTLY_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.DEAD_BOTH, *_ENDED, P.SINK_BETWEEN_TARGETS,
+        Write.BOTH,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED,
+        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
+        Write.ROWS, P.SINK_ROWS_LANDED,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
+        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
+        Write.ROWS, P.SINK_ROWS_LANDED,
+        Write.OFFSETS,
+    ),
 }  # fmt: skip
 
 LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED, P.MERGE_UNCONFIRMED})
 """Points between a commit and its answer: after an error there, the log is read again."""
 BROKER_POINTS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED, P.BROKER_OFFSETS, P.BROKER_FETCHED})
-PRODUCING = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED})
-"""Points that a producer takes the broker to: no pipeline runs."""
-BEFORE_A_WRITE = frozenset(
+APPENDS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED})
+"""Points that a producer takes the broker to: the sink, where it sends to a topic, and else a program that does."""
+SOURCE_POINTS = frozenset(
     {
-        P.BROKER_APPENDING,
-        P.SINK_WRITING,
-        P.SINK_BEFORE_COMMIT,
-        P.SINK_BETWEEN_WRITES,
-        P.MERGE_RECORDED,
-        P.MERGE_UNCONFIRMED,
+        P.SOURCE_FINISHED,
+        P.SOURCE_PLANNED,
+        P.SOURCE_SPLIT,
+        P.SOURCE_READING,
+        P.SOURCE_READ,
+        P.BROKER_OFFSETS,
+        P.BROKER_FETCHED,
     }
 )
+"""Points that the source comes to, or takes the broker to."""
+SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
+"""Results whose rows, or some of them, go to a topic."""
+TASK_POINTS = frozenset(
+    {P.SOURCE_READING, P.SOURCE_READ, P.TRANSACTION_BEGUN, P.SINK_WRITING, P.SINK_FILE_WRITTEN}
+)  # fmt: skip
+"""Points that a task of Spark's passes."""
+IN_A_TRANSACTION = frozenset({P.SINK_BEFORE_COMMIT, P.TRANSACTION_DECIDING, P.TRANSACTION_DECIDED})
+"""Points of the driver at which the transactions of all tasks are open, and may become too old."""
+_TO_A_TABLE = frozenset({P.BROKER_APPENDING, P.SINK_WRITING, P.SINK_BEFORE_COMMIT, P.SINK_BETWEEN_WRITES})
+BEFORE_A_WRITE = {
+    Result.APPEND: _TO_A_TABLE,
+    Result.MERGE: _TO_A_TABLE | {P.MERGE_RECORDED, P.MERGE_UNCONFIRMED},
+    Result.TOPIC: frozenset({P.BROKER_APPENDING}),
+    Result.DEAD_LETTERS: frozenset({P.BROKER_APPENDING, P.SINK_BETWEEN_TARGETS}),
+}
 """Points after which the process that reached them writes to a disk."""
 
 
@@ -106,7 +170,7 @@ class Impossible:
 IMPOSSIBLE = (
     Impossible(
         "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
-        "only for a merge; a merge's files are written by Delta",
+        "only for a merge; a merge's files are written by Delta; transactions are those of exactly-once into a topic",
         lambda cell: cell.point not in steps(cell.guarantee, cell.result),
     ),
     Impossible(
@@ -120,8 +184,8 @@ IMPOSSIBLE = (
         ),
     ),
     Impossible(
-        "nothing is written next, so a full disk is not noticed",
-        lambda cell: cell.kind is Kind.DISK_FULL and cell.point not in BEFORE_A_WRITE,
+        "nothing is written to a disk next, so a full one is not noticed",
+        lambda cell: cell.kind is Kind.DISK_FULL and cell.point not in BEFORE_A_WRITE[cell.result],
     ),
     Impossible(
         "the process that reaches the point is the broker: see broker killed",
@@ -133,7 +197,25 @@ IMPOSSIBLE = (
     ),
     Impossible(
         "a producer brought the broker there: no pipeline runs that could be killed",
-        lambda cell: cell.kind is Kind.DRIVER_KILLED and cell.point in PRODUCING,
+        lambda cell: cell.kind is Kind.DRIVER_KILLED and crashes_while_producing(cell),
+    ),
+    Impossible(
+        "what remains is chance: a broker that holds goes on with one of the batches that it was sent, and without "
+        "transactions all count",
+        lambda cell: (
+            cell.kind is Kind.DRIVER_KILLED and cell.point in APPENDS and cell.guarantee is not Guarantee.EXACTLY_ONCE
+        ),
+    ),
+    Impossible(
+        "Spark runs tasks again, and nothing else; those of a merge are Delta's",
+        lambda cell: cell.kind is Kind.TASK_RETRIED and (cell.point not in TASK_POINTS or cell.result is Result.MERGE),
+    ),
+    Impossible(
+        "no transactions of the pipeline are open there that somebody waits for",
+        lambda cell: (
+            cell.kind is Kind.TRANSACTION_TIMED_OUT
+            and (cell.point not in IN_A_TRANSACTION or not uses_transactions(cell))
+        ),
     ),
 )
 
@@ -153,29 +235,45 @@ def in_the_driver(cell: Cell) -> bool:
     return cell.result is Result.MERGE and cell.point.value.partition(".")[0] in ("sink", "merge")
 
 
-def durable_at(cell: Cell) -> tuple[bool, bool]:
-    """Whether offsets and rows of the batch are durable when the cell's point is reached."""
+def crashes_while_producing(cell: Cell) -> bool:
+    """Whether the fault hits the program that fills the topic, before there is a pipeline."""
+    return cell.point in APPENDS and cell.result not in SENDING
+
+
+def uses_transactions(cell: Cell) -> bool:
+    """Whether the pipeline writes in Kafka's transactions."""
+    return cell.result in SENDING and cell.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
+    """Whether offsets and rows of the batch are durable when the cell's point is reached, for each target."""
     sequence = steps(cell.guarantee, cell.result)
     before = sequence[: sequence.index(cell.point)]
-    both = Write.BOTH in before
-    return both or Write.OFFSETS in before, both or Write.ROWS in before
+    return [(both in before or offsets in before, both in before or rows in before) for offsets, rows, both in _CHAINS]
 
 
 def ends_the_run(cell: Cell) -> bool:
     """Whether the pipeline ends at the point, and has to be started again; otherwise it carries on by itself."""
-    if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED):
+    if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED, Kind.TRANSACTION_TIMED_OUT):
         return True
-    if cell.kind is Kind.BROKER_KILLED or cell.point in BROKER_POINTS:
-        return False  # producers and consumers ask again
+    if cell.kind in (Kind.BROKER_KILLED, Kind.TASK_RETRIED) or cell.point in BROKER_POINTS:
+        return False  # producers and consumers ask again; Spark runs the task again
     return cell.point not in LANDED
 
 
+def must_say(cell: Cell) -> str | None:
+    """Give the words that the error must have with which the run ends, if there are any."""
+    return "transaction.timeout.ms" if cell.kind is Kind.TRANSACTION_TIMED_OUT else None
+
+
 def must_show(cell: Cell) -> Shows:
-    """Work out what must be seen in the table after the crash."""
-    offsets, rows = durable_at(cell)
-    if not ends_the_run(cell) or offsets == rows:
+    """Work out what must be seen in the result after the crash."""
+    if not ends_the_run(cell) and cell.kind is not Kind.TASK_RETRIED:
         return Shows.NEITHER
-    return Shows.LOSS if offsets else Shows.DUPLICATES
+    targets = durable_at(cell)
+    if any(offsets and not rows for offsets, rows in targets):
+        return Shows.LOSS
+    return Shows.DUPLICATES if any(rows and not offsets for offsets, rows in targets) else Shows.NEITHER
 
 
 @cache

@@ -3,7 +3,8 @@
 Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
 five. The choice is greedy: again and again the cell that brings most pairs that are not there yet; of equals
 the one that costs least to run, and then a shuffle by the seed decides. What a cell shows is a dimension too, so that
-losses and duplicates are seen at every point where they can be.
+losses and duplicates are seen at every point where they can be. The points of the source need not meet every kind of
+result: nothing there depends on what becomes of the rows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Hashable, Sequence
 from itertools import combinations
 
 from jobs.verify.cells import Cell, Kind, Result
-from jobs.verify.matrix import must_show
+from jobs.verify.matrix import SOURCE_POINTS, must_show
 
+_POINT, _RESULT = 0, 3
+"""Places of these dimensions in the values of a cell."""
 Pair = frozenset[tuple[int, Hashable]]
 
 
@@ -41,4 +44,7 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 def pairs(cell: Cell) -> set[Pair]:
     """Give every pair of two dimensions' values in a cell."""
     values = (cell.point, cell.kind, cell.guarantee, cell.result, cell.delete_checkpoint, must_show(cell))
-    return {frozenset(pair) for pair in combinations(enumerate(values), 2)}
+    found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
+    if cell.point in SOURCE_POINTS:
+        found.discard(frozenset({(_POINT, cell.point), (_RESULT, cell.result)}))
+    return found

@@ -1,4 +1,4 @@
-"""The pipeline that is made to fail: a topic into a Delta table, appended or merged, three small batches.
+"""The pipelines that are made to fail: a topic into a Delta table or another topic, in three small batches.
 
 This module is what the session's process runs and the engine describes. The engine side sends a `Pipeline` as JSON; the
 session side builds the query from it.
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exactly_once.guarantee import Guarantee
 from jobs.verify.cells import Result
+from jobs.verify.records import PARTITIONS, REJECTED_EVERY
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COLUMNS = ("key", "value", "partition", "offset")
+DEAD_LETTER_COLUMN = "_dead_letter"
 COUNT_COLUMN = "n"
 """Of a merged table: how often the record with this partition and offset was merged."""
 
@@ -35,11 +38,29 @@ class Pipeline:
     guarantee: str
     result: str
     records_per_batch: int
+    transaction_timeout_ms: int | None = None
+    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
 
     @property
     def table(self) -> Path:
         """Where the rows go."""
         return Path(self.folder) / "table"
+
+    @property
+    def output_topic(self) -> str | None:
+        """Where rows, or those that are rejected, are sent; None if all go to the table."""
+        return {Result.TOPIC: f"{self.topic}-copies", Result.DEAD_LETTERS: f"{self.topic}-dead"}.get(
+            Result(self.result)
+        )
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks a batch has at least.
+
+        Several transactions end one after the other. Without transactions one task does it all: whether another one
+        has sent its rows when the first is hurt would be chance.
+        """
+        return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
 
     @property
     def checkpoint(self) -> Path:
@@ -49,14 +70,14 @@ class Pipeline:
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     """Start the query; it ends by itself."""
-    build = _merging if Result(pipeline.result) is Result.MERGE else _appending
+    build = _BUILDERS[Result(pipeline.result)]
     return (
         build(spark, pipeline).option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
     )
 
 
 def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str) -> DataFrame:
-    return (
+    reader = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
         .option("subscribe", pipeline.topic)
@@ -64,19 +85,51 @@ def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str) -> Data
         .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
         .option("offsetStore", offset_store)
         .option("appId", pipeline.app_id)
-        .load()
-        .select(*COLUMNS)
     )
+    return (reader.option("minPartitions", str(pipeline.tasks)) if pipeline.tasks > 1 else reader).load()
 
 
 def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    return _into_table(_records(spark, pipeline, f"delta:{pipeline.table}").select(*COLUMNS), pipeline)
+
+
+def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
     return (
-        _records(spark, pipeline, f"delta:{pipeline.table}")
-        .writeStream.format("delta_once")
+        rows.writeStream.format("delta_once")
         .option("path", str(pipeline.table))
         .option("appId", pipeline.app_id)
         .option("deliveryGuarantee", pipeline.guarantee)
     )
+
+
+def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    records = _records(spark, pipeline, f"group:{pipeline.app_id}").select("key", "value")
+    writer = (
+        records.writeStream.format("kafka_once")
+        .option("topic", pipeline.output_topic)
+        .option("appId", pipeline.app_id)
+        .option("deliveryGuarantee", pipeline.guarantee)
+    )
+    return _with_kafka(writer, pipeline)
+
+
+def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
+    writer = writer.option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
+    if pipeline.transaction_timeout_ms is None:
+        return writer
+    return writer.option("kafka.transaction.timeout.ms", str(pipeline.transaction_timeout_ms))
+
+
+def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from pyspark.sql import functions
+
+    records = _records(spark, pipeline, f"delta:{pipeline.table}")
+    number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
+    reason = functions.concat(functions.lit("the rule rejects number "), number).alias("reason")
+    letter = functions.struct(reason, "key", "value", "topic", "partition", "offset", "timestamp")
+    marked = functions.when(number % REJECTED_EVERY == 0, letter).alias(DEAD_LETTER_COLUMN)
+    writer = _into_table(records.select(*COLUMNS, marked), pipeline)
+    return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
 
 
 def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
@@ -85,7 +138,7 @@ def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     writer = MergeWriter(
         str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
     )
-    records = _records(spark, pipeline, writer.offset_store).selectExpr("*", f"1 AS {COUNT_COLUMN}")
+    records = _records(spark, pipeline, writer.offset_store).selectExpr(*COLUMNS, f"1 AS {COUNT_COLUMN}")
     return records.writeStream.foreachBatch(writer)
 
 
@@ -95,3 +148,11 @@ def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
     again = {COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}
     merge = target.alias("t").merge(rows.alias("s"), same)
     return merge.whenMatchedUpdate(set=again).whenNotMatchedInsertAll()
+
+
+_BUILDERS = {
+    Result.APPEND: _appending,
+    Result.MERGE: _merging,
+    Result.TOPIC: _sending,
+    Result.DEAD_LETTERS: _leaving_dead_letters,
+}

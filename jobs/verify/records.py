@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 2
+REJECTED_EVERY = 3
 DEADLINE_S = 120.0
 _POLL_S = 0.02
 _QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
@@ -49,6 +50,11 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
 def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
     """Give partition, key and value of the records with these numbers; no two are alike."""
     return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]
+
+
+def is_rejected(value: bytes) -> bool:
+    """Whether the rule of the pipelines with dead letters rejects a record: every third, and some in each partition."""
+    return int(value.rpartition(b" ")[2]) % REJECTED_EVERY == 0
 
 
 @dataclass(slots=True)
@@ -95,41 +101,72 @@ class Sending:
             self.failures.append(error.str())
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One record of a topic that a pipeline writes, as a read_committed consumer gets it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
-    """Read a topic from its beginning to its end.
+    """Read a topic of a cell's input from its beginning to its end.
 
     Raises:
         RecordsError: if that takes too long, or a broker gives an error that the client does not mend.
     """
-    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "judge", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "fetch.wait.max.ms": 20, **_QUIET})
+    messages = _read_all(bootstrap_servers, topic, "read_uncommitted")
+    return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in messages)
+
+
+def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
+    """Read what is committed in a topic of a cell's output.
+
+    Raises:
+        RecordsError: as `read_topic`.
+    """
+    messages = _read_all(bootstrap_servers, topic, "read_committed")
+    return [Delivered(each.key(), each.value(), tuple(each.headers() or ())) for each in messages]
+
+
+def _read_all(bootstrap_servers: str, topic: str, isolation: str) -> list[Message]:
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "judge",
+        "enable.auto.commit": False,
+        "isolation.level": isolation,
+        "enable.partition.eof": True,  # where markers of transactions are the last that a log has, no record tells
+        "fetch.wait.max.ms": 20,
+    }
+    consumer = Consumer({**settings, **_QUIET})
     try:
-        ends = {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1]
-            for partition in range(PARTITIONS)
-        }
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-        return _read_to(consumer, topic, ends)
+        partitions = range(PARTITIONS)
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=DEADLINE_S)[1] for each in partitions
+        ]
+        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+        return _read_to(consumer, topic, {each for each in partitions if ends[each] > 0})
     except KafkaException as error:
         raise RecordsError(f"reading {topic}: {error}") from error
     finally:
         consumer.close()
 
 
-def _read_to(consumer: Consumer, topic: str, ends: dict[int, int]) -> list[Record]:
-    found: list[Record] = []
-    positions = dict.fromkeys(ends, 0)
+def _read_to(consumer: Consumer, topic: str, unfinished: set[int]) -> list[Message]:
+    found: list[Message] = []
     deadline = time.monotonic() + DEADLINE_S
-    while any(positions[partition] < end for partition, end in ends.items()):
+    while unfinished:
         if time.monotonic() > deadline:
-            raise RecordsError(f"reading {topic}: still at {positions} of {ends} after {DEADLINE_S:g} s")
+            raise RecordsError(f"reading {topic}: no end of partitions {sorted(unfinished)} within {DEADLINE_S:g} s")
         message = consumer.poll(_POLL_S)
         if message is None:
             continue
-        if message.error() is not None:
-            if message.error().retriable():
-                continue
-            raise RecordsError(f"reading {topic}: {message.error().str()}")
-        found.append(Record(message.partition(), message.offset(), message.key(), message.value()))
-        positions[message.partition()] = message.offset() + 1
-    return sorted(found)
+        error = message.error()
+        if error is None:
+            found.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            unfinished.discard(message.partition())
+        elif not error.retriable():
+            raise RecordsError(f"reading {topic}: {error.str()}")
+    return found

@@ -1,7 +1,7 @@
 """One HTML page about one run of the matrix: the verdict, the matrix as a picture, and a timeline for each cell.
 
-A row of the matrix is a crash point, a column a guarantee and a kind of crash. Up to four cells meet there, with and
-without the checkpoint, appending and merging. Each is a tile whose sign and colour tell what it showed, and whose
+A row of the matrix is a crash point, a column a guarantee and a kind of crash. Up to eight cells meet there, with and
+without the checkpoint, for each result. Each is a tile whose sign and colour tell what it showed, and whose
 outline tells the variant. A tile leads to its cell below; cells that are wrong stand first there, and open.
 """
 
@@ -33,7 +33,8 @@ body { max-width: 1400px } .legend li { break-inside: avoid; padding-left: 1.8re
 .tile { display: inline-block; width: 1.2rem; height: 1.2rem; line-height: 1.2rem; text-align: center;
   font-weight: 700; font-size: .8rem; text-decoration: none; color: var(--on-tile); border-radius: 3px;
   border: 2px solid transparent; background-clip: padding-box }
-.tile.merge { border-radius: 50% } .tile.deleted { border: 2px dashed var(--ink) }
+.tile.merge { border-radius: 50% } .tile.topic { border-radius: 50% 0 } .tile.dead-letters { border-radius: 0 50% }
+.tile.deleted { border: 2px dashed var(--ink) }
 .held { background-color: var(--held) } .loss { background-color: var(--loss) }
 .duplicates { background-color: var(--duplicates) } .wrong { background-color: var(--wrong) }
 .skipped { color: var(--soft); border-color: var(--line) } .none { color: var(--soft) }
@@ -42,6 +43,12 @@ details { border-top: 1px solid var(--line); padding: .3rem 0 } summary { cursor
 details > div { scroll-margin-top: 4rem; padding: .3rem 0 1rem } pre { white-space: pre-wrap; word-break: break-word }
 """
 
+_RESULT_WORDS = {
+    Result.APPEND: "square: rows are appended to a table",
+    Result.MERGE: "round: rows are merged into a table by key",
+    Result.TOPIC: "two round corners, the first on the left above: rows are sent to a topic",
+    Result.DEAD_LETTERS: "two round corners, the first on the right above: rows are appended, dead letters sent",
+}
 DETAIL_PREFIX = "cell-"
 SHOWN = tuple(sorted(Guarantee, key=lambda guarantee: guarantee is not Guarantee.EXACTLY_ONCE))
 """The guarantees from left to right: a narrow window shows the first, exactly-once, without scrolling."""
@@ -80,8 +87,8 @@ def page(outcomes: Sequence[Outcome], result: str, possible: Collection[Cell] = 
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
     state, words = _headline(len(outcomes), len(wrong))
     body = f"""<h1>Every crash, every guarantee</h1>
-<p>Each cell is one pipeline from a topic to a Delta table that was made to fail once, and was started again. The
-table was then held against the topic's records alone.</p>
+<p>Each cell is one pipeline from a topic to a Delta table or another topic that was made to fail once, and was started
+again. What it wrote was then held against the topic's records alone.</p>
 {f"<p>Made by {escape(made)}</p>" if made else ""}
 <p class="verdict {state}">{words} <code>{escape(result)}</code></p>
 <div class="scroll">{table(_COUNT_HEAD, _counts(outcomes))}</div>
@@ -126,8 +133,9 @@ def _counts(outcomes: Sequence[Outcome]) -> Iterable[Sequence[str]]:
 
 def _legend() -> str:
     items = [f'<li><span class="tile {each.style}">{each.sign}</span>{escape(each.words)}</li>' for each in Verdict]
-    items.append('<li><span class="tile skipped">□</span>square: rows are appended</li>')
-    items.append('<li><span class="tile skipped merge">○</span>round: rows are merged by key</li>')
+    items += [
+        f'<li><span class="tile skipped {each.value}">○</span>{words}</li>' for each, words in _RESULT_WORDS.items()
+    ]
     items.append(
         '<li><span class="tile skipped deleted">□</span>dashed: the checkpoint was deleted before the restart</li>'
     )
@@ -186,7 +194,7 @@ def _matrix_rows(
 def _tile(cell: Cell, outcome: Outcome | None) -> str:
     verdict = Verdict.SKIPPED if outcome is None else verdict_of(outcome)
     classes = ["tile", verdict.style]
-    classes += ["merge"] if cell.result is Result.MERGE else []
+    classes += [cell.result.value] if cell.result is not Result.APPEND else []
     classes += ["deleted"] if cell.delete_checkpoint else []
     said = escape(f"{_words(cell)}: {verdict.words}")
     if outcome is None:

@@ -22,10 +22,12 @@ from typing import Protocol
 from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
 from jobs.verify.brokers import Broker, CrashableBroker
 from jobs.verify.cells import Cell, Kind, Moment
-from jobs.verify.matrix import BROKER_POINTS, PRODUCING
+from jobs.verify.evidence import Evidence, gather
+from jobs.verify.matrix import BROKER_POINTS, crashes_while_producing
 from jobs.verify.pipelines import Pipeline
-from jobs.verify.records import Record, Sending, create_topic, make, read_topic
+from jobs.verify.records import Sending, create_topic, make
 from jobs.verify.spark import SessionError, SparkProcess
+from jobs.verify.transactions import open_transactions
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
@@ -36,6 +38,9 @@ CRASHED_BATCH = 1
 RUN_LIMIT_S = 300.0
 """How long queries may take to end or to hold, before they are given up."""
 POLL_S = 0.02
+TRANSACTION_TIMEOUT_MS = 6_000
+"""`transaction.timeout.ms` where it is to pass: enough for a batch, and not too long to wait for."""
+TRANSACTION_POLL_S = 0.25
 AT_ONCE = 3
 """Pipelines that run side by side, those that hold not counted: enough to fill the pauses of two cores, and few enough
 for each Python process to be there within the ten seconds that Spark gives it."""
@@ -47,6 +52,8 @@ ACTIONS = {
     Kind.WORKER_KILLED: CrashAction.KILL,
     Kind.DRIVER_KILLED: CrashAction.HOLD,
     Kind.BROKER_KILLED: CrashAction.HOLD,
+    Kind.TASK_RETRIED: CrashAction.KILL,
+    Kind.TRANSACTION_TIMED_OUT: CrashAction.HOLD,
 }
 WITHOUT_BATCH = frozenset({CrashPoint.SOURCE_PLANNED, CrashPoint.SOURCE_SPLIT, CrashPoint.SOURCE_FINISHED})
 """Points of the planner, which knows offsets and no batches."""
@@ -80,12 +87,16 @@ class Running:
     moments: list[Moment] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     acknowledged: list[tuple[bytes, bytes]] = field(default_factory=list)
-    in_topic: list[Record] = field(default_factory=list)
+    evidence: Evidence = field(default_factory=Evidence)
     trouble: list[str] = field(default_factory=list)
     """What went wrong with the cell itself."""
     anchor: CrashPlan | None = None
     plan: CrashPlan | None = None
     seen_firing: bool = False
+    transactions_seen_s: float = 0.0
+    """When it was last asked which of its transactions are open."""
+    let_go: bool = False
+    """Whether the driver that waited for its transactions to be aborted goes on."""
     runs: int = 0
     run_began_s: float = 0.0
     over: bool = True
@@ -93,13 +104,14 @@ class Running:
 
     @property
     def app_id(self) -> str:
-        """The name of its pipeline."""
-        return self.cell.name
+        """The name of its pipeline; Kafka remembers names, so no two cells of any runs have the same."""
+        return f"{self.cell.name}_{self.topic}"
 
     @property
     def holds(self) -> bool:
         """Whether it stands at its point until somebody releases it."""
-        holding = ACTIONS[self.cell.kind] is CrashAction.HOLD and not self.kills_its_own_broker
+        lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
+        holding = ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
         return holding and self.seen_firing and not self.over
 
     @property
@@ -127,6 +139,7 @@ class Running:
         return Pipeline(
             self.app_id, self.broker.bootstrap_servers, self.topic, str(self.folder), cell.guarantee.value,
             cell.result.value, RECORDS_PER_BATCH,
+            TRANSACTION_TIMEOUT_MS if cell.kind is Kind.TRANSACTION_TIMED_OUT else None,
         )  # fmt: skip
 
 
@@ -161,11 +174,13 @@ class Wave:
 
     def _prepare(self, one: Running) -> None:
         one.began_s, one.began_wall_s = time.monotonic(), time.time()
-        create_topic(one.broker.bootstrap_servers, one.topic)
-        if one.cell.point in PRODUCING:
+        output = one.pipeline().output_topic
+        for topic in (one.topic,) if output is None else (one.topic, output):
+            create_topic(one.broker.bootstrap_servers, topic)
+        if crashes_while_producing(one.cell):
             self._arm(one)
         self._produce(one, range(BEFORE_THE_CRASH))
-        if one.cell.point in PRODUCING:
+        if crashes_while_producing(one.cell):
             return
         if one.cell.point in WITHOUT_BATCH | BROKER_POINTS:
             where = f"{one.app_id}:{ANCHOR.value}@{CRASHED_BATCH - 1}={CrashAction.HOLD.value}"
@@ -184,7 +199,7 @@ class Wave:
         one.acknowledged += sending.finish(lambda: self._look_at_producing(one))
 
     def _look_at_producing(self, one: Running) -> None:
-        if one.cell.point in PRODUCING and self._notice_firing(one) and one.kills_its_own_broker:
+        if crashes_while_producing(one.cell) and self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
 
     # Runs.
@@ -233,9 +248,23 @@ class Wave:
             one.anchor = None
         if self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
+        if one.cell.kind is Kind.TRANSACTION_TIMED_OUT and one.seen_firing and not one.let_go:
+            self._let_go_when_timed_out(one)
         over, error = self._session.ended(one.query)
         if over:
             self._ended(one, error)
+
+    def _let_go_when_timed_out(self, one: Running) -> None:
+        """Let the driver go on as soon as Kafka has aborted what was open when it came to the point."""
+        now_s = time.monotonic()
+        if now_s - one.transactions_seen_s < TRANSACTION_POLL_S:
+            return
+        one.transactions_seen_s = now_s
+        if not open_transactions(one.broker.bootstrap_servers, one.app_id):
+            one.note("broker", "has aborted what was open for too long")
+            one.let_go = True
+            assert one.plan is not None
+            release(one.plan)
 
     def _ended(self, one: Running, error: str | None) -> None:
         one.over = True
@@ -304,7 +333,7 @@ class Wave:
         with contextlib.ExitStack() as stack:
             if one.own_broker is not None:
                 stack.callback(one.own_broker.close)
-            one.in_topic = read_topic(one.broker.bootstrap_servers, one.topic)
+            one.evidence = gather(one.pipeline())
 
 
 def remove_checkpoint(checkpoint: Path) -> None:

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 
-from jobs.verify.brokers import Kafka
+from jobs.verify.brokers import SETTINGS, Kafka
 from jobs.verify.cli import add_arguments, choose, run, verify
 
 
@@ -26,7 +26,9 @@ def main() -> int:
         return run(options)
     from tests.containers.kafka import start_container
 
-    with start_container() as broker:
+    with start_container(
+        **{f"KAFKA_{name.upper().replace('.', '_')}": str(value) for name, value in SETTINGS.items()}
+    ) as broker:
         return verify(choose(options), Kafka("Apache Kafka in a container", broker, may_be_killed=True), options)
 
 

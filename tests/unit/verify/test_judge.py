@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from jobs.verify.cells import Shows
-from jobs.verify.judge import Row, judge, read_rows
-from jobs.verify.records import Record
+from jobs.verify.judge import Row, judge, judge_copies, judge_dead_letters, read_rows
+from jobs.verify.records import Delivered, Record, is_rejected, make
 
 TOPIC = [Record(number % 2, number // 2, b"k%d" % number, b"v%d" % number) for number in range(6)]
 BATCH = 3
@@ -73,8 +74,67 @@ def test_tables_are_read_with_their_counts(tmp_path: Path) -> None:
     assert {row.times for row in read_rows(tmp_path / "table", merged=False)} == {1}
 
 
+def copies(*records: Record) -> list[Delivered]:
+    return [Delivered(record.key, record.value) for record in records]
+
+
+def test_copies_are_compared_by_key_and_value() -> None:
+    assert judge_copies(SENT, TOPIC, copies(*TOPIC)).contradicts(Shows.NEITHER, BATCH) is None
+    assert judge_copies(SENT, TOPIC, copies(*TOPIC[2:])).lost == 2
+    assert judge_copies(SENT, TOPIC, copies(*TOPIC, TOPIC[0])).contradicts(Shows.DUPLICATES, BATCH) is None
+    for made_up in (Delivered(TOPIC[0].key, b"other"), Delivered(None, TOPIC[0].value), Delivered(TOPIC[0].key, None)):
+        found = judge_copies(SENT, TOPIC, [*copies(*TOPIC), made_up])
+        assert "copies of records that nobody sent" in (found.contradicts(Shows.NEITHER, BATCH) or "")
+    assert "in the topic twice" in "".join(judge_copies(SENT, [*TOPIC, Record(0, 3, *SENT[0])], copies(*TOPIC)).strange)
+
+
+RULED = [Record(partition, number // 2, key, value) for number, (partition, key, value) in enumerate(make(range(6)))]
+RULED_SENT = [(record.key, record.value) for record in RULED]
+GOOD = [record for record in RULED if not is_rejected(record.value)]
+BAD = [record for record in RULED if is_rejected(record.value)]
+
+
+def letter(record: Record, **changed: bytes | None) -> Delivered:
+    headers = {
+        "reason": b"the rule",
+        "topic": b"input",
+        "partition": b"%d" % record.partition,
+        "offset": b"%d" % record.offset,
+    }
+    return Delivered(record.key, record.value, tuple({**headers, **changed}.items()))
+
+
+def test_good_records_belong_in_the_table_and_others_in_the_dead_letters() -> None:
+    letters = [letter(record) for record in BAD]
+    verdict = judge_dead_letters(RULED_SENT, RULED, rows(*GOOD), letters, "input")
+    assert (verdict.records, verdict.lost, verdict.duplicated, verdict.strange) == (6, 0, 0, ())
+    assert {record.partition for record in BAD} == {record.partition for record in GOOD} == {0, 1}
+    assert judge_dead_letters(RULED_SENT, RULED, rows(*GOOD[1:]), letters, "input").lost == 1
+    assert judge_dead_letters(RULED_SENT, RULED, rows(*GOOD), letters[1:], "input").lost == 1
+    assert judge_dead_letters(RULED_SENT, RULED, rows(*GOOD), [*letters, letters[0]], "input").duplicated == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "letters", "says"),
+    [
+        (RULED, [letter(record) for record in BAD], "rows that the rule rejects"),
+        (GOOD, [letter(record) for record in RULED], "dead letters that the rule lets pass"),
+        (GOOD, [letter(BAD[0], offset=b"77"), letter(BAD[1])], "dead letters that are not records of the topic"),
+        (GOOD, [letter(BAD[0], partition=b"x"), letter(BAD[1])], "without origin or reason"),
+        (GOOD, [letter(BAD[0], topic=b"other"), letter(BAD[1])], "without origin or reason"),
+        (GOOD, [letter(BAD[0], reason=None), letter(BAD[1])], "without origin or reason"),
+        (GOOD, [Delivered(BAD[0].key, BAD[0].value), letter(BAD[1])], "without origin or reason"),
+    ],
+)
+def test_what_is_in_the_wrong_place_or_has_no_origin_is_strange(
+    table: list[Record], letters: list[Delivered], says: str
+) -> None:
+    verdict = judge_dead_letters(RULED_SENT, RULED, rows(*table), letters, "input")
+    assert says in (verdict.contradicts(Shows.NEITHER, BATCH) or "")
+
+
 def test_the_judge_knows_nothing_of_what_it_judges() -> None:
-    for module in ("judge", "records"):
+    for module in ("judge", "records", "transactions"):
         text = (Path(__file__).resolve().parents[3] / "jobs" / "verify" / f"{module}.py").read_text()
         imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
         assert not [line for line in imports if line.split()[1].split(".")[0] in FORBIDDEN]

@@ -9,7 +9,16 @@ import pytest
 from exactly_once.crash_points import CrashPoint
 from exactly_once.guarantee import Guarantee
 from jobs.verify.cells import Cell, Kind, Result, Shows
-from jobs.verify.matrix import combinations, ends_the_run, full, must_show, why_impossible
+from jobs.verify.matrix import (
+    SENDING,
+    combinations,
+    crashes_while_producing,
+    ends_the_run,
+    full,
+    must_say,
+    must_show,
+    why_impossible,
+)
 from jobs.verify.tables import markdown
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -61,6 +70,43 @@ def test_at_most_once_loses_what_fails_in_its_tasks() -> None:
     for kind in (Kind.EXCEPTION, Kind.WORKER_KILLED, Kind.DRIVER_KILLED):
         assert must_show(cell(CrashPoint.SOURCE_READ, kind, Guarantee.AT_MOST_ONCE)) is Shows.LOSS
         assert must_show(cell(CrashPoint.SINK_BEGUN, kind, Guarantee.AT_MOST_ONCE)) is Shows.NEITHER
+
+
+def test_rows_of_a_topic_are_there_as_soon_as_they_are_sent() -> None:
+    for result, most in ((Result.TOPIC, Shows.NEITHER), (Result.DEAD_LETTERS, Shows.LOSS)):
+        sent = CrashPoint.SINK_FILE_WRITTEN, Kind.EXCEPTION
+        assert must_show(cell(*sent, Guarantee.AT_LEAST_ONCE, result)) is Shows.DUPLICATES
+        assert must_show(cell(*sent, Guarantee.AT_MOST_ONCE, result)) is most
+        assert must_show(cell(CrashPoint.SINK_WRITING, Kind.EXCEPTION, Guarantee.AT_MOST_ONCE, result)) is Shows.LOSS
+
+
+def test_a_task_that_is_run_again_shows_what_a_batch_would_and_does_not_end_the_run() -> None:
+    retried = CrashPoint.SINK_FILE_WRITTEN, Kind.TASK_RETRIED
+    assert must_show(cell(*retried, Guarantee.AT_LEAST_ONCE, Result.TOPIC)) is Shows.DUPLICATES
+    assert must_show(cell(*retried, Guarantee.AT_LEAST_ONCE, Result.APPEND)) is Shows.NEITHER
+    assert must_show(cell(*retried, Guarantee.AT_MOST_ONCE, Result.TOPIC)) is Shows.NEITHER
+    assert must_show(cell(*retried, Guarantee.AT_MOST_ONCE, Result.APPEND)) is Shows.LOSS
+    assert not ends_the_run(cell(*retried, Guarantee.EXACTLY_ONCE, Result.TOPIC))
+    assert why_impossible(cell(CrashPoint.SINK_BEGUN, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE)) is not None
+    merging = cell(CrashPoint.SOURCE_READ, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE, Result.MERGE)
+    assert why_impossible(merging) is not None
+
+
+def test_a_transaction_that_times_out_is_told() -> None:
+    timed_out = [each for each in full() if each.kind is Kind.TRANSACTION_TIMED_OUT]
+    assert {each.result for each in timed_out} == SENDING
+    assert {each.guarantee for each in timed_out} == {Guarantee.EXACTLY_ONCE}
+    assert {ends_the_run(each) for each in timed_out} == {True}
+    assert {must_say(each) for each in full() if each not in timed_out} == {None}
+    assert {must_say(each) for each in timed_out} == {"transaction.timeout.ms"}
+
+
+def test_the_broker_is_hit_where_the_sink_sends_if_it_does() -> None:
+    for result in Result:
+        append = cell(CrashPoint.BROKER_APPENDED, Kind.BROKER_KILLED, Guarantee.EXACTLY_ONCE, result)
+        assert crashes_while_producing(append) is (result not in SENDING)
+        killed = cell(CrashPoint.BROKER_APPENDED, Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE, result)
+        assert (why_impossible(killed) is None) is (result in SENDING)
 
 
 def test_every_point_and_kind_occurs() -> None:

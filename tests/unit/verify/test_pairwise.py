@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.verify.cells import Cell, Shows
-from jobs.verify.matrix import full, must_show
+from jobs.verify.matrix import SOURCE_POINTS, full, must_show
 from jobs.verify.pairwise import Pair, pairs, quick
 
 
@@ -29,6 +29,12 @@ def test_of_any_cells_all_their_pairs_are_chosen(some: set[Cell], seed: int) -> 
     chosen = quick(cells, seed)
     assert all_pairs(chosen) == all_pairs(cells)
     assert set(chosen) <= some
+
+
+def test_what_the_source_does_need_not_meet_every_result() -> None:
+    places = {(cell.point, cell.result) for cell in quick(full())}
+    assert places >= {(cell.point, cell.result) for cell in full() if cell.point not in SOURCE_POINTS}
+    assert {point for point, _ in places} == {cell.point for cell in full()}
 
 
 def test_one_seed_chooses_one_way() -> None:
