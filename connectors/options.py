@@ -39,7 +39,7 @@ class OptionSet:
     passed_through: Sequence[str] = ()
     ignored: Sequence[str] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names that belong to something else, in lower case, and what to say to who gives one."""
+    """Names that belong to something else, and what to say to who gives one."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check ``given`` and return a value for every declared option, by its declared name.
@@ -71,8 +71,9 @@ class OptionSet:
         return values
 
     def _unknown(self, key: str, known: list[str]) -> str:
-        if key.lower() in self.elsewhere:
-            return f"{self.format}: option {key!r} {self.elsewhere[key.lower()]}"
+        for name, what in self.elsewhere.items():
+            if key.lower() == name.lower():
+                return f"{self.format}: option {name} {what}"
         near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
         names = {option.name.lower(): option.name for option in self.options}
         hint = f"did you mean {names[near[0]]!r}?" if near else "known: " + ", ".join(sorted(names.values()))

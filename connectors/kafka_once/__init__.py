@@ -1,4 +1,4 @@
-"""The format `kafka_once`: Kafka topics as Spark DataFrames, read a batch of records at a time."""
+"""The format `kafka_once`: Kafka topics as Spark DataFrames, and DataFrames as Kafka topics."""
 
 from connectors.kafka_once.data_source import KafkaOnceDataSource
 

@@ -1,7 +1,8 @@
-"""The format ``kafka_once`` as PySpark sees it.
+"""The format ``kafka_once`` as PySpark sees it: a source and a sink, for streams and for batches.
 
 Spark makes this object anew in every Python process that does something for a query, and says only afterwards what for.
-So options are read when a reader is asked for.
+So options are read when a reader or a writer is asked for, as a source's or as a sink's; and what only a sink needs is
+imported then, since a worker that only reads should not wait for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -20,7 +23,7 @@ from connectors.options import OptionError
 
 
 class KafkaOnceDataSource(DataSource):
-    """Kafka topics as DataFrames, for ``spark.readStream`` and ``spark.read``.
+    """Kafka topics as DataFrames and DataFrames as topics: ``readStream``, ``read``, ``writeStream`` and ``write``.
 
     Example:
         >>> flights = (
@@ -28,6 +31,14 @@ class KafkaOnceDataSource(DataSource):
         ...     .option("kafka.bootstrap.servers", "localhost:9092")
         ...     .option("subscribe", "flights")
         ...     .load()
+        ... )  # doctest: +SKIP
+        >>> query = (
+        ...     flights.select("key", "value").writeStream.format("kafka_once")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("topic", "flights-copy")
+        ...     .option("appId", "copy")
+        ...     .option("checkpointLocation", "/tmp/copy")
+        ...     .start()
         ... )  # doctest: +SKIP
     """
 
@@ -59,6 +70,38 @@ class KafkaOnceDataSource(DataSource):
             OptionError: for options that cannot work, or a schema of the user's own.
         """
         return KafkaOnceStreamReader(self._checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the writer of a batch.
+
+        Raises:
+            OptionError: for options or columns that cannot work, or the mode overwrite.
+        """
+        from connectors.kafka_once.sink.batch_writer import KafkaBatchWriter
+        from connectors.kafka_once.sink.options import KafkaBatchOptions
+
+        if overwrite:
+            raise OptionError(f"{FORMAT}: mode overwrite would have to empty the topic first; use mode('append')")
+        options = KafkaBatchOptions.read(dict(self.options))
+        return KafkaBatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
+        """Make the writer of one batch of a stream; `connectors.stream_sink` says when it is asked for.
+
+        As in Spark's own Kafka sink, all output modes append the rows of the batch.
+
+        Raises:
+            OptionError: for options or columns that cannot work.
+            DeliveryError, OffsetStoreError: if the batch must not be written.
+        """
+        from connectors.kafka_once.sink.options import KafkaSinkOptions
+        from connectors.kafka_once.sink.writer import kafka_stream_sink
+        from connectors.stream_sink import called_to_commit
+
+        sink = kafka_stream_sink(KafkaSinkOptions.read(dict(self.options)), schema)
+        if not called_to_commit():
+            sink.begin()
+        return sink
 
     def _source_options(self) -> SourceOptions:
         return SourceOptions.read(dict(self.options))

@@ -16,7 +16,7 @@ OPTIONS = OptionSet(
     ],
     passed_through=("kafka.",),
     ignored=("path",),
-    elsewhere={"startat": "is for clocks; leave it out"},
+    elsewhere={"startAt": "is for clocks; leave it out"},
 )
 
 
@@ -29,7 +29,7 @@ def test_names_are_compared_without_case_and_defaults_filled_in() -> None:
     ("given", "message"),
     [
         ({"subscrbe": "t"}, "unknown option 'subscrbe'; did you mean 'subscribe'"),
-        ({"startAt": "t"}, "option 'startAt' is for clocks; leave it out"),
+        ({"startat": "t"}, "option startAt is for clocks; leave it out"),
         ({"zzz": "t"}, "known: includeHeaders, minPartitions, mode, subscribe"),
         ({"minpartitions": "0"}, "minPartitions='0' cannot be read: expected a whole number above zero"),
         ({"minpartitions": "x"}, "minPartitions='x' cannot be read: expected a whole number above zero"),

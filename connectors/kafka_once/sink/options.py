@@ -111,12 +111,12 @@ _STREAM_ONLY = (
 _KNOWN = {option.name.lower() for option in (*_COMMON, *_STREAM_ONLY)}
 _ELSEWHERE = {
     **{
-        option.name.lower(): "is of the source: set it on readStream or read, and leave it out of the sink"
+        option.name: "is of the source: set it on readStream or read, and leave it out of the sink"
         for option in SOURCE_OPTIONS.options
         if option.name.lower() not in _KNOWN
     },
     "path": "has no use: start() and save() take no path here; name the topic with the option topic",
-    "partitionby": "is of tables; a column partition says which partition of the topic a row goes to",
+    "partitionBy": "is of tables; a column partition says which partition of the topic a row goes to",
 }
 
 OPTIONS = OptionSet(
@@ -135,7 +135,7 @@ BATCH_OPTIONS = OptionSet(
     elsewhere={
         **_ELSEWHERE,
         **{
-            option.name.lower(): "is for writeStream: a batch (df.write) has no offsets to keep; leave it out"
+            option.name: "is for writeStream: a batch (df.write) has no offsets to keep; leave it out"
             for option in _STREAM_ONLY
         },
     },
@@ -206,6 +206,8 @@ class KafkaBatchOptions:
     producer: ProducerSettings
     topic: str | None
     include_headers: bool
+    app_id: str = ""
+    """Only a name for crash points: nothing is kept under it."""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaBatchOptions:
@@ -224,7 +226,7 @@ class KafkaBatchOptions:
                 "trigger(availableNow=True)"
             )
         client, producer = read_producer(given, Guarantee.AT_LEAST_ONCE)
-        return cls(client, producer, values["topic"], values["includeHeaders"])
+        return cls(client, producer, values["topic"], values["includeHeaders"], values["appId"] or "")
 
 
 def _check_required(values: Mapping[str, Any]) -> None:

@@ -153,8 +153,7 @@ def test_an_option_of_the_source_alone_is_told_from_a_slip(name: str) -> None:
     if name in {option.name for option in OPTIONS.options}:
         return
     for text in (refusal(**{name.lower(): "x"}), batch_refusal(**{name: "x"})):
-        assert name.lower() in text.lower()
-        assert "is of the source" in text
+        assert f"option {name} is of the source" in text
 
 
 def test_a_path_names_no_topic() -> None:
@@ -177,7 +176,7 @@ def test_a_batch_delivers_at_least_once_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", [option.name for option in OPTIONS.options if option not in BATCH_OPTIONS.options])
 def test_what_is_for_streams_is_refused_in_a_batch(name: str) -> None:
-    assert f"option {name!r} is for writeStream" in batch_refusal(**{name: "x"})
+    assert f"option {name} is for writeStream" in batch_refusal(**{name: "x"})
 
 
 SECRET = "s3cret"

@@ -1,0 +1,96 @@
+"""`df.write.format("kafka_once")`: every column arrives, and what cannot work is refused before a row is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.source_support import Topics, batch
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (
+    "key string, value string, topic string, partition int, headers array<struct<key string, value binary>>, x int"
+)
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any) -> Topics:
+    return Topics(kafka.bootstrap_servers)
+
+
+def write(frame: DataFrame, topics: Topics, mode: str = "append", **options: str) -> None:
+    given = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
+    frame.write.format("kafka_once").mode(mode).options(**given).save()
+
+
+def found(spark: SparkSession, topics: Topics, topic: str) -> list[tuple[Any, ...]]:
+    rows = batch(spark, topics, topic, includeHeaders="true").orderBy("partition", "offset").collect()
+    return [
+        (
+            row.partition,
+            row.key and bytes(row.key),
+            row.value and bytes(row.value),
+            [(each.key, each.value and bytes(each.value)) for each in row.headers or []],
+        )
+        for row in rows
+    ]
+
+
+def test_every_column_arrives_where_it_belongs(spark: SparkSession, topics: Topics) -> None:
+    first, second = topics.create(2), topics.create(2)
+    frame = spark.createDataFrame(
+        [
+            ("k", "a", first, 1, [("h", b"1"), ("h", None)], 7),
+            ("k", None, first, 1, [], 7),
+            (None, "c", second, 0, None, 7),
+        ],
+        COLUMNS,
+    ).coalesce(1)
+    write(frame, topics)
+    assert found(spark, topics, first) == [
+        (1, b"k", b"a", [("h", b"1"), ("h", None)]),
+        (1, b"k", None, []),
+    ]
+    assert found(spark, topics, second) == [(0, None, b"c", [])]
+
+
+def test_options_beat_columns_and_many_tasks_write_every_row(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create(3)
+    frame = spark.range(0, 20_000, 1, 4).selectExpr(
+        "CAST(id % 100 AS STRING) AS key",
+        "encode(CAST(id AS STRING), 'UTF-8') AS value",
+        "'elsewhere' AS topic",
+        "array(struct('h' AS key, CAST('v' AS BINARY) AS value)) AS headers",
+    )
+    settings = {"kafka.compression.type": "zstd", "kafka.batch.size": "10000", "kafka.request.timeout.ms": "20000"}
+    write(frame, topics, topic=topic, includeHeaders="false", **settings)
+    written = batch(spark, topics, topic, includeHeaders="true")
+    assert written.selectExpr("count(*)", "count(DISTINCT value)", "count(headers)").first() == (20_000, 20_000, 0)
+    assert written.select("key", "partition").distinct().count() == 100  # one key, one partition
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "options", "message"),
+    [
+        (["value"], "overwrite", {"topic": "t"}, "mode overwrite would have to empty the topic"),
+        (["value"], "append", {"topic": "t", "deliveryGuarantee": "exactly-once"}, "is for writeStream"),
+        (["value"], "append", {"topic": "t", "checkpointLocation": "/c"}, "checkpointLocation is for writeStream"),
+        (["value"], "append", {"topic": "t", "kafka.acks": "1"}, "kafka.acks=1 can lose"),
+        (["value"], "append", {"topicname": "t"}, "did you mean 'topic'?"),
+        (["value"], "append", {}, "Set the option topic"),
+        (["key"], "append", {"topic": "t"}, "no column 'value'"),
+        (["value", "x AS partition"], "append", {"topic": "t"}, "column 'partition' is of type bigint, expected int"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    spark: SparkSession, topics: Topics, columns: list[str], mode: str, options: dict[str, str], message: str
+) -> None:
+    frame = spark.range(1).selectExpr("'k' AS key", "'v' AS value", "id AS x").selectExpr(*columns)
+    with pytest.raises(PySparkException) as caught:
+        write(frame, topics, mode, **options)
+    assert "kafka_once: " in str(caught.value)
+    assert message in str(caught.value)
