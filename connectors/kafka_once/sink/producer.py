@@ -127,8 +127,10 @@ class Producer:
         assert not self._is_transactional or transactions is not None
         timeout_ms = min(client.settings.request_timeout_ms, settings.delivery_timeout_ms)
         self._lane = lanes.take(replace(client.settings, request_timeout_ms=timeout_ms))
+        self._is_closed = False
         self._sequences: dict[Partition, int] = defaultdict(int)
         self._joined: set[Partition] = set()
+        self._known_at: set[Partition] = set()
         self._taken = 0
         self._failures_in_a_row = 0
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
@@ -161,10 +163,12 @@ class Producer:
 
     def close(self) -> None:
         """Let the connections go: to a later producer of this process, if nothing is due on them."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for address, requests in self._in_flight.items():
             if requests:
                 self._lane.drop(address)
-        self._in_flight.clear()
         lanes.give_back(self._lane)
 
     def _numbered(self, batch: EncodedBatch) -> _Waiting:
@@ -211,6 +215,8 @@ class Producer:
         requests = self._in_flight[address]
         while len(requests) >= self._settings.max_in_flight:
             self._receive(address)
+        if any(self._is_too_early(waiting) for waiting in batches):
+            self._drain()
         if self._failed:
             self._failed += batches
             return
@@ -219,17 +225,29 @@ class Producer:
             version = min(connection.version(ApiKey.PRODUCE), MAX_PRODUCE_VERSION)
             body = produce.encode_request(version, self._request(batches))
             connection.send(ApiKey.PRODUCE, version, body, answered=self._settings.acks != 0)
-        except PermissionError:
-            raise
         except (OSError, ProtocolError) as error:
             self._break(address, error)
             self._fail(batches, _text(error))
+            if isinstance(error, PermissionError):  # of the log-in: it does not pass
+                raise
             return
+        except BaseException:  # perhaps half a request is on its way
+            self._lane.drop(address)
+            raise
         if self._settings.acks:
             requests.append(_Request(version, batches))
         else:
             for waiting in batches:
                 self._landed(waiting)
+
+    def _is_too_early(self, waiting: _Waiting) -> bool:
+        """Whether a batch must wait for its partition's first one to be acknowledged.
+
+        A broker that knows nothing of a producer takes any sequence from it: a second batch would be taken where the
+        first one was refused, and then the first one never.
+        """
+        place = waiting.place
+        return self._identity is not None and place not in self._known_at and self._lines[place][0] is not waiting
 
     def _request(self, batches: Iterable[_Waiting]) -> ProduceRequest:
         by_topic: dict[str, list[ProducePartition]] = defaultdict(list)
@@ -262,6 +280,9 @@ class Producer:
         except (OSError, ProtocolError) as error:
             self._break(address, error)
             return
+        except BaseException:  # perhaps half an answer is read
+            self._lane.drop(address)
+            raise
         results = {(topic.name, each.partition): each for topic in answer.topics for each in topic.partitions}
         for waiting in requests.popleft().batches:
             result = results.get(waiting.place)
@@ -304,6 +325,7 @@ class Producer:
 
     def _landed(self, waiting: _Waiting) -> None:
         self._lines[waiting.place].remove(waiting)
+        self._known_at.add(waiting.place)
         self.rows += waiting.batch.record_count
         self._failures_in_a_row = 0
 
