@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COLUMNS = ("key", "value", "partition", "offset")
-DEAD_LETTER_COLUMN = "_dead_letter"
 COUNT_COLUMN = "n"
 """Of a merged table: how often the record with this partition and offset was merged."""
 
@@ -123,12 +122,12 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     from pyspark.sql import functions
 
+    from connectors.dead_letters import COLUMN, mark
+
     records = _records(spark, pipeline, f"delta:{pipeline.table}")
     number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
-    reason = functions.concat(functions.lit("the rule rejects number "), number).alias("reason")
-    letter = functions.struct(reason, "key", "value", "topic", "partition", "offset", "timestamp")
-    marked = functions.when(number % REJECTED_EVERY == 0, letter).alias(DEAD_LETTER_COLUMN)
-    writer = _into_table(records.select(*COLUMNS, marked), pipeline)
+    marked = mark(records, rules={"its number can be divided": number % REJECTED_EVERY == 0})
+    writer = _into_table(marked.select(*COLUMNS, COLUMN), pipeline)
     return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
 
 
