@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.bench import brokers, chart, guarantees, pipelines
+from jobs.bench import brokers, chart, guarantees, kafka_sink, pipelines
 from jobs.bench.load import LoadError
 from jobs.bench.pipelines import SideError
 from jobs.bench.results import Results
-from jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, Settings
+from jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
 from jobs.bench.tools import ToolError
 
 _EPILOG = f"""\
@@ -42,6 +42,12 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument("--rows", type=_positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
     parser.add_argument("--rounds", type=_positive, help=f"measured rounds a side (default: {FULL['rounds']})")
+    parser.add_argument(
+        "--micro-batches", type=_positive, help="of a query of kafka-sink-micro-batch, one query a round"
+    )
+    parser.add_argument(
+        "--broker", dest="brokers", action="append", choices=SINK_BROKERS, help="of kafka-sink (default: both)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there too")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw connections, groups and partitions (an SVG)")
@@ -62,6 +68,10 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         guarantee_rows=given.rows or size["guarantee_rows"],
         guarantee_rounds=given.rounds or size["guarantee_rounds"],
         guarantee_micro_batches=size["guarantee_micro_batches"],
+        sink_rows=given.rows or size["sink_rows"],
+        sink_rounds=given.rounds or size["sink_rounds"],
+        sink_micro_batches=given.micro_batches or size["sink_micro_batches"],
+        sink_brokers=tuple(given.brokers or SINK_BROKERS),
         broker=QUICK_BROKER if given.quick else FULL_BROKER,
     )
     return settings, given
@@ -73,7 +83,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, guarantees):
+    for group in (brokers, pipelines, guarantees, kafka_sink):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError) as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import closing
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 DEADLINE_S = 120
@@ -65,9 +66,40 @@ def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
             time.sleep(_ASK_AGAIN_S)
 
 
+def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
+    """Count the records of a topic that a ``read_committed`` reader sees, by reading them.
+
+    Raises:
+        LoadError: if that takes too long, or fails.
+    """
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    count, ended, deadline = 0, 0, time.monotonic() + DEADLINE_S
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        while ended < partitions:
+            if time.monotonic() > deadline:
+                raise LoadError(f"reading {topic} on {bootstrap_servers}: not through within {DEADLINE_S} s")
+            for message in consumer.consume(_POLL_EVERY, 1.0):
+                error = message.error()
+                if error is None:
+                    count += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                elif not error.retriable():
+                    raise LoadError(f"reading {topic} on {bootstrap_servers}: {error}")
+    return count
+
+
 def _admin(bootstrap_servers: str) -> AdminClient:
-    # Level 4 is warnings: at its end an admin client tells about an event that nobody fetched.
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
+    # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and before that its broker
+    # may be gone.
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
 def fill(bootstrap_servers: str, topic: str, rows: int, value_bytes: int, partitions: int) -> None:

@@ -62,6 +62,11 @@ class SparkSide:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The driver's process, which all others of the session descend from."""
+        return self._child.pid
+
     def run(self, query: Query) -> Outcome:
         """Run one query there.
 

@@ -31,7 +31,11 @@ ALONE_BENCHMARKS = ("broker-ready", "broker-recovery")
 BROKER_BENCHMARKS = TOOL_BENCHMARKS + SHARED_BENCHMARKS + ALONE_BENCHMARKS
 SPARK_BENCHMARKS = ("source-noop", "pipeline-delta", "micro-batch-400")
 GUARANTEE_BENCHMARKS = ("guarantee-throughput", "guarantee-micro-batch")
-ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS
+SINK_VALUE_BYTES = {"kafka-sink-100B": 100, "kafka-sink-1KiB": 1024}
+SINK_MICRO_BATCH = "kafka-sink-micro-batch"
+SINK_BROKERS = ("apache-kafka", "embedded")
+SINK_BENCHMARKS = (*SINK_VALUE_BYTES, SINK_MICRO_BATCH)
+ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS + SINK_BENCHMARKS
 
 TARGETS = {
     **dict.fromkeys(TOOL_BENCHMARKS, 1.2),
@@ -50,6 +54,9 @@ TARGETS = {
     "micro-batch-400": 0.3,
     "guarantee-throughput": 1.0,
     "guarantee-micro-batch": 1.0,
+    **{f"{name}-at-least-once": 1.0 for name in SINK_VALUE_BYTES},
+    **{f"{name}-exactly-once": 0.8 for name in SINK_VALUE_BYTES},
+    SINK_MICRO_BATCH: 1.0,
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
 
@@ -89,11 +96,20 @@ class Settings:
     """Of both guarantees: they differ by little, so there are more of them."""
     guarantee_micro_batches: int
     """That are measured in each query."""
+    sink_rows: int
+    sink_rounds: int
+    sink_micro_batches: int
+    """That are measured in each query, of which there is one a round."""
+    sink_brokers: tuple[str, ...]
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
-        """Give the number of records of a benchmark with values of ``value_bytes``."""
+        """Give the number of records of a benchmark of brokers with values of ``value_bytes``."""
         return self.rows if value_bytes <= 100 else max(1, self.rows // 5)
+
+    def sink_rows_of(self, value_bytes: int) -> int:
+        """Give the number of records of a benchmark of Kafka sinks with values of ``value_bytes``."""
+        return self.sink_rows if value_bytes <= 100 else max(1, self.sink_rows // 4)
 
     def rounds_of(self, what: str) -> int:
         """Give the number of measured rounds; to consume takes a second or two, so noise weighs more: twice as many."""
@@ -108,6 +124,9 @@ FULL = {
     "guarantee_rows": 1_000_000,
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
+    "sink_rows": 1_000_000,
+    "sink_rounds": 5,
+    "sink_micro_batches": 20,
 }
 FULL_BROKER = BrokerSizes(
     latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
@@ -120,6 +139,9 @@ QUICK = {
     "guarantee_rows": 500_000,
     "guarantee_rounds": 2,
     "guarantee_micro_batches": 15,
+    "sink_rows": 500_000,
+    "sink_rounds": 2,
+    "sink_micro_batches": 20,
 }
 QUICK_BROKER = BrokerSizes(
     latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_TOPIC_SINKS = ("kafka", "kafka_once")
+_TABLE_SINKS = ("delta", "delta_once")
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A streaming query from the earliest to the latest offset of a topic, into nothing or into a new table.
+    """A streaming query from the earliest to the latest offset of a topic, into nothing, a new table or a topic.
 
+    A topic, and where it is, are named by ``sink_options``; it gets keys and values, a table all columns.
     ``rows_per_batch`` None reads the topic in one micro-batch; ``conf`` is set on the session for its length.
     """
 
@@ -71,14 +76,16 @@ def _timed(spark: SparkSession, query: Query, directory: Path) -> Outcome:
     )
     if query.rows_per_batch is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(query.rows_per_batch))
+    rows = reader.load()
+    if query.sink in _TOPIC_SINKS:
+        rows = rows.select("key", "value")
     writer = (
-        reader.load()
-        .writeStream.format(query.sink)
+        rows.writeStream.format(query.sink)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .options(**query.sink_options)
         .trigger(availableNow=True)
     )
-    if query.sink != "noop":
+    if query.sink in _TABLE_SINKS:
         writer = writer.option("path", str(directory / "table"))
     if query.sink == "delta_once":
         writer = writer.option("appId", "bench")
