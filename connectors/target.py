@@ -62,8 +62,7 @@ class Target(Protocol):
     def stored(self, batch: Batch) -> Stored:
         """See how far the place has come with the partitions of a batch, on the driver, before `begin`.
 
-        Whatever a crash has left half done is finished or undone first, so that the answer stays true until somebody
-        writes.
+        `begin` may finish or undo what a crash has left half done, so whoever counts on the answer looks again then.
 
         Raises:
             DeliveryError, OffsetStoreError: if it cannot be told.

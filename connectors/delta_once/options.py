@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
 from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
+from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
 from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, one_of, positive, storage_options
 from exactly_once.guarantee import Guarantee
 from offset_store import DELTA, GROUP, check_spec
@@ -14,6 +16,7 @@ from offset_store.locations import Location
 FORMAT = "delta_once"
 TABLE = "table"
 DEFAULT_TARGET_FILE_BYTES = 128 * 1024 * 1024
+DEFAULT_COMPRESSION = "snappy"
 
 _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
 
@@ -58,6 +61,7 @@ OPTIONS = OptionSet(
             _store,
             TABLE,
         ),
+        Option("deadLetters", DOC, DeadLetterPlace.parse),
         Option("partitionBy", "the table's partition columns, separated by commas, when it is created", _columns, ()),
         Option(
             "targetFileBytes",
@@ -65,7 +69,7 @@ OPTIONS = OptionSet(
             positive,
             DEFAULT_TARGET_FILE_BYTES,
         ),
-        Option("compression", "of the Parquet files: snappy or zstd", one_of("snappy", "zstd"), "snappy"),
+        Option("compression", "of the Parquet files: snappy or zstd", one_of("snappy", "zstd"), DEFAULT_COMPRESSION),
     ),
     passed_through=(STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
@@ -80,13 +84,16 @@ class SinkOptions:
     app_id: str
     checkpoint: str
     guarantee: Guarantee
-    partition_by: tuple[str, ...]
-    target_file_bytes: int
-    compression: str
+    partition_by: tuple[str, ...] = ()
+    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
+    compression: str = DEFAULT_COMPRESSION
     offset_store: str | None = None
     """A store apart from the table, or None."""
     kafka: ClientSettings | None = field(default=None, repr=False)
-    """The cluster of the consumer group that offsets go to."""
+    """The cluster of the consumer group that offsets go to, and of the topic of dead letters."""
+    dead_letters: DeadLetterPlace | None = None
+    producer: ProducerSettings | None = None
+    """How dead letters are sent to a topic."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
@@ -104,16 +111,23 @@ class SinkOptions:
             table = Location.parse(values["path"])
         except ValueError as error:
             raise OptionError(f"{FORMAT}: option path={values['path']!r} cannot be read: {error}") from error
+        guarantee = Guarantee(values["deliveryGuarantee"])
+        offset_store, dead_letters = _apart(values["offsetStore"], table), values["deadLetters"]
+        if dead_letters is not None:
+            _check_dead_letters(dead_letters, table, offset_store, values["appId"])
+        kafka, producer = _kafka_settings(values["offsetStore"], dead_letters, guarantee, given)
         return cls(
             table=table,
             app_id=values["appId"],
             checkpoint=values["checkpointLocation"],
-            guarantee=Guarantee(values["deliveryGuarantee"]),
+            guarantee=guarantee,
             partition_by=values["partitionBy"],
             target_file_bytes=values["targetFileBytes"],
             compression=values["compression"],
-            offset_store=_apart(values["offsetStore"], table),
-            kafka=_kafka_settings(values["offsetStore"], given),
+            offset_store=offset_store,
+            kafka=kafka,
+            dead_letters=dead_letters,
+            producer=producer,
             storage_options=storage_options(given),
         )
 
@@ -124,16 +138,44 @@ def _apart(spec: str, table: Location) -> str | None:
     return None if spec == TABLE or itself else spec
 
 
-def _kafka_settings(spec: str, given: Mapping[str, str]) -> ClientSettings | None:
-    named = sorted(key for key in given if key.lower().startswith(PREFIX))
-    if not spec.startswith(GROUP):
-        if named:
-            raise OptionError(
-                f"{FORMAT}: option {named[0]} is for offsetStore=group:<id>, and offsetStore is {spec!r}: the sink "
-                f"talks to Kafka only to keep offsets in a consumer group. Leave it out, or set it on the source"
-            )
-        return None
+def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:
+    """Refuse a place that has another use: two chains of offsets of one application cannot live in one.
+
+    Raises:
+        OptionError: if it has.
+    """
+    if place.table == table:
+        raise OptionError(
+            f"{FORMAT}: deadLetters={place} is the table of the rows: give dead letters a table of their own"
+        )
+    own = f"{GROUP}{letters_group(app_id)}" if place.table is None else f"{DELTA}{place.table}"
+    store = offset_store or ""
+    if store.startswith(DELTA):
+        store = f"{DELTA}{Location.parse(store.removeprefix(DELTA))}"
+    if store == own:
+        raise OptionError(
+            f"{FORMAT}: offsetStore={offset_store} is where the offsets of the dead letters are kept, by "
+            f"deadLetters={place}; those of the rows need another store"
+        )
+
+
+def _kafka_settings(
+    spec: str, dead_letters: DeadLetterPlace | None, guarantee: Guarantee, given: Mapping[str, str]
+) -> tuple[ClientSettings | None, ProducerSettings | None]:
+    """Read the options ``kafka.*``, if there is a use for them."""
     try:
-        return read_settings(given)
+        if dead_letters is not None and dead_letters.topic is not None:
+            return read_producer(given, guarantee)
+        if spec.startswith(GROUP):
+            return read_settings(given), None
     except OptionError as error:
-        raise OptionError(f"{FORMAT}: offsetStore={spec}: {str(error).removeprefix('kafka_once: ')}") from error
+        use = f"offsetStore={spec}" if spec.startswith(GROUP) else f"deadLetters={dead_letters}"
+        raise OptionError(f"{FORMAT}: {use}: {str(error).removeprefix('kafka_once: ')}") from error
+    named = sorted(key for key in given if key.lower().startswith(PREFIX))
+    if named:
+        raise OptionError(
+            f"{FORMAT}: option {named[0]} is for offsetStore=group:<id> or deadLetters=topic:<name>, and offsetStore "
+            f"is {spec!r}, deadLetters {str(dead_letters) if dead_letters else 'not set'}: the sink talks to Kafka for "
+            "nothing else. Leave it out, or set it on the source"
+        )
+    return None, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from connectors.dead_letter_target import LetterTarget, check_column, letters_table, letters_topic, rows_schema, split
 from connectors.delta_once.options import FORMAT, SinkOptions
 from connectors.delta_once.target import DeltaTarget
 from connectors.options import OptionError
@@ -58,5 +59,26 @@ class DeltaOnceDataSource(DataSource):
 
 
 def stream_sink(options: SinkOptions, schema: StructType) -> StreamSink:
-    """Give the sink of a query whose rows are of ``schema``."""
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, [DeltaTarget(options, schema)])
+    """Give the sink of a query whose rows are of ``schema``.
+
+    Raises:
+        OptionError: if dead letters have a place and no column, or a column and no place.
+    """
+    check_column(FORMAT, schema, options.dead_letters)
+    table = DeltaTarget(options, rows_schema(schema))
+    if options.dead_letters is None:
+        return StreamSink(FORMAT, options.checkpoint, options.app_id, [table])
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, [_letters(options), table], split)
+
+
+def _letters(options: SinkOptions) -> LetterTarget:
+    place = options.dead_letters
+    assert place is not None
+    if place.table is not None:
+        return letters_table(
+            place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options
+        )
+    assert place.topic is not None
+    assert options.kafka is not None
+    assert options.producer is not None
+    return letters_topic(place.topic, options.app_id, options.guarantee, options.kafka, options.producer)

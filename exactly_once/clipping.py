@@ -1,0 +1,64 @@
+"""A batch for a target that may have come further than the batch's start: the part of it that is not there yet.
+
+Two targets of one query, dead letters and rows, each have a chain of offsets of their own, and the first is finished
+before the second. A crash between the two leaves the first ahead. As long as the checkpoint is there, the same batch
+comes again and is known by its number. Without it a query begins at the offsets of the second target, with other
+borders, so those of the first may lie anywhere in its batches, or behind their ends. Then each partition of the batch
+begins, for the first target, where that target stands: ``min(max(start, stored), end)``. Whatever lies before that is
+there, and is left out.
+
+That is only possible for rows that say which record they come from: dead letters do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from exactly_once.batch import Batch
+from exactly_once.decision import Stored
+from offset_store.offsets import OffsetRange
+from offset_store.record import PartitionKey
+
+Starts = Mapping[PartitionKey, int]
+"""Where partitions of a batch begin for a target that is ahead of them; empty if it is ahead of none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A partition of which the target has not seen all records before the batch."""
+
+    key: PartitionKey
+    stored: int
+    extent: OffsetRange
+
+
+def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
+    """Say where the batch begins for a target, from what is stored there.
+
+    A batch that the query has written there before is left as it is: its number tells that it is a replay.
+    """
+    record = batch.record
+    if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
+        return {}
+    starts = {}
+    for key, extent in sorted(record.moved.items()):
+        at = stored.next_offsets.get(key, extent.start)
+        if at < extent.start:
+            return Behind(key, at, extent)
+        if at > extent.start:
+            starts[key] = min(at, extent.end)
+    return starts
+
+
+def clipped(batch: Batch, starts: Starts) -> Batch:
+    """Give the batch as it is for the target that ``starts`` was found for."""
+    ranges = {
+        key: OffsetRange(starts.get(key, extent.start), extent.end) for key, extent in batch.record.ranges.items()
+    }
+    return replace(batch, record=replace(batch.record, ranges=ranges))
+
+
+def still_there(starts: Starts, stored: Stored) -> bool:
+    """Whether all that is left out of a batch is in the target, by a later look than the one that `clip` was given."""
+    return all(stored.next_offsets.get(key, -1) >= start for key, start in starts.items())
