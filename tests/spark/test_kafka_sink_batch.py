@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kafka_sink_options.md").read_text()
 COLUMNS = (
     "key string, value string, topic string, partition int, headers array<struct<key string, value binary>>, x int"
 )
@@ -94,3 +97,18 @@ def test_what_cannot_work_is_refused(
         write(frame, topics, mode, **options)
     assert "kafka_once: " in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_the_examples_of_the_page(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    names = {name: topics.create(2) for name in ("flights", "flights-upper", "numbers")}
+    topics.produce(names["flights"], [b"a", b"b"], keys=[b"1", None])
+    for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        text = example.replace("localhost:9092", topics.bootstrap_servers).replace("/tmp/", f"{tmp_path}/")
+        for name, topic in names.items():
+            text = text.replace(f'"{name}"', f'"{topic}"')
+        exec(text, {"spark": spark})  # what the page says
+    upper = found(spark, topics, names["flights-upper"])
+    assert {(key, value) for _, key, value, _ in upper} == {(b"1", b"A"), (None, b"B")}
+    assert len(upper) == 2
+    numbers = found(spark, topics, names["numbers"])
+    assert sorted(numbers) == sorted((n % 2, b"%d" % n, b'{"id":%d}' % n, []) for n in range(100))

@@ -25,7 +25,6 @@ TOPIC, TABLE = "topic:", "table:"
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
-_STORE_TEXT = "group:<id>, a Kafka consumer group, or delta:<path>, a Delta table of offsets"
 
 
 def _topic(text: str) -> str:
@@ -70,7 +69,7 @@ _COMMON = (
     ),
     Option(
         "appId",
-        "streams: a name for this pipeline, stable over restarts: decisions and offsets are kept under it",
+        "a name for this pipeline, stable over restarts: decisions and offsets are kept under it. A batch needs none",
         _named,
     ),
     Option("includeHeaders", "whether a column `headers` is written, if there is one", boolean, True),
@@ -84,7 +83,8 @@ _STREAM_ONLY = (
     ),
     Option(
         "offsetStore",
-        f"where the source's offsets are kept: {_STORE_TEXT}. Default: group:<appId>. With exactly-once it is a group",
+        "where the source's offsets are kept: `group:<id>`, a Kafka consumer group, or `delta:<path>`, a Delta table "
+        "of offsets. With exactly-once it is a group",
         check_spec,
     ),
     Option(
@@ -103,7 +103,7 @@ _STREAM_ONLY = (
     ),
     Option(
         "deadLetters",
-        "where rows go whose column `_dead_letter` is not null: topic:<name>, or table:<path of a Delta table>",
+        "where rows go whose column `_dead_letter` is not null: `topic:<name>` or `table:<path>`, a Delta table",
         _dead_letters,
     ),
 )
@@ -233,7 +233,7 @@ def _check_required(values: Mapping[str, Any]) -> None:
     for name in ("appId", "checkpointLocation"):
         if values[name] is None:
             doc = next(option.doc for option in OPTIONS.options if option.name == name)
-            raise OptionError(f"{FORMAT}: option {name} is required: {doc.removeprefix('streams: ')}")
+            raise OptionError(f"{FORMAT}: option {name} is required: {doc}")
 
 
 def _check_guarantee(guarantee: Guarantee, offset_store: str, *, atomic_visibility: bool) -> None:

@@ -129,10 +129,12 @@ SETTINGS = (
 """What is used of the Java producer's settings, besides those of every client."""
 
 _WAITING = "a task has its rows at hand: batches are sent as they fill, the rest at its end, and memory is bounded"
-_LEADERS = "leaders are asked for when a task begins and when one has moved"
+_LEADERS = "leaders are asked for when a topic is first written to, and when one has moved"
 _SPREAD = "records without a key are spread evenly"
 _MEASURED = "there is no Java producer to measure"
-_SOCKETS = "connections live as long as a task's work; all addresses of a host are tried"
+_SOCKETS = (
+    "connections are kept in the worker process, and opened anew when they break; all addresses of a host are tried"
+)
 WITHOUT_EFFECT = {
     "linger.ms": _WAITING,
     "buffer.memory": _WAITING,
