@@ -1,1 +1,1 @@
-"""Two drivers with one ``appId`` and one table, paused and resumed in turn: each record must come once all the same."""
+"""Two drivers with one ``appId`` and one result, paused and resumed in turn: each record must come once even so."""

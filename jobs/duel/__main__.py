@@ -1,7 +1,7 @@
-"""``sparkonce duel``: two drivers, one ``appId``, one table; each is paused and resumed in turn.
+"""``sparkonce duel``: two drivers, one ``appId``, one table or topic; each is paused and resumed in turn.
 
 One line for each pause: where it fell, what the other committed meanwhile, how the one that came back ended. Then the
-last message of a loser is quoted with the commit that won, and the table is judged by the topic's records alone, read
+last message of a loser is quoted with the commit that won, and the result is judged by the topic's records alone, read
 with librdkafka and delta-rs. The last line is ``RESULT pauses=… fenced=… records=… rows=… lost=… duplicated=…``.
 
 Exit code: 0 if each record came once, both drivers committed, at least one was fenced, and every zombie was; 1 if not;
@@ -16,18 +16,20 @@ import secrets
 import sys
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from jobs.duel.arena import APP_ID, Arena, TableArena, TopicArena
 from jobs.duel.driver import Settings
 from jobs.duel.feed import Feed
-from jobs.duel.match import APP_ID, Match
+from jobs.duel.match import Match
 from jobs.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
 from jobs.peers import PeerMissingError
 from jobs.verify.brokers import open_kafka
 from jobs.verify.cells import Shows
-from jobs.verify.judge import Verdict, judge, read_rows
-from jobs.verify.records import RecordsError, create_topic, read_topic
+from jobs.verify.judge import Verdict
+from jobs.verify.records import RecordsError, create_topic
 from jobs.working_folder import empty_folder, working_folder
 
 NAMES = ("A", "B")
@@ -39,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--pauses", type=int, default=24, help="how often one of the two is paused (default: 24)")
     parser.add_argument("--seed", type=int, help="of the moments (default: a new one, which is printed)")
+    parser.add_argument(
+        "--sink", choices=("delta", "kafka"), default="delta", help="what both write to: a table (default) or a topic"
+    )
     parser.add_argument(
         "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
     )
@@ -52,46 +57,61 @@ def run(options: argparse.Namespace) -> int:
         return 2
     try:
         with working_folder(options.keep, "duel-") as folder, open_kafka(options.kafka) as kafka:
-            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed)
+            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink)
     except (ValueError, PeerMissingError, RecordsError, DuelError) as error:
         print(f"sparkonce duel: {error}", file=sys.stderr)
         return 2
 
 
-def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None) -> int:
+def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta") -> int:
     """Let two drivers compete, judge, and give the exit code.
 
     Raises:
         DuelError, RecordsError: if the duel could not be fought.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    table, topic = folder / "table", f"duel-{uuid.uuid4().hex[:8]}"
-    _say(f"two drivers, one appId, one table; seed {seed}: the same moments come with --seed {seed}")
+    topic = f"duel-{uuid.uuid4().hex[:8]}"
+    table, output = (folder / "table", None) if sink == "delta" else (None, f"{topic}-copies")
+    what = "topic" if table is None else "table"
+    _say(f"two drivers, one appId, one {what}; seed {seed}: the same moments come with --seed {seed}")
     create_topic(bootstrap_servers, topic)
-    with ExitStack() as stack:
-        feed = Feed(bootstrap_servers, topic)
-        feed.start()
-        rivals = []
-        for name in NAMES:
-            checkpoints = str(folder / f"{name}.checkpoints")
-            settings = Settings(bootstrap_servers, topic, str(table), APP_ID, checkpoints, RECORDS_PER_BATCH)
-            rivals.append(Rival(name, settings, folder))
-            stack.callback(rivals[-1].close)
-        match = Match((rivals[0], rivals[1]), table, random.Random(seed), _say)  # noqa: S311
-        match.fight(pauses)
-        acknowledged = feed.end()
-        _await_rows(table, len(acknowledged))
-    rows = read_rows(table, merged=False)
-    verdict = judge(acknowledged, read_topic(bootstrap_servers, topic), rows)
-    return _tell(match, verdict, len(rows))
+    place = None if table is None else str(table)
+    with _arena(bootstrap_servers, topic, table, output) as arena:
+        with ExitStack() as stack:
+            feed = Feed(bootstrap_servers, topic)
+            feed.start()
+            rivals = []
+            for name in NAMES:
+                checkpoints = str(folder / f"{name}.checkpoints")
+                settings = Settings(bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH)
+                rivals.append(Rival(name, settings, folder))
+                stack.callback(rivals[-1].close)
+            match = Match((rivals[0], rivals[1]), arena, random.Random(seed), _say)  # noqa: S311
+            match.fight(pauses)
+            acknowledged = feed.end()
+            _await_rows(arena, len(acknowledged))
+        return _tell(match, *arena.judged(acknowledged))
 
 
-def _await_rows(table: Path, expected: int) -> None:
-    """Wait until the table holds what was sent; whether it is the right thing is for the judge to say."""
+@contextmanager
+def _arena(bootstrap_servers: str, topic: str, table: Path | None, output: str | None) -> Iterator[Arena]:
+    if table is not None:
+        yield TableArena(bootstrap_servers, topic, table)
+        return
+    assert output is not None
+    arena = TopicArena(bootstrap_servers, topic, output)
+    try:
+        yield arena
+    finally:
+        arena.close()
+
+
+def _await_rows(arena: Arena, expected: int) -> None:
+    """Wait until what was sent is there; whether it is the right thing is for the judge to say."""
     deadline = time.monotonic() + LIMIT_S
-    while len({(row.record.partition, row.record.offset) for row in read_rows(table, merged=False)}) < expected:
+    while arena.records() < expected:
         if time.monotonic() > deadline:
-            _say(f"the table did not come to hold {expected} records within {LIMIT_S:g} s")
+            _say(f"the result did not come to hold {expected} records within {LIMIT_S:g} s")
             return
         time.sleep(POLL_S * 10)
 

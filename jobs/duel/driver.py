@@ -24,8 +24,9 @@ from connectors.session import spark_session
 from jobs.verify.session import essence
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SESSION = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
 
@@ -36,7 +37,9 @@ class Settings:
 
     bootstrap_servers: str
     topic: str
-    table: str
+    table: str | None
+    """The result, or else `output_topic` is."""
+    output_topic: str | None
     app_id: str
     checkpoints: str
     """A folder; each query gets a new one in it."""
@@ -44,25 +47,34 @@ class Settings:
 
 
 def start(spark: SparkSession, settings: Settings, number: int) -> StreamingQuery:
-    """Start a query at the table's offsets; it runs until it fails."""
+    """Start a query at the stored offsets; it runs until it fails."""
+    offset_store = f"group:{settings.app_id}" if settings.table is None else f"delta:{settings.table}"
     records = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", settings.bootstrap_servers)
         .option("subscribe", settings.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.records_per_batch))
-        .option("offsetStore", f"delta:{settings.table}")
+        .option("offsetStore", offset_store)
         .option("appId", settings.app_id)
         .load()
     )
+    writer = _into_topic(records, settings) if settings.table is None else _into_table(records, settings.table)
     return (
-        records.select("key", "value", "partition", "offset")
-        .writeStream.format("delta_once")
-        .option("checkpointLocation", str(Path(settings.checkpoints) / str(number)))
+        writer.option("checkpointLocation", str(Path(settings.checkpoints) / str(number)))
         .option("appId", settings.app_id)
         .option("deliveryGuarantee", "exactly-once")
-        .start(settings.table)
+        .start()
     )
+
+
+def _into_table(records: DataFrame, table: str) -> DataStreamWriter:
+    return records.select("key", "value", "partition", "offset").writeStream.format("delta_once").option("path", table)
+
+
+def _into_topic(records: DataFrame, settings: Settings) -> DataStreamWriter:
+    writer = records.select("key", "value").writeStream.format("kafka_once")
+    return writer.option("kafka.bootstrap.servers", settings.bootstrap_servers).option("topic", settings.output_topic)
 
 
 def _end_with_input() -> None:

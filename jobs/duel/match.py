@@ -1,6 +1,6 @@
 """The duel itself: who is paused, at which moment, until when, and what became of the one that comes back.
 
-Theory of operation. Both drivers read one topic into one table, each from the table's offsets, so their batches cover
+Theory of operation. Both drivers read one topic into one result, each from its stored offsets, so their batches cover
 the same records: of two that were begun at the same offsets, one may land. While one driver stands still the other goes
 on until it has moved every partition. What the paused one had in hand is then out of date in any case: it comes back as
 a zombie. Half of the pauses fall at a point that is armed beforehand, so that this is certain: at `CERTAIN` points the
@@ -15,23 +15,16 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, fired, release
+from jobs.duel.arena import Arena
 from jobs.duel.rival import Rival, Stop
 from jobs.verify.records import PARTITIONS
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import StoreMissingError
-from offset_store.locations import Location
 from offset_store.record import CommittedBatch
 
-APP_ID = "duel"
 FINISHED_BATCH = CrashPoint.SINK_BEFORE_COMMIT
 CERTAIN = frozenset({FINISHED_BATCH, CrashPoint.SINK_BEGUN, CrashPoint.SINK_WRITING, CrashPoint.SINK_FILE_WRITTEN})
-"""Points of a batch that was compared with the table and is not in it: the one who holds there must be fenced."""
+"""Points of a batch that was compared with the result and is not in it: the one who holds there must be fenced."""
 OTHER_POINTS = (
     CrashPoint.SOURCE_PLANNED,
     CrashPoint.SINK_BEGUN,
@@ -47,7 +40,7 @@ MOST_COMMITS = 3
 """How many commits the other one makes, at least, while one is paused: one to this many."""
 LOOK_EVERY_S = 0.1
 
-_WINNER = re.compile(r"version (\d+) of the table holds batch \d+ of query ([\w-]+)")
+_WINNER = re.compile(r"version (\d+) of (.+?) holds batch \d+ of query ([\w-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,7 @@ class Match:
     """Pauses ``rivals`` in turn."""
 
     rivals: tuple[Rival, Rival]
-    table: Path
+    arena: Arena
     chance: random.Random
     tell: Callable[[str], None]
     bouts: list[Bout] = field(default_factory=list)
@@ -94,7 +87,7 @@ class Match:
 
     def committed(self) -> dict[str, int]:
         """Count the commits of each driver."""
-        batches = self._commits_after(-1)
+        batches = self.arena.commits_after(-1)
         return {rival.name: len(self._of(rival, batches)) for rival in self.rivals}
 
     def winner(self, stop: Stop) -> str | None:
@@ -102,8 +95,8 @@ class Match:
         found = _WINNER.search(stop.error)
         if found is None:
             return None
-        name = next((rival.name for rival in self.rivals if found[2] in rival.queries), "nobody of the two")
-        return f"{name}'s commit, version {found[1]} of the table"
+        name = next((rival.name for rival in self.rivals if found[3] in rival.queries), "nobody of the two")
+        return f"{name}'s commit, version {found[1]} of {found[2]}"
 
     def _bout(self, number: int) -> Bout:
         turn = number - 1
@@ -111,16 +104,16 @@ class Match:
         where = self._choose_point(turn // 2)
         plan = self._bring_to(rival, other, where, number)
         rival.pause()
-        since = self._version()
+        since = self.arena.version()
         wanted = self.chance.randint(1, MOST_COMMITS)
         other.wait(lambda: self._has_moved_on(other, since, wanted), f"{wanted} commits of {other.name}")
         if plan is not None:
             release(plan)
-        versions = tuple(sorted(batch.version for batch in self._of(other, self._commits_after(since))))
-        stops, resumed_at = len(rival.stops), self._version()
+        versions = tuple(sorted(batch.version for batch in self._of(other, self.arena.commits_after(since))))
+        stops, resumed_at = len(rival.stops), self.arena.version()
         rival.resume()
         rival.wait(
-            lambda: len(rival.stops) > stops or bool(self._of(rival, self._commits_after(resumed_at))),
+            lambda: len(rival.stops) > stops or bool(self._of(rival, self.arena.commits_after(resumed_at))),
             f"the return of {rival.name}",
         )
         stop = rival.stops[stops] if len(rival.stops) > stops else None
@@ -145,22 +138,9 @@ class Match:
     def _has_moved_on(self, other: Rival, since: int, wanted: int) -> bool:
         """Whether a driver has made so many commits since a version, and moved every partition by them."""
         time.sleep(LOOK_EVERY_S)
-        batches = self._of(other, self._commits_after(since))
+        batches = self._of(other, self.arena.commits_after(since))
         moved = {key for batch in batches for key in batch.record.moved}
         return len(batches) >= wanted and len(moved) == PARTITIONS
-
-    def _version(self) -> int:
-        try:
-            return DeltaTable(self.table).version()
-        except TableNotFoundError:
-            return -1
-
-    def _commits_after(self, version: int) -> list[CommittedBatch]:
-        try:
-            snapshot = DeltaOffsetStore(Location.parse(str(self.table)), APP_ID).snapshot()
-        except StoreMissingError:
-            return []
-        return snapshot.history(max(snapshot.version - version, 0))
 
     def _of(self, rival: Rival, batches: Sequence[CommittedBatch]) -> list[CommittedBatch]:
         queries = set(rival.queries)

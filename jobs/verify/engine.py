@@ -175,8 +175,9 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
     try:
         found = verdict(one.pipeline(), one.acknowledged, one.evidence)
         lost, duplicated = found.lost, found.duplicated
-        wrong = wrong or _why_wrong(one) or found.contradicts(shows, RECORDS_PER_BATCH)
-        wrong = wrong or next(iter(one.evidence.left_behind), None)
+        # What is left behind explains what is lost: readers wait for a transaction that nobody ends.
+        wrong = wrong or _why_wrong(one) or "; ".join(one.evidence.left_behind)
+        wrong = wrong or found.contradicts(shows, RECORDS_PER_BATCH)
         wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
         wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"

@@ -52,6 +52,26 @@ BUGS = (
     ),
     Bug("at_most_once_in_one_commit", "at-most-once_append_sink.between_writes_exception", "the fault did not fire"),
 )
+_HANGING = "transaction left behind"
+_TIMED_OUT = "exactly-once_topic_transaction.decided_transaction-timed-out"
+KAFKA_BUGS = (
+    Bug("rows_not_awaited", "exactly-once_topic_sink.writing_broker-killed", "lost"),
+    Bug("end_forgotten", "exactly-once_topic_sink.after_commit_exception", _HANGING),
+    Bug(
+        "offsets_outside_the_transaction",
+        "exactly-once_topic_transaction.deciding_driver-killed_no-checkpoint",
+        "lost",
+        quick=True,
+    ),
+    Bug("orphans_left", "exactly-once_topic_sink.before_commit_worker-killed", _HANGING),
+    Bug("orphans_left", "exactly-once_topic_sink.file_written_task-retried", _HANGING),
+    Bug("decision_not_finished", "exactly-once_topic_transaction.decided_driver-killed", _HANGING),
+    Bug("timed_out_believed", _TIMED_OUT, "should have ended at the fault"),
+    Bug("workers_share_ids", "exactly-once_topic_source.finished_exception", "the fault did not fire"),
+    Bug(
+        "rows_before_dead_letters", "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint", "lost"
+    ),
+)
 MERGE_BUGS = (
     Bug("merge_left_unconfirmed", "exactly-once_merge_merge.unconfirmed_driver-killed", "duplicated"),
     Bug(
@@ -95,7 +115,11 @@ def assert_found(bug: Bug, folder: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "bug", [pytest.param(bug, id=bug.name, marks=[] if bug.quick else [pytest.mark.soak]) for bug in BUGS]
+    "bug",
+    [
+        pytest.param(bug, id=f"{bug.name}-{bug.cell}", marks=[] if bug.quick else [pytest.mark.soak])
+        for bug in (*BUGS, *KAFKA_BUGS)
+    ],
 )
 def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
     assert_found(bug, tmp_path)
@@ -118,7 +142,7 @@ def test_the_matrix_finds_in_a_merge(bug: Bug, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
-    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in BUGS}))
+    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in (*BUGS, *KAFKA_BUGS)}))
     assert code == 0, told
     assert not any(outcome["wrong"] for outcome in outcomes)
 
@@ -154,5 +178,5 @@ def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
 
 def test_every_planted_bug_is_looked_for() -> None:
     planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
-    looked_for = {bug.name for bug in (*BUGS, *MERGE_BUGS)}
+    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS)}
     assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "point_after_comparison"}

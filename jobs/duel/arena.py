@@ -1,0 +1,138 @@
+"""Where two drivers compete: a table or a topic; what is committed there, and what the judge says of it.
+
+Of a topic, the decisions are read with librdkafka from the topic they stand in, as any program could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from exactly_once.transactions import Decision, decision_key
+from jobs.verify.judge import Verdict, judge, judge_copies, read_rows
+from jobs.verify.records import create_topic, read_delivered, read_topic
+from offset_store.delta import DeltaOffsetStore
+from offset_store.errors import StoreMissingError
+from offset_store.locations import Location
+from offset_store.record import CommittedBatch
+
+APP_ID = "duel"
+DECISION_TOPIC = "sparkonce-decisions"
+POLL_S = 0.2
+
+
+class Arena(Protocol):
+    """The result that both drivers write to."""
+
+    def version(self) -> int:
+        """Give the number of the last commit, below 0 if there is none."""
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """Give the batches that were committed after a version."""
+
+    def records(self) -> int:
+        """Count the different records that are there."""
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """Hold what is there against what was sent; gives how many rows there are, too."""
+
+
+class TableArena:
+    """A Delta table."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, table: Path) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._table = table
+
+    def version(self) -> int:
+        """See `Arena`."""
+        try:
+            return DeltaTable(self._table).version()
+        except TableNotFoundError:
+            return -1
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """See `Arena`."""
+        try:
+            snapshot = DeltaOffsetStore(Location.parse(str(self._table)), APP_ID).snapshot()
+        except StoreMissingError:
+            return []
+        return snapshot.history(max(snapshot.version - version, 0))
+
+    def records(self) -> int:
+        """See `Arena`."""
+        return len({(row.record.partition, row.record.offset) for row in read_rows(self._table, merged=False)})
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """See `Arena`."""
+        rows = read_rows(self._table, merged=False)
+        return judge(acknowledged, read_topic(self._servers, self._topic), rows), len(rows)
+
+
+class TopicArena:
+    """A topic, and the decisions about what is sent there."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, output: str) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._output = output
+        create_topic(bootstrap_servers, output)
+        self._decisions: list[CommittedBatch] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "the duel's judge",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+                "log_level": 2,
+            }
+        )
+        self._consumer.assign([TopicPartition(DECISION_TOPIC, 0, 0)])
+
+    def version(self) -> int:
+        """See `Arena`."""
+        self._read_on()
+        return self._decisions[-1].version if self._decisions else -1
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """See `Arena`."""
+        self._read_on()
+        return [decided for decided in self._decisions if decided.version > version]
+
+    def records(self) -> int:
+        """See `Arena`."""
+        return len({each.key for each in read_delivered(self._servers, self._output)})
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """See `Arena`."""
+        copies = read_delivered(self._servers, self._output)
+        return judge_copies(acknowledged, read_topic(self._servers, self._topic), copies), len(copies)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def _read_on(self) -> None:
+        """Read the decisions that are new; the topic may not be there yet."""
+        while True:
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                return
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return
+                continue
+            if message.key() == decision_key(APP_ID):
+                decision = Decision.from_json(message.value().decode())
+                if not decision.undone:
+                    self._decisions.append(decision.as_committed())

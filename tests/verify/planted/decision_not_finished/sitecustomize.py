@@ -1,0 +1,16 @@
+"""A driver that starts does not finish what the one before it had decided."""
+
+from planting import plant
+
+
+def change(driver):
+    def take_over(self, *timeout):
+        self.log.ensure()
+        identity = self.claim(*timeout)
+        self.abort_open(self.scope.prefix)
+        return identity
+
+    driver.Driver.take_over = take_over
+
+
+plant("connectors.kafka_once.sink.driver", change)

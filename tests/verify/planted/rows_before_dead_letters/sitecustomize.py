@@ -1,0 +1,20 @@
+"""The rows of a batch are made visible before its dead letters, and offsets with them."""
+
+from planting import plant
+
+
+def change(stream_sink):
+    commit = stream_sink.StreamSink.commit
+
+    def commit_in_reverse(self, messages, batch_id):
+        self._targets = self._targets[::-1]
+        turned = [
+            stream_sink.TaskMessage(message.plans[::-1], message.parts[::-1]) if message is not None else None
+            for message in messages
+        ]
+        commit(self, turned, batch_id)
+
+    stream_sink.StreamSink.commit = commit_in_reverse
+
+
+plant("connectors.stream_sink", change)

@@ -1,0 +1,10 @@
+"""A task answers before Kafka has acknowledged its rows."""
+
+from planting import plant
+
+
+def change(tasks):
+    tasks.Producer.flush = lambda self: None
+
+
+plant("connectors.kafka_once.sink.tasks", change)
