@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -60,16 +60,18 @@ class DecisionTopicError(RuntimeError):
 
 @dataclass(slots=True)
 class DecisionLog:
-    """The decisions of one application, as far as they have been read."""
+    """The decisions of one application, as far as they have been read; or of all, to look at."""
 
     client: Client
     topic: str
-    app_id: str
-    decisions: Decisions = field(default_factory=Decisions)
+    app_id: str | None
+    """Whose decisions these are; None: everybody's."""
+    decisions: dict[str, Decisions] = field(default_factory=lambda: defaultdict(Decisions))
+    """What has been read, by application."""
     _next: int | None = None
     _leader: Leader | None = None
     _pending: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
-    """Records of this application in transactions without a marker yet, by producer id."""
+    """Records that are wanted, in transactions without a marker yet, by producer id."""
 
     def ensure(self) -> None:
         """Make the topic if it is not there.
@@ -95,7 +97,7 @@ class DecisionLog:
         while True:
             self._read_to_end()
             if not self._pending:
-                return self.decisions
+                return self.decisions[self._own]
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"a transaction of application {self.app_id!r} in topic {self.topic} was neither committed nor "
@@ -103,18 +105,38 @@ class DecisionLog:
                 )
             time.sleep(POLL_S)
 
+    def look(self) -> Mapping[str, Decisions]:
+        """Read what is new, and wait for nothing: what is not committed yet is left out, see `deciding`.
+
+        Raises:
+            as `read`.
+        """
+        self._read_to_end()
+        return self.decisions
+
+    @property
+    def deciding(self) -> set[str]:
+        """The applications that had a decision under way at the last look: neither committed nor aborted."""
+        keys = (app_of_key(record.key) for records in self._pending.values() for record in records)
+        return {known[0] for known in keys if known is not None}
+
     def append_decision(self, decision: Decision, identity: ProducerIdentity, sequence: int) -> None:
         """Write a decision within the transaction of ``identity``.
 
         Raises:
             KafkaUnreachableError, KafkaError: if it could not be written.
         """
-        record = Record(decision_key(self.app_id), decision.to_json().encode(), now_ms())
+        record = Record(decision_key(self._own), decision.to_json().encode(), now_ms())
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
         """Note that a decision is finished."""
-        self._append(Record(finished_key(self.app_id), finished_note(number).encode(), now_ms()), None, NO_SEQUENCE)
+        self._append(Record(finished_key(self._own), finished_note(number).encode(), now_ms()), None, NO_SEQUENCE)
+
+    @property
+    def _own(self) -> str:
+        assert self.app_id is not None, "decisions of all applications are only looked at"
+        return self.app_id
 
     def _create(self) -> None:
         connection = self.client.any_connection()
@@ -203,17 +225,21 @@ class DecisionLog:
                 if control_type(records[0]) is ControlType.COMMIT:
                     self._count(waiting)
                 continue
-            ours = [record for record in records if (app_of_key(record.key) or ("",))[0] == self.app_id]
-            if header.is_transactional and ours:
-                self._pending[header.producer_id].extend(ours)
+            wanted = [record for record in records if self._is_wanted(record)]
+            if header.is_transactional and wanted:
+                self._pending[header.producer_id].extend(wanted)
             else:
-                self._count(ours)
+                self._count(wanted)
+
+    def _is_wanted(self, record: Record) -> bool:
+        known = app_of_key(record.key)
+        return known is not None and self.app_id in (None, known[0])
 
     def _count(self, records: list[Record]) -> None:
         for record in records:
             known = app_of_key(record.key)
             assert known is not None
-            self.decisions.take(known[1], record.value)
+            self.decisions[known[0]].take(known[1], record.value)
 
     def _append(self, record: Record, identity: ProducerIdentity | None, sequence: int) -> None:
         batch = encode_batch(
