@@ -5,11 +5,11 @@ A stream and a batch take different ones: only a stream has offsets, so only a s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connectors.dead_letter_place import DeadLetterPlace, topic_name
 from connectors.kafka_once.options import FORMAT
 from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
 from connectors.kafka_once.settings import PREFIX, ClientSettings
@@ -20,20 +20,8 @@ from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
 
 DEFAULT_DECISION_TOPIC = "sparkonce-decisions"
-TOPIC, TABLE = "topic:", "table:"
-"""How the texts begin that say where dead letters go."""
 
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
-
-
-def _topic(text: str) -> str:
-    """Read a topic's name by the rules of Kafka's `Topic.validate`."""
-    if text in (".", "..") or _TOPIC_NAME.fullmatch(text) is None:
-        raise ValueError(
-            "a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens, and is not . or .."
-        )
-    return text
 
 
 def _named(text: str) -> str:
@@ -42,25 +30,8 @@ def _named(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterPlace:
-    """Where rows go that a rule rejects: a topic or a Delta table, one of the two."""
-
-    topic: str | None = None
-    table: Location | None = None
-
-
-def _dead_letters(text: str) -> DeadLetterPlace:
-    kind, name = text[: len(TOPIC)], text[len(TOPIC) :].strip()
-    if kind == TOPIC and name:
-        return DeadLetterPlace(topic=_topic(name))
-    if kind == TABLE and name:
-        return DeadLetterPlace(table=Location.parse(name))
-    raise ValueError("expected topic:<name> or table:<path of a Delta table>")
-
-
 _COMMON = (
-    Option("topic", "the topic that all rows go to. Without it the column `topic` names one for each row", _topic),
+    Option("topic", "the topic that all rows go to. Without it the column `topic` names one for each row", topic_name),
     Option(
         "deliveryGuarantee",
         "what a crash may do to the rows: at-most-once, at-least-once or exactly-once. A batch (`df.write`) is "
@@ -98,13 +69,13 @@ _STREAM_ONLY = (
         "decisionTopic",
         "exactly-once: the topic that says which transactions belong to the result; it is made if it is missing. The "
         "same for all restarts of a pipeline",
-        _topic,
+        topic_name,
         DEFAULT_DECISION_TOPIC,
     ),
     Option(
         "deadLetters",
         "where rows go whose column `_dead_letter` is not null: `topic:<name>` or `table:<path>`, a Delta table",
-        _dead_letters,
+        DeadLetterPlace.parse,
     ),
 )
 
@@ -252,8 +223,15 @@ def _check_guarantee(guarantee: Guarantee, offset_store: str, *, atomic_visibili
 
 
 def _check_topics(values: Mapping[str, Any]) -> None:
-    """Rows, dead letters and decisions are read by different people: none may be in the topic of another."""
+    """Rows, dead letters and decisions are read by different people: none may be in the place of another."""
     dead_letters: DeadLetterPlace | None = values["deadLetters"]
+    if dead_letters is not None and dead_letters.table is not None and values["offsetStore"] is not None:
+        spec: str = values["offsetStore"]
+        if spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == dead_letters.table:
+            raise OptionError(
+                f"{FORMAT}: options offsetStore and deadLetters both name the table {dead_letters.table}, which keeps "
+                "the offsets of the dead letters in its own commits; those of the rows need another store"
+            )
     used = {"topic": values["topic"], "deadLetters": dead_letters and dead_letters.topic}
     if used["topic"] is not None and used["topic"] == used["deadLetters"]:
         raise OptionError(

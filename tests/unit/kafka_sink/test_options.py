@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.dead_letter_place import DeadLetterPlace
 from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from connectors.kafka_once.sink.options import (
-    BATCH_OPTIONS,
-    OPTIONS,
-    DeadLetterPlace,
-    KafkaBatchOptions,
-    KafkaSinkOptions,
-)
+from connectors.kafka_once.sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
 from connectors.options import OptionError
 from exactly_once.guarantee import Guarantee
 from offset_store.locations import Location
@@ -137,9 +132,12 @@ def test_a_value_that_cannot_be_read_is_shown_with_what_is_expected(name: str, t
     assert expected in message
 
 
-def test_no_topic_has_two_uses() -> None:
+def test_no_place_has_two_uses() -> None:
     assert "topic and deadLetters both name the topic 't'" in refusal(topic="t", deadLetters="topic:t")
     assert "topic and decisionTopic both name the topic 't'" in refusal(topic="t", decisionTopic="t")
+    assert "both name the table /t, which keeps the offsets of the dead letters" in refusal(
+        deliveryGuarantee="at-least-once", offsetStore="delta:/t", deadLetters="table:/t/"
+    )
     assert "deadLetters and decisionTopic both name" in refusal(deadLetters="topic:sparkonce-decisions")
 
 
