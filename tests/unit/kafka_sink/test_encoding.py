@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -102,7 +103,7 @@ def test_every_row_comes_back_in_the_order_of_its_partition(
     whole = arrow(found, *kinds)
     edges = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
     batches: list[EncodedBatch] = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         batches += chosen.encode(whole.slice(begin, end - begin))
     batches += chosen.finish()
     assert not list(chosen.finish())

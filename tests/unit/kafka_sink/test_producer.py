@@ -205,11 +205,15 @@ def test_a_broker_that_restarts_in_the_middle() -> None:
 
 
 def test_as_many_requests_in_flight_as_are_allowed(broker: EmbeddedBroker, client: Client) -> None:
+    def write_all() -> None:
+        writer.write(rows("window", 1, 200))
+        writer.flush()
+
     with Writer(client, replace(SMALL, max_in_flight=2)) as writer:
         writer.write(rows("window", 0, 1))
         writer.flush()
         with broker.faults.pause(api="Produce", topic="window") as paused:
-            sending = threading.Thread(target=lambda: (writer.write(rows("window", 1, 200)), writer.flush()))
+            sending = threading.Thread(target=write_all)
             sending.start()
             paused.wait()
             assert sum(map(len, writer.producer._in_flight.values())) <= 2
@@ -289,12 +293,15 @@ def test_sequences_wrap_after_the_largest(client: Client) -> None:
 def test_rows_of_a_transaction_are_seen_when_it_is_committed(broker: EmbeddedBroker, client: Client) -> None:
     transactions = TransactionClient(client)
     identity = transactions.init_producer_id("task-1", 60_000)
-    asked = []
+    asked: list[Any] = []
+
+    def note(request: Any) -> bool:
+        asked.append(request)
+        return True
+
     with (
         Writer(client, SMALL, identity) as writer,
-        broker.faults.delay(
-            0, api="AddPartitionsToTxn", predicate=lambda request: asked.append(request) is not None, must_fire=False
-        ),
+        broker.faults.delay(0, api="AddPartitionsToTxn", predicate=note),
     ):
         for first in range(0, 900, 100):
             writer.write(rows("prepared", first, first + 100))

@@ -20,7 +20,6 @@ from pyspark.sql.types import (
 from connectors.kafka_once.sink.rows import RowError, RowLayout
 from connectors.options import OptionError
 
-
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 
 
