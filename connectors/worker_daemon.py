@@ -34,6 +34,7 @@ PRELOADED = (
     "connectors.kafka_once.reading",
     "connectors.kafka_once.source",
     "connectors.delta_once.sink",
+    "connectors.kafka_once.sink.writer",
 )
 """What a task of our source or sink imports. The second and third define what Spark sends to tasks."""
 _NO_BACKGROUND_THREAD = "background_thread:false"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from connectors.delta_once.kept import Kept
@@ -68,11 +68,13 @@ class Driver:
         self.transactions = TransactionClient(client)
         self.log = DecisionLog(client, scope.decision_topic, scope.app_id)
         self.group = KafkaGroupOffsets(client, scope.group_id)
-        self._client = client
+        self.client = client
         self._begun: tuple[str, int] | None = None
 
-    def begin(self, record: BatchRecord) -> ProducerIdentity:
+    def begin(self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Claim the application for one batch. What an earlier run may have left is looked after first.
+
+        ``timeout_ms`` bounds the transaction of the decision.
 
         Raises:
             as `take_over`.
@@ -80,10 +82,10 @@ class Driver:
         follows = self._begun == (record.query_id, record.batch_id - 1)
         self._begun = None
         if follows:
-            identity = self.claim()
+            identity = self.claim(timeout_ms)
             follows = self.log.read().unfinished is None
         if not follows:
-            identity = self.take_over()
+            identity = self.take_over(timeout_ms)
         self._begun = record.query_id, record.batch_id
         return identity
 
@@ -96,7 +98,7 @@ class Driver:
         if self._begun is not None:
             return
         try:
-            self._client.topics([self.scope.decision_topic])
+            self.client.topics([self.scope.decision_topic])
         except (MissingTopicError, PermissionError):  # it was never used, or never by this user
             unfinished = None
         else:
@@ -133,9 +135,13 @@ class Driver:
         return identity
 
     def decide(
-        self, decision: Decision, offsets: Mapping[Slot, CommittedOffset], identity: ProducerIdentity, sequence: int = 0
+        self,
+        decision: Decision,
+        offsets: Mapping[Slot, CommittedOffset],
+        identity: ProducerIdentity,
+        send_rows: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write a decision and its offsets in one transaction, and commit it.
+        """Write a decision and its offsets in one transaction, and commit it; rows too, if ``send_rows`` sends any.
 
         Raises:
             FencedProducerError: if another driver has claimed the application since, or this took too long.
@@ -143,7 +149,8 @@ class Driver:
         """
         try:
             self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
-            self.log.append_decision(decision, identity, sequence)
+            send_rows()
+            self.log.append_decision(decision, identity, sequence=0)
             if offsets:
                 self.transactions.add_offsets(identity, self.scope.group_id)
                 self.transactions.commit_offsets(identity, self.scope.group_id, offsets)

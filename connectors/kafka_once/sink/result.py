@@ -7,10 +7,13 @@ claimed the application since, Kafka refuses it. So what was compared still hold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.producer import Producer
+from connectors.kafka_once.sink.settings import ProducerSettings
+from connectors.kafka_once.sink.spool import Spool, SpooledRows
 from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
 from exactly_once.errors import FencedError, TransactionsGoneError
 from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, following, ranges_text
@@ -29,6 +32,9 @@ class TopicResult:
     driver: Driver
     identity: ProducerIdentity
     """Claimed for this batch."""
+    producer: ProducerSettings
+    spool: Spool | None = None
+    """Where rows are that the driver is to send itself."""
     _decided: Decision | None = field(default=None, init=False)
 
     def snapshot(self) -> TopicSnapshot:
@@ -38,10 +44,24 @@ class TopicResult:
         offsets = GroupSnapshot(group, self.driver.scope.app_id, group.fetch(), now_ms)
         return TopicSnapshot(self, decisions, decisions.number, decisions.last, offsets)
 
-    def decide(self, decision: Decision, offsets: GroupSnapshot) -> None:
+    def decide(self, decision: Decision, offsets: GroupSnapshot, spooled: Sequence[SpooledRows]) -> None:
         """Write a decision; see `Driver.decide`."""
-        self.driver.decide(decision, offsets.entries(decision.record), self.identity)
+        self.driver.decide(
+            decision, offsets.entries(decision.record), self.identity, lambda: self._send_spooled(spooled)
+        )
         self._decided = decision
+
+    def _send_spooled(self, spooled: Sequence[SpooledRows]) -> None:
+        if not spooled:
+            return
+        assert self.spool is not None, "only tasks with a spool have spooled"
+        producer = Producer(self.driver.client, self.producer, self.identity, self.driver.transactions)
+        try:
+            for rows in spooled:
+                producer.send(self.spool.read(rows))
+            producer.flush()
+        finally:
+            producer.close()
 
     def complete(self) -> None:
         """Commit the transactions of the decision.
@@ -96,7 +116,7 @@ class TopicSnapshot:
         self._check_open(record, transactions)
         decision = following(self.last, record, transactions, driver.scope.group_id, now_ms())
         try:
-            self.result.decide(decision, self.offsets)
+            self.result.decide(decision, self.offsets, [each for each in commit.files if isinstance(each, SpooledRows)])
         except FencedProducerError as error:
             if driver.log.read().number > self.version:
                 raise CommitConflictError(

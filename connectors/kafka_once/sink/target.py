@@ -20,6 +20,7 @@ from connectors.kafka_once.sink.process import process_name
 from connectors.kafka_once.sink.result import TopicResult, VisibleRows
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings
+from connectors.kafka_once.sink.spool import Spool, SpoolWriter
 from connectors.kafka_once.sink.tasks import PlainWriter, Routing, Sending, TransactionWriter
 from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
 from connectors.target import TargetPlan, Task, TaskWriter
@@ -27,7 +28,6 @@ from exactly_once.batch import Batch
 from exactly_once.commit import Delivery, Place, Plan, look
 from exactly_once.decision import Stored
 from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.transactions import PreparedTransaction
 from offset_store import GROUP, OffsetStore, open_store
 
 _log = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ class KafkaTarget:
     """``group:<id>``; without transactions ``delta:<path>`` too."""
     decision_topic: str
     routing: Routing | None = None
+    spool: Spool | None = None
+    """Where rows wait that the driver sends in one transaction; None: each task has a transaction of its own."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def stored(self, batch: Batch) -> Stored:
@@ -89,7 +91,11 @@ class KafkaTarget:
                 self._driver().settle_earlier()
             return KafkaPlan(self._delivery(None).begin(batch))
         driver = self._driver()
-        identity = driver.begin(batch.record)
+        if self.spool is None:
+            identity = driver.begin(batch.record)
+        else:
+            identity = driver.begin(batch.record, self.producer.transaction_timeout_ms)
+            self.spool.clear()
         plan = self._delivery(identity).begin(batch)
         return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}/")
 
@@ -102,6 +108,8 @@ class KafkaTarget:
         sending = Sending(self.client, self.producer, self.layouts, self.routing, self.app_id)
         if self.guarantee is not Guarantee.EXACTLY_ONCE:
             return PlainWriter(sending, task)
+        if self.spool is not None:
+            return SpoolWriter(sending, task, self.spool)
         return TransactionWriter(sending, task, own.prefix, own.plan.version)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
@@ -111,10 +119,10 @@ class KafkaTarget:
             DeliveryError, OffsetStoreError, TransactionError: if the batch must not be written.
         """
         own = cast(KafkaPlan, plan)
-        prepared = [part for part in parts if isinstance(part, PreparedTransaction)]
-        self._delivery(own.identity).finish(batch, own.plan, prepared)
+        # Without transactions the rows are there already, so there is nothing to commit but the offsets.
+        self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
-            self._abort_in_vain(own)
+            self._tidy(own)
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
         """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""
@@ -125,7 +133,7 @@ class KafkaTarget:
         try:
             if driver.is_current(own.identity):
                 driver.claim()  # what this driver had under way is settled by that, one way or the other
-            self._abort_in_vain(own)
+            self._tidy(own)
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(
@@ -135,8 +143,10 @@ class KafkaTarget:
                 error,
             )
 
-    def _abort_in_vain(self, plan: KafkaPlan) -> None:
-        """Abort what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
+    def _tidy(self, plan: KafkaPlan) -> None:
+        """Remove what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
+        if self.spool is not None:
+            self.spool.clear()
         try:
             aborted = self._driver().abort_open(plan.prefix)
         except (TransactionError, OSError) as error:
@@ -154,7 +164,7 @@ class KafkaTarget:
         if identity is None:
             return Delivery(VisibleRows(), order, self._offsets())
         place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
-        return Delivery(TopicResult(self._driver(), identity), order, place=place)
+        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool), order, place=place)
 
     def _offsets(self) -> OffsetStore:
         return open_store(

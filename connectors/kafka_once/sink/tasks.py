@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
 from connectors.delta_once.kept import Kept
 from connectors.kafka_once.client import shared_client
 from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.encoding import RowEncoder
+from connectors.kafka_once.sink.encoding import EncodedBatch, RowEncoder
 from connectors.kafka_once.sink.process import process_name
 from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings
+from connectors.kafka_once.sink.topics import Topics
 from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionClient
 from connectors.target import Task
 from exactly_once.crash_points import CrashPoint, reach
@@ -77,14 +79,28 @@ class Sending:
         return [rows] if self.routing is None else self.routing(rows)
 
 
-class RowSender:
-    """Sends the rows of one task with one producer, which is made when the first row comes."""
+class Outlet(Protocol):
+    """Where record batches go: a `Producer`, or a file."""
 
-    def __init__(self, sending: Sending, task: Task, open_producer: Callable[[], Producer]) -> None:
+    topics: Topics
+    on_too_large: Callable[[str, int], None] | None
+    """Told of a topic, and how large its batches may be, if that is less than was thought."""
+
+    def send(self, batches: Iterable[EncodedBatch]) -> None:
+        """Take record batches."""
+
+    def flush(self) -> None:
+        """Wait until all of them are where they should be."""
+
+
+class RowSender:
+    """Sends the rows of one task through one outlet, which is opened when the first row comes."""
+
+    def __init__(self, sending: Sending, task: Task, open_outlet: Callable[[], Outlet]) -> None:
         self._sending = sending
         self._task = task
-        self._open_producer = open_producer
-        self._producer: Producer | None = None
+        self._open_outlet = open_outlet
+        self._outlet: Outlet | None = None
         self._encoders: list[RowEncoder] = []
         self.rows = 0
 
@@ -93,33 +109,28 @@ class RowSender:
         for route, own in enumerate(self._sending.routed(rows)):
             if own.num_rows:
                 self.rows += own.num_rows
-                producer, encoders = self._started()
-                producer.send(encoders[route].encode(own))
+                outlet, encoders = self._started()
+                outlet.send(encoders[route].encode(own))
 
     def finish(self) -> None:
-        """Send what is left, and wait until everything is acknowledged."""
-        if self._producer is None:
+        """Send what is left, and wait until everything has arrived."""
+        if self._outlet is None:
             return
         reach(CrashPoint.SINK_WRITING, self._task.batch_id, self._sending.app_id)
         for encoder in self._encoders:
-            self._producer.send(encoder.finish())
-        self._producer.flush()
+            self._outlet.send(encoder.finish())
+        self._outlet.flush()
 
-    @property
-    def producer(self) -> Producer | None:
-        """The producer, if there were any rows."""
-        return self._producer
-
-    def _started(self) -> tuple[Producer, list[RowEncoder]]:
-        if self._producer is None:
-            self._producer = producer = self._open_producer()
+    def _started(self) -> tuple[Outlet, list[RowEncoder]]:
+        if self._outlet is None:
+            self._outlet = outlet = self._open_outlet()
             start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread
             self._encoders = [
-                RowEncoder(layout, producer.topics.partition_count, self._sending.producer, start)
+                RowEncoder(layout, outlet.topics.partition_count, self._sending.producer, start)
                 for layout in self._sending.layouts
             ]
-            producer.on_too_large = self._limit
-        return self._producer, self._encoders
+            outlet.on_too_large = self._limit
+        return self._outlet, self._encoders
 
     def _limit(self, topic: str, batch_bytes: int) -> None:
         for encoder in self._encoders:
@@ -135,6 +146,7 @@ class TransactionWriter:
         self._prefix = prefix
         self._decided = decided
         self._identity: ProducerIdentity | None = None
+        self._producer: Producer | None = None
         self._sender = RowSender(sending, task, self._open_producer)
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -144,7 +156,7 @@ class TransactionWriter:
     def close(self) -> PreparedTransaction | None:
         """See `TaskWriter.close`."""
         self._sender.finish()
-        identity, producer = self._identity, self._sender.producer
+        identity, producer = self._identity, self._producer
         if identity is None or producer is None:
             return None
         producer.close()
@@ -156,8 +168,8 @@ class TransactionWriter:
         if self._identity is None:
             return
         try:
-            if self._sender.producer is not None:
-                self._sender.producer.close()
+            if self._producer is not None:
+                self._producer.close()
             # Another epoch, and not EndTxn: what is still on its way must not begin a transaction of its own.
             self._transactions().init_producer_id(self._identity.name, self._sending.producer.transaction_timeout_ms)
         except Exception as error:
@@ -171,7 +183,10 @@ class TransactionWriter:
         name = take_id(self._prefix, self._decided)
         self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
         reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
-        return Producer(shared_client(self._sending.client), self._sending.producer, self._identity, transactions)
+        self._producer = Producer(
+            shared_client(self._sending.client), self._sending.producer, self._identity, transactions
+        )
+        return self._producer
 
 
 class PlainWriter:
@@ -180,7 +195,8 @@ class PlainWriter:
     def __init__(self, sending: Sending, task: Task) -> None:
         self._sending = sending
         self._task = task
-        self._sender = RowSender(sending, task, lambda: kept_producer(sending.client, sending.producer))
+        self._producer: Producer | None = None
+        self._sender = RowSender(sending, task, self._open_producer)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """See `TaskWriter.write`."""
@@ -189,15 +205,19 @@ class PlainWriter:
     def close(self) -> int | None:
         """See `TaskWriter.close`."""
         self._sender.finish()
-        if self._sender.producer is None:
+        if self._producer is None:
             return None
         reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
         return self._sender.rows
 
     def discard(self) -> None:
         """See `TaskWriter.discard`: what was sent is visible, and stays."""
-        if self._sender.producer is not None:
+        if self._producer is not None:
             forget_producer(self._sending.client, self._sending.producer)
+
+    def _open_producer(self) -> Producer:
+        self._producer = kept_producer(self._sending.client, self._sending.producer)
+        return self._producer
 
 
 _transactions: Kept[tuple[int, ClientSettings], TransactionClient] = Kept()

@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 from connectors.kafka_once.options import FORMAT
 from connectors.kafka_once.sink.options import KafkaSinkOptions
 from connectors.kafka_once.sink.rows import RowLayout
+from connectors.kafka_once.sink.spool import Spool
 from connectors.kafka_once.sink.target import KafkaTarget
 from connectors.stream_sink import StreamSink
 
@@ -26,6 +27,7 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSi
         app_id=options.app_id,
         offset_store=options.offset_store,
         decision_topic=options.decision_topic,
+        spool=Spool(options.checkpoint) if options.atomic_visibility else None,
         storage_options=options.storage_options,
     )
     return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
