@@ -97,8 +97,8 @@ def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
 
 
 def _admin(bootstrap_servers: str) -> AdminClient:
-    # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and before that its broker
-    # may be gone.
+    # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and until then that its
+    # broker is gone.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
