@@ -33,6 +33,7 @@ DEFAULT_BATCH_BYTES = 512 * 1024
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow by default (``transaction.max.timeout.ms``): how long a decided transaction waits."""
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
+DEFAULT_METADATA_MAX_AGE_MS = 300_000
 DEFAULT_MAX_REQUEST_BYTES = 1024 * 1024
 MOST_IN_FLIGHT = 5
 """Batches of one producer that a broker remembers for each partition, to tell one that is sent again."""
@@ -54,6 +55,8 @@ class ProducerSettings:
     delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS
     """How long a record may take from its sending to its acknowledgement, with all retries."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS
+    """How old a number of partitions may be when a task begins to write to the topic."""
 
 
 def _between(least: int, most: int, also: int | None = None) -> Any:
@@ -116,6 +119,12 @@ SETTINGS = (
     ),
     Option("max.block.ms", "how long to wait for metadata and coordinators, with all retries", positive, 60_000),
     Option(
+        "metadata.max.age.ms",
+        "how long partitions that are added to a topic may go without records; where leaders are is learned at once",
+        not_negative,
+        DEFAULT_METADATA_MAX_AGE_MS,
+    ),
+    Option(
         "transaction.timeout.ms",
         "exactly-once: when the broker gives up an open transaction. It bounds how long a batch may take, and how long "
         "after a crash it can still be made visible; at most the broker's transaction.max.timeout.ms",
@@ -138,7 +147,6 @@ _SOCKETS = (
 WITHOUT_EFFECT = {
     "linger.ms": _WAITING,
     "buffer.memory": _WAITING,
-    "metadata.max.age.ms": _LEADERS,
     "metadata.max.idle.ms": _LEADERS,
     "metadata.recovery.strategy": _LEADERS,
     "metadata.recovery.rebootstrap.trigger.ms": _LEADERS,
@@ -231,6 +239,7 @@ def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[Cli
         idempotent=_idempotent(values, acks),
         delivery_timeout_ms=_delivery_timeout_ms(given, values["delivery.timeout.ms"], client),
         transaction_timeout_ms=values["transaction.timeout.ms"],
+        metadata_max_age_ms=values["metadata.max.age.ms"],
     )
 
 

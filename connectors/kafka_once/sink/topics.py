@@ -8,23 +8,38 @@ from a topic that it will not create: so the question is asked again for a while
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from connectors.kafka_once.client import Client, Leader, MissingTopicError, TopicMetadata, leader_of
+from connectors.kafka_once.sink.settings import DEFAULT_METADATA_MAX_AGE_MS
 
 CREATION_WAIT_MS = 5_000
 """How long a broker may take to create a topic."""
 
 
 class Topics:
-    """Metadata of topics that are written to, kept until `refresh`."""
+    """Metadata of topics that are written to, kept until `refresh`.
 
-    def __init__(self, client: Client) -> None:
+    Args:
+        client: whom to ask.
+        max_age_ms: a number of partitions older than that is asked for anew, for partitions can be added.
+        clock_s: gives seconds from some moment on.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
+        self._max_age_s = max_age_ms / 1000
+        self._clock_s = clock_s
         self._known: dict[str, TopicMetadata] = {}
+        self._learned_s: dict[str, float] = {}
 
     def partition_count(self, topic: str, at_least: int | None = None) -> int:
-        """Give the number of partitions of a topic; asks the broker if partition ``at_least`` is not known to exist.
+        """Give the number of partitions of a topic; asks the broker if ``at_least`` is not known, or that is long ago.
 
         Raises:
             MissingTopicError: if there is no such topic, and the broker creates none.
@@ -32,7 +47,12 @@ class Topics:
             KafkaUnreachableError: if no broker answers in time.
 
         """
-        if topic not in self._known or (at_least is not None and at_least >= len(self._known[topic].partitions)):
+        known = self._known.get(topic)
+        if (
+            known is None
+            or (at_least is not None and at_least >= len(known.partitions))
+            or self._clock_s() - self._learned_s[topic] >= self._max_age_s
+        ):
             self.refresh([topic])
         return len(self._known[topic].partitions)
 
@@ -77,4 +97,6 @@ class Topics:
         Raises:
             MissingTopicError, PermissionError, KafkaError, ProtocolError, OSError: if there is no good answer.
         """
-        self._known |= self._client.topics_now(sorted(set(topics)), create=True)
+        names = sorted(set(topics))
+        self._known |= self._client.topics_now(names, create=True)
+        self._learned_s |= dict.fromkeys(names, self._clock_s())

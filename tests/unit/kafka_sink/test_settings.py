@@ -66,12 +66,13 @@ def test_every_setting_that_is_honoured_arrives() -> None:
             "retries": "3",
             "enable.idempotence": "true",
             "transaction.timeout.ms": "60000",
+            "metadata.max.age.ms": "0",
             "partitioner.ignore.keys": "false",
         }
     )
     assert (client.client_id, client.request_timeout_ms, client.retry_backoff_ms) == ("me", 1000, 7)
     assert client.api_timeout_ms == 9000
-    assert found == ProducerSettings(-1, Compression.ZSTD, -5, 16384, 1, True, 5000, 60000)
+    assert found == ProducerSettings(-1, Compression.ZSTD, -5, 16384, 1, True, 5000, 60000, 0)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,7 @@ def test_idempotence_needs_answers() -> None:
         ("request.timeout.ms", "0", "above zero"),
         ("retries", "-1", "zero or above"),
         ("enable.idempotence", "yes", "true or false"),
+        ("metadata.max.age.ms", "-1", "zero or above"),
         ("max.block.ms", "0", "above zero"),
         ("transaction.timeout.ms", "0", "above zero"),
         ("partitioner.ignore.keys", "1", "true or false"),
