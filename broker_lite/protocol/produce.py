@@ -17,7 +17,7 @@ from broker_lite.protocol.primitives import (
     Buffer,
     Reader,
     put_array_length,
-    put_bytes,
+    put_bytes_length,
     put_string,
     put_tagged_fields,
     put_unsigned_varint,
@@ -132,7 +132,13 @@ def decode_request(version: int, body: Buffer) -> ProduceRequest:
 
 def encode_request(version: int, request: ProduceRequest) -> bytearray:
     """Encode a request's body."""
+    return bytearray(b"").join(encode_request_parts(version, request))
+
+
+def encode_request_parts(version: int, request: ProduceRequest) -> list[Buffer]:
+    """Encode a request's body in parts to be sent one after the other; the records are not copied."""
     flexible = version >= FLEXIBLE_FROM
+    parts: list[Buffer] = []
     out = bytearray()
     put_string(out, request.transactional_id, flexible)
     out += _ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms)
@@ -142,14 +148,18 @@ def encode_request(version: int, request: ProduceRequest) -> bytearray:
         put_array_length(out, len(topic.partitions), flexible)
         for partition in topic.partitions:
             out += _INDEX.pack(partition.partition)
-            put_bytes(out, partition.records, flexible)
+            records = partition.records
+            put_bytes_length(out, -1 if records is None else len(records), flexible)
+            if records:
+                parts += out, records
+                out = bytearray()
             if flexible:
                 out.append(0)
         if flexible:
             out.append(0)
     if flexible:
         out.append(0)
-    return out
+    return [*parts, out]
 
 
 def encode_response(version: int, response: ProduceResponse) -> bytearray:

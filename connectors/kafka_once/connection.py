@@ -8,22 +8,26 @@ answer comes next on it.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from broker_lite.protocol.apis import APIS, ApiKey
 from broker_lite.protocol.errors import ErrorCode, ProtocolError
 from broker_lite.protocol.frames import encode_request_header, read_response_header
-from broker_lite.protocol.primitives import Reader, put_string
+from broker_lite.protocol.primitives import Buffer, Reader, put_string
 from connectors.kafka_once.login import log_in
 from connectors.kafka_once.settings import ClientSettings, Tls
 
 MAX_RESPONSE_BYTES = 1 << 30
 """No answer is larger; TLS bytes read as a frame on a plain port would be."""
+
+MAX_PARTS = 512
+"""How many pieces are handed to the socket at a time; Linux takes up to 1,024."""
 
 _SIZE = struct.Struct(">i")
 _PLAIN_HEADER = struct.Struct(">hhi")
@@ -38,7 +42,7 @@ class Connection:
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         self.address = (host, port)
         self._settings = settings
-        self._correlation_ids = itertools.count(1)
+        self._correlation_ids = count(1)
         self._pending: deque[tuple[int, int, int]] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
         timeout_s = settings.connection_setup_timeout_ms / 1000
@@ -75,11 +79,13 @@ class Connection:
         self.send(api_key, version, body)
         return self.receive(bytearray())
 
-    def send(self, api_key: int, version: int, body: bytes | bytearray, *, answered: bool = True) -> None:
-        """Send a request whose answer is fetched by `receive`; Produce with acks 0 gets none."""
+    def send(self, api_key: int, version: int, body: Buffer | Sequence[Buffer], *, answered: bool = True) -> None:
+        """Send a request, in one piece or several. Its answer, if it gets one, is fetched by `receive`."""
+        parts = [body] if isinstance(body, Buffer) else body
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         header = _request_header(api_key, version, correlation_id, self._settings.client_id)
-        self._socket.sendall(_SIZE.pack(len(header) + len(body)) + header + body)
+        size = len(header) + sum(map(len, parts))
+        self._send_all([_SIZE.pack(size) + header, *parts])
         if answered:
             self._pending.append((api_key, version, correlation_id))
 
@@ -109,12 +115,25 @@ class Connection:
     def _name(self) -> str:
         return f"broker {self.address[0]}:{self.address[1]}"
 
+    def _send_all(self, parts: Sequence[Buffer]) -> None:
+        """Send without putting the parts together first, where the socket can."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.sendall(b"".join(parts))
+            return
+        left = deque(memoryview(part) for part in parts if part)
+        while left:
+            sent = self._socket.sendmsg(islice(left, MAX_PARTS))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+
     def _fill(self, view: memoryview) -> None:
         while view:
-            count = self._socket.recv_into(view)
-            if not count:
+            size = self._socket.recv_into(view)
+            if not size:
                 raise ConnectionResetError(f"{self._name} closed the connection")
-            view = view[count:]
+            view = view[size:]
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
         # Version 0 is understood by every broker, and small enough to be read without generated codecs.

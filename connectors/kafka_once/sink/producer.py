@@ -115,7 +115,7 @@ class Producer:
         transactions: TransactionClient | None = None,
         on_too_large: Callable[[str, int], None] | None = None,
     ) -> None:
-        self.topics = Topics(client)
+        self.topics = Topics(client, settings.metadata_max_age_ms)
         self.rows = 0
         """Acknowledged records (with acks 0: records handed to the network)."""
         self._settings = settings
@@ -223,7 +223,7 @@ class Producer:
         try:
             connection = self._lane.connection(address)
             version = min(connection.version(ApiKey.PRODUCE), MAX_PRODUCE_VERSION)
-            body = produce.encode_request(version, self._request(batches))
+            body = produce.encode_request_parts(version, self._request(batches))
             connection.send(ApiKey.PRODUCE, version, body, answered=self._settings.acks != 0)
         except (OSError, ProtocolError) as error:
             self._break(address, error)
