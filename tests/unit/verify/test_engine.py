@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import write_deltalake
 
 from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX
+from exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
 from jobs.verify import wave
-from jobs.verify.brokers import Kafka
+from jobs.verify.brokers import SETTINGS, Kafka
 from jobs.verify.cells import Cell, Outcome
 from jobs.verify.engine import Engine, SecondOpinion
 from jobs.verify.matrix import full
@@ -26,10 +28,16 @@ NAMES = {cell.name: cell for cell in full()}
 EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]
 ANCHORED = NAMES["exactly-once_append_source.planned_exception_no-checkpoint"]
 DRIVER = NAMES["exactly-once_append_sink.before_commit_driver-killed"]
+TOPIC = NAMES["exactly-once_topic_sink.before_commit_exception"]
+TIMED_OUT = NAMES["exactly-once_topic_transaction.decided_transaction-timed-out"]
+RETRIED = NAMES["exactly-once_topic_sink.writing_task-retried"]
 LOSS = NAMES["at-most-once_append_sink.between_writes_exception"]
 
-Run = Callable[[Pipeline, Path], str | None]
-"""Does what a run of the pipeline does, with the cell's mark as the second argument; gives its error."""
+Run = Callable[[Pipeline, Path], str | Callable[[], str | None] | None]
+"""Does what a run of the pipeline does, with the cell's mark as the second argument; gives its error.
+
+A function in place of that gives the error with which the run ends as soon as it does.
+"""
 
 
 class FakeSpark:
@@ -43,16 +51,21 @@ class FakeSpark:
         self.killed = 0
         self.folder = Path()
         self._ended: dict[str, str | None] = {}
+        self._running: dict[str, Callable[[], str | None]] = {}
 
     def start(self, name: str, pipeline: Pipeline) -> None:
         run = self.runs[len(self.started)]
         self.started.append(name)
         pipeline.checkpoint.mkdir(exist_ok=True)
         error = run(pipeline, self.folder / f"{Path(pipeline.folder).name}{MARK_SUFFIX}")
-        if error != "never ends":
+        if callable(error):
+            self._running[name] = error
+        elif error != "never ends":
             self._ended[name] = error
 
     def ended(self, name: str) -> tuple[bool, str | None]:
+        if (error := self._running.get(name, lambda: None)()) is not None:
+            self._ended[name] = error
         return name in self._ended, self._ended.get(name)
 
     def kill(self) -> int:
@@ -71,7 +84,7 @@ class FakeEngine(Engine):
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(config=SETTINGS) as broker:
         yield Kafka("the embedded broker", broker, may_be_killed=False)
 
 
@@ -221,3 +234,111 @@ def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -
     (outcome,) = engine.run([ANCHORED])
     assert armed == [[f"its.anchor{PLAN_SUFFIX}"]]
     assert outcome.wrong == "the fault did not fire"
+
+
+def copy(pipeline: Pipeline, records: list[Record], transactional_id: str | None = None) -> Producer:
+    """Send records to the pipeline's topic; with an id, in a transaction that is left open."""
+    settings: dict[str, object] = {"bootstrap.servers": pipeline.bootstrap_servers}
+    if transactional_id is not None:
+        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 1000}
+    producer = Producer(settings)
+    if transactional_id is not None:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for record in records:
+        producer.produce(pipeline.output_topic, record.value, record.key, record.partition)
+    producer.flush(30)
+    return producer
+
+
+def store_offsets(pipeline: Pipeline, records: list[Record]) -> None:
+    ends = {record.partition: record.offset + 1 for record in records}
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": pipeline.app_id})
+    wanted = [TopicPartition(pipeline.topic, partition, offset) for partition, offset in ends.items()]
+    consumer.commit(offsets=wanted, asynchronous=False)
+    consumer.close()
+
+
+def copies_and_fails(pipeline: Pipeline, mark: Path) -> str:
+    copy(pipeline, records_of(pipeline)[:8])
+    reach(mark)
+    return "InjectedCrashError: as planned"
+
+
+def copies_the_rest(pipeline: Pipeline, _mark: Path) -> None:
+    copy(pipeline, records_of(pipeline)[8:])
+    store_offsets(pipeline, records_of(pipeline))
+
+
+def test_what_is_sent_to_a_topic_is_judged_there(kafka: Kafka, tmp_path: Path) -> None:
+    outcome, _ = outcome_of(TOPIC, kafka, tmp_path, copies_and_fails, copies_the_rest)
+    assert (outcome.wrong, outcome.lost, outcome.duplicated, outcome.records) == (None, 0, 0, 20)
+
+
+def test_offsets_that_lag_are_wrong(kafka: Kafka, tmp_path: Path) -> None:
+    def stores_too_little(pipeline: Pipeline, _mark: Path) -> None:
+        copy(pipeline, records_of(pipeline)[8:])
+        store_offsets(pipeline, [each for each in records_of(pipeline) if (each.partition, each.offset) != (1, 9)])
+
+    outcome, _ = outcome_of(TOPIC, kafka, tmp_path, copies_and_fails, stores_too_little)
+    assert (outcome.lost, outcome.duplicated) == (0, 0)
+    assert re.fullmatch(r"group exactly-once_topic_\S+ lags: \S+-1 is at 9 of 10", outcome.wrong or ""), outcome.wrong
+
+
+def test_a_transaction_that_is_left_open_is_wrong(kafka: Kafka, tmp_path: Path) -> None:
+    left: list[Producer] = []
+
+    def leaves_one_open(pipeline: Pipeline, mark: Path) -> None:
+        copies_the_rest(pipeline, mark)
+        left.append(copy(pipeline, records_of(pipeline)[:1], f"sparkonce/{pipeline.app_id}/1/a-0"))
+
+    outcome, _ = outcome_of(TOPIC, kafka, tmp_path, copies_and_fails, leaves_one_open)
+    assert (outcome.lost, outcome.duplicated) == (0, 0)
+    assert re.match(
+        r"transaction left behind: sparkonce/\S+/1/a-0 is Ongoing; readers are held up", outcome.wrong or ""
+    )
+    left[0].abort_transaction(30)
+
+
+@pytest.mark.parametrize(("error", "wrong"), [("transaction.timeout.ms passed", None), ("some", "does not say")])
+def test_a_driver_is_let_go_when_kafka_has_aborted_its_transactions(
+    kafka: Kafka, tmp_path: Path, error: str, wrong: str | None
+) -> None:
+    begun: list[tuple[Producer, Path]] = []
+
+    def holds(pipeline: Pipeline, mark: Path) -> Callable[[], str | None]:
+        assert pipeline.transaction_timeout_ms == wave.TRANSACTION_TIMEOUT_MS
+        begun.append((copy(pipeline, records_of(pipeline)[:8], f"sparkonce/{pipeline.app_id}/1/a-0"), mark))
+        reach(mark)
+        return lambda: f"TransactionsGoneError: {error}" if mark.with_suffix(RELEASE_SUFFIX).exists() else None
+
+    def starts_again(pipeline: Pipeline, _mark: Path) -> None:
+        copy(pipeline, records_of(pipeline))
+        store_offsets(pipeline, records_of(pipeline))
+
+    outcome, spark = outcome_of(TIMED_OUT, kafka, tmp_path, holds, starts_again)
+    assert (outcome.wrong is None) if wrong is None else (wrong in (outcome.wrong or ""))
+    assert (outcome.lost, outcome.duplicated, spark.killed) == (0, 0, 0)
+    assert "has aborted what was open for too long" in [moment.what for moment in outcome.moments]
+
+
+def test_sessions_that_run_tasks_again_are_for_such_cells_alone(kafka: Kafka, tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    class Noted(FakeEngine):
+        def close(self) -> None:
+            closed.append(f"after {len(self.fake.started)} runs")
+
+    def goes_on(pipeline: Pipeline, mark: Path) -> None:
+        copy(pipeline, records_of(pipeline))
+        reach(mark)
+
+    def ends(pipeline: Pipeline, _mark: Path) -> None:
+        copy(pipeline, [record for record in records_of(pipeline) if record.offset >= 8])
+        store_offsets(pipeline, records_of(pipeline))
+
+    engine = Noted(kafka, tmp_path, second_opinion=lambda *_: None)
+    engine.fake = FakeSpark([copies_and_fails, copies_the_rest, goes_on, ends])
+    engine.fake.folder = engine.crash_folder
+    assert [outcome.wrong for outcome in engine.run([TOPIC, RETRIED])] == [None, None]
+    assert closed == ["after 2 runs"]
