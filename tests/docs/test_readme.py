@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from deltalake import DeltaTable
 
 from broker_lite import EmbeddedBroker
@@ -38,23 +39,41 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """`verify` and `duel` in tests/verify, `broker` in tests/unit/broker; the producer is run below."""
+    """`verify` and `duel` in tests/verify, `broker` in tests/unit/broker; what talks to a broker is run below."""
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
-    assert words == ["broker", "verifiable-producer", "verify", "duel"]
+    assert words == ["broker", "verifiable-producer", "verify", "duel", "transactions"]
+
+
+def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "reader",
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+        messages = consumer.consume(RECORDS, timeout=60)
+        return [message.value() for message in messages if message.error() is None]
+    finally:
+        consumer.close()
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert code is not None
+    code = "".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
     with EmbeddedBroker() as broker:
         (producer,) = (line for line in COMMANDS if "verifiable-producer" in line)
         words = shlex.split(producer.replace("localhost:9092", broker.bootstrap_servers))[1:]
         subprocess.run([sys.executable, "-m", "jobs.cli", *words], check=True, capture_output=True, timeout=60)
-        text = code[1].replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
+        text = code.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
         ended = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
+        assert sorted(committed_values(broker, "shouted")) == sorted(str(number).encode() for number in range(RECORDS))
+        (transactions,) = (line for line in COMMANDS if "transactions" in line)
+        words = shlex.split(transactions.replace("localhost:9092", broker.bootstrap_servers))[1:]
+        subprocess.run([sys.executable, "-m", "jobs.cli", *words], check=True, capture_output=True, timeout=60)
     orders = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(orders) == sorted(str(number) for number in range(RECORDS))
     on_the_table = [line for line in COMMANDS if TABLE in line]

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from connectors.dead_letter_target import RECORD, as_records, check_column, letters_table, rows_schema, split
 from connectors.kafka_once.options import FORMAT
 from connectors.kafka_once.sink.options import KafkaSinkOptions
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.spool import Spool
 from connectors.kafka_once.sink.target import KafkaTarget
+from connectors.kafka_once.sink.tasks import Routing
 from connectors.stream_sink import StreamSink
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
     """Make the sink for rows of ``schema``.
 
+    Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets tells of both.
+
     Raises:
-        OptionError: if the columns are not those of records.
+        OptionError: if the columns are not those of records, or dead letters have no place, or no column.
     """
-    layout = RowLayout.of(schema, options.topic, options.include_headers)
-    target = KafkaTarget(
+    place = options.dead_letters
+    check_column(FORMAT, schema, place)
+    rows = RowLayout.of(rows_schema(schema), options.topic, options.include_headers)
+    if place is not None and place.topic is not None:
+        target = _target(options, (RowLayout.of(RECORD, place.topic), rows), _records_of_both)
+        return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
+    target = _target(options, (rows,))
+    if place is None or place.table is None:
+        return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
+    letters = letters_table(place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options)
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, [letters, target], split)
+
+
+def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: Routing | None = None) -> KafkaTarget:
+    return KafkaTarget(
         client=options.client,
         producer=options.producer,
-        layouts=(layout,),
+        layouts=layouts,
         guarantee=options.guarantee,
         app_id=options.app_id,
         offset_store=options.offset_store,
         decision_topic=options.decision_topic,
+        routing=routing,
         spool=Spool(options.checkpoint) if options.atomic_visibility else None,
         storage_options=options.storage_options,
     )
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
+
+
+def _records_of_both(batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+    letters, rows = split(batch)
+    return as_records(letters), rows
