@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, unquote
 
+from offset_store.offsets import TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
 FORMAT_VERSION = 1
@@ -60,6 +61,9 @@ class Decision:
     """The last batch of each query, this one's included."""
     group_id: str
     at_ms: int
+    offsets: Mapping[PartitionKey, int] = field(default_factory=dict)
+    """The next offset of each partition that the application has ever read. A group forgets offsets that nobody commits
+    for a week (``offsets.retention.minutes``), and then a new checkpoint would begin anywhere."""
     before: int | None = None
     """The last batch of this query before this decision."""
     undone: bool = False
@@ -75,8 +79,16 @@ class Decision:
         queries = {query: batch for query, batch in self.queries.items() if query != self.record.query_id}
         if self.before is not None:
             queries[self.record.query_id] = self.before
+        starts = {key: extent.start for key, extent in self.record.moved.items()}
         return replace(
-            self, number=self.number + 1, transactions=(), queries=queries, at_ms=at_ms, before=None, undone=True
+            self,
+            number=self.number + 1,
+            transactions=(),
+            queries=queries,
+            offsets={**self.offsets, **starts},
+            at_ms=at_ms,
+            before=None,
+            undone=True,
         )
 
     def as_committed(self) -> CommittedBatch:
@@ -95,6 +107,7 @@ class Decision:
             "queries": dict(self.queries),
             "group": self.group_id,
             "atMs": self.at_ms,
+            "offsets": _nested(self.offsets),
             "before": self.before,
             "undone": self.undone,
         }
@@ -123,6 +136,7 @@ class Decision:
                 queries={str(query): int(batch) for query, batch in document["queries"].items()},
                 group_id=str(document["group"]),
                 at_ms=int(document["atMs"]),
+                offsets=_flat(document["offsets"]),
                 before=None if document["before"] is None else int(document["before"]),
                 undone=bool(document["undone"]),
             )
@@ -144,7 +158,27 @@ def following(
     before = known.pop(record.query_id, None)
     queries = {**dict(list(known.items())[-(KEPT_QUERIES - 1) :]), record.query_id: record.batch_id}
     number = 1 if last is None else last.number + 1
-    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, before)
+    ends = {key: extent.end for key, extent in record.ranges.items()}
+    offsets = {**({} if last is None else last.offsets), **ends}
+    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, offsets, before)
+
+
+def _nested(offsets: Mapping[PartitionKey, int]) -> dict[str, dict[str, dict[str, Any]]]:
+    sources: dict[str, dict[str, dict[str, Any]]] = {}
+    for (source, tp), offset in sorted(offsets.items()):
+        ids = sources.setdefault(source, {}).setdefault(tp.topic, {})
+        ids.setdefault(tp.topic_id, {})[str(tp.partition)] = offset
+    return sources
+
+
+def _flat(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[PartitionKey, int]:
+    return {
+        (source, TopicPartition(topic, topic_id, int(partition))): int(offset)
+        for source, topics in sources.items()
+        for topic, ids in topics.items()
+        for topic_id, partitions in ids.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def decision_key(app_id: str) -> bytes:

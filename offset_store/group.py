@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from offset_store.clock import now_ms
@@ -28,6 +28,8 @@ from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Write
 from offset_store.store import Commit, FileT, read_offsets
 
 MARK = "sparkonce"
+REFRESH_MS = 24 * 60 * 60 * 1000
+"""After how long an offset that has not moved is committed again, where that costs nothing extra."""
 
 Slot = tuple[str, int]
 """What a group keeps an offset for: a topic's name, and a partition."""
@@ -216,8 +218,21 @@ class GroupSnapshot:
         return sorted(found, key=lambda entry: entry.version, reverse=True)[:limit]
 
     def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Give what a commit of a batch writes into the group, if none of it is there yet."""
-        return self._entries(record, self.version + 1)
+        """Give what a commit of a batch writes into the group, if none of it is there yet.
+
+        Partitions that stand still are written again once a day: a group that has no members forgets an offset that was
+        not committed for ``offsets.retention.minutes``, a week if nobody has said otherwise.
+        """
+        return {**self._refreshed(record), **self._entries(record, self.version + 1)}
+
+    def _refreshed(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
+        old, notes = self.now_ms() - REFRESH_MS, self._notes()
+        slots = {(tp.topic, tp.partition) for _, tp in record.ranges}
+        return {
+            slot: CommittedOffset(self.committed[slot].offset, replace(note, at_ms=self.now_ms()).to_text())
+            for slot, note in notes.items()
+            if slot in slots and note.at_ms < old
+        }
 
     def _entries(self, record: BatchRecord, number: int) -> dict[Slot, CommittedOffset]:
         at_ms = self.now_ms()

@@ -96,8 +96,11 @@ class TopicSnapshot:
         return max((batch for batch in (decided, noted) if batch is not None), default=None)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-        """See `Snapshot.next_offsets`."""
-        return self.offsets.next_offsets(keys)
+        """See `Snapshot.next_offsets`. What the group has forgotten, the last decision still knows."""
+        wanted = list(keys)
+        decided = {} if self.last is None else self.last.offsets
+        known = {key: decided[key] for key in wanted if key in decided}
+        return {**known, **self.offsets.next_offsets(wanted)}
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Give the stored next offsets of one source's partitions."""
