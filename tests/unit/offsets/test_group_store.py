@@ -14,7 +14,7 @@ from exactly_once.commit import Delivery
 from exactly_once.errors import FencedError, OffsetMismatchError
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store import CommitConflictError, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError, open_store
-from offset_store.group import Committed, CommittedOffset, Note, Slot
+from offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey, Writes
 from offset_store.store import Commit
@@ -252,3 +252,20 @@ def test_the_rest_of_a_commit_is_sent_again() -> None:
     snapshot.commit(Commit(BOTH, Writes.OFFSETS))
     (entry,) = new_store(group).snapshot().history()
     assert entry.record == BOTH
+
+
+def test_an_offset_that_stands_still_is_committed_again_after_a_day() -> None:
+    """A group without members forgets what nobody commits for a week."""
+    group, times = FakeGroup(), [0]
+    store = GroupOffsetStore(group, "app", now_ms=lambda: times[0])
+    both = BatchRecord("app", "q", 0, "first", {KEY: OffsetRange(0, 5), OTHER: OffsetRange(0, 6)})
+    commit(store, both)
+    one_moves = BatchRecord("app", "q", 1, "second", {KEY: OffsetRange(5, 9), OTHER: OffsetRange(6, 6)})
+    times[0] = REFRESH_MS
+    assert set(store.snapshot().entries(one_moves)) == {("topic", 0)}
+    times[0] = REFRESH_MS + 1
+    entries = store.snapshot().entries(one_moves)
+    assert {slot: entry.offset for slot, entry in entries.items()} == {("topic", 0): 9, ("topic", 1): 6}
+    note = Note.from_text(entries["topic", 1].metadata)
+    assert note is not None
+    assert (note.at_ms, note.batch_id, note.attempt_id) == (REFRESH_MS + 1, 0, "first")
