@@ -21,7 +21,7 @@ from jobs.verify.chains import broken_chain
 from jobs.verify.evidence import verdict
 from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from jobs.verify.spark import SessionError, SparkProcess
-from jobs.verify.timeline import commits
+from jobs.verify.timeline import commits, sendings
 from jobs.verify.wave import RECORDS_PER_BATCH, Running, Wave
 
 WAVE = 9
@@ -181,7 +181,11 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
         wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)
     except Exception as error:  # a table that cannot be read is a finding, not the end of the run
         wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
-    moments = sorted([*one.moments, *commits(one.pipeline().table, one.began_wall_s)], key=lambda each: each.at_s)
+    landed = [
+        *commits(one.pipeline().table, one.began_wall_s),
+        *sendings(one.evidence.delivered, one.began_wall_s),
+    ]
+    moments = sorted([*one.moments, *landed], key=lambda each: each.at_s)
     return Outcome(
         cell=one.cell,
         must_show=shows,

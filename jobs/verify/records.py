@@ -108,6 +108,8 @@ class Delivered:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    at_ms: int = field(default=0, compare=False)
+    """Its timestamp: when the pipeline had it ready to be sent."""
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
@@ -127,7 +129,7 @@ def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
         RecordsError: as `read_topic`.
     """
     messages = _read_all(bootstrap_servers, topic, "read_committed")
-    return [Delivered(each.key(), each.value(), tuple(each.headers() or ())) for each in messages]
+    return [Delivered(each.key(), each.value(), tuple(each.headers() or ()), each.timestamp()[1]) for each in messages]
 
 
 def _read_all(bootstrap_servers: str, topic: str, isolation: str) -> list[Message]:

@@ -1,10 +1,10 @@
-"""When the two writes of each batch landed, from the Delta log."""
+"""When the writes of each batch landed: from the Delta log, and from the timestamps of what was sent to a topic."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.verify.cells import Moment
+from jobs.verify.records import Delivered
 
 _FIELD = "sparkonce"
 _INTENT_FIELD = "sparkonceIntent"
+TOGETHER_S = 0.1
 OFFSETS_OF_MERGES = "_sparkonce"
 """The table of offsets inside a merged table's folder."""
 
@@ -27,6 +29,17 @@ def commits(table: Path, began_wall_s: float) -> list[Moment]:
         if what is not None:
             moments.append(Moment(max(entry["timestamp"] / 1000 - began_wall_s, 0.0), "commit", what))
     return moments
+
+
+def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment]:
+    """Give a moment for each group of committed records that were sent together."""
+    groups: list[list[float]] = []
+    for at_s in sorted(each.at_ms / 1000 for each in delivered):
+        if groups and at_s - groups[-1][-1] < TOGETHER_S:
+            groups[-1].append(at_s)
+        else:
+            groups.append([at_s])
+    return [Moment(max(each[0] - began_wall_s, 0.0), "commit", f"{len(each)} rows are sent") for each in groups]
 
 
 def _history(table: Path) -> list[dict[str, Any]]:
