@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import pyarrow as pa
@@ -48,11 +49,13 @@ class TransactionalIds:
     def take(self, decided: int) -> str:
         """Give an id for a transaction that begins when ``decided`` is the number of the last decision."""
         free = (name for name, used_at in self._used_at.items() if used_at + 2 <= decided)
-        name = next(free, f"{self.prefix}{len(self._used_at)}")
+        name = next(free, None) or f"{self.prefix}{next(_numbers)}"
         self._used_at[name] = decided
         return name
 
 
+_numbers = count()
+"""Of ids, for the whole process: one that is let go of by `Kept` must not be made again."""
 _ids: Kept[tuple[str, str], TransactionalIds] = Kept()
 
 
