@@ -218,6 +218,12 @@ class Decisions:
         return self.recent[-1].number if self.recent else 0
 
     @property
+    def standing(self) -> list[Decision]:
+        """The newest decisions, without those that were taken back and those that took them back."""
+        undone = {decision.record.attempt_id for decision in self.recent if decision.undone}
+        return [decision for decision in self.recent if decision.record.attempt_id not in undone]
+
+    @property
     def unfinished(self) -> Decision | None:
         """The decision whose transactions are still to be ended, if there is one."""
         last = self.last

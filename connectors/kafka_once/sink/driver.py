@@ -27,9 +27,9 @@ from connectors.kafka_once.sink.transactions import (
 )
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.errors import TransactionsGoneError
-from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
+from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, Settlement, ranges_text, settle
 from offset_store.clock import now_ms
-from offset_store.group import CommittedOffset, Slot
+from offset_store.group import CommittedOffset, Note, Slot
 from offset_store.record import BatchRecord
 
 DRIVER = "driver"
@@ -60,6 +60,24 @@ class Scope:
         return self.prefix + DRIVER
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The last batch that a driver has begun."""
+
+    query_id: str
+    batch_id: int
+    identity: ProducerIdentity
+    """Whom it claimed for it."""
+
+    def is_before(self, record: BatchRecord) -> bool:
+        """Whether ``record`` is of the next batch of the same query."""
+        return (self.query_id, self.batch_id + 1) == (record.query_id, record.batch_id)
+
+    def was_last(self, identity: ProducerIdentity) -> bool:
+        """Whether nobody else has claimed the application between this and ``identity``."""
+        return (self.identity.producer_id, self.identity.epoch + 1) == (identity.producer_id, identity.epoch)
+
+
 class Driver:
     """The driver's hold on one application's transactions; for one thread at a time."""
 
@@ -69,7 +87,8 @@ class Driver:
         self.log = DecisionLog(client, scope.decision_topic, scope.app_id)
         self.group = KafkaGroupOffsets(client, scope.group_id)
         self.client = client
-        self._begun: tuple[str, int] | None = None
+        self._begun: _Begun | None = None
+        self._is_settled = False
 
     def begin(self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Claim the application for one batch. What an earlier run may have left is looked after first.
@@ -79,14 +98,14 @@ class Driver:
         Raises:
             as `take_over`.
         """
-        follows = self._begun == (record.query_id, record.batch_id - 1)
-        self._begun = None
-        if follows:
+        last, self._begun, self._is_settled = self._begun, None, False
+        identity, follows = None, last is not None and last.is_before(record)
+        if last is not None and follows:
             identity = self.claim(timeout_ms)
-            follows = self.log.read().unfinished is None
-        if not follows:
+            follows = last.was_last(identity) and self.log.read().unfinished is None
+        if identity is None or not follows:
             identity = self.take_over(timeout_ms)
-        self._begun = record.query_id, record.batch_id
+        self._begun = _Begun(record.query_id, record.batch_id, identity)
         return identity
 
     def settle_earlier(self) -> None:
@@ -95,17 +114,19 @@ class Driver:
         Raises:
             as `take_over`.
         """
-        if self._begun is not None:
+        if self._is_settled:
             return
         try:
             self.client.topics([self.scope.decision_topic])
         except (MissingTopicError, PermissionError):  # it was never used, or never by this user
-            unfinished = None
+            decisions = Decisions()
         else:
-            unfinished = self.log.read().unfinished
-        if unfinished is not None:
+            decisions = self.log.read()
+        if decisions.unfinished is not None:
             self.take_over()
-        self._begun = "", 0
+        elif decisions.number:
+            self.abort_open(self.scope.prefix)
+        self._is_settled = True
 
     def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Become the one driver that may decide; whoever was it before is fenced."""
@@ -152,8 +173,8 @@ class Driver:
             send_rows()
             self.log.append_decision(decision, identity, sequence=0)
             if offsets:
-                self.transactions.add_offsets(identity, self.scope.group_id)
-                self.transactions.commit_offsets(identity, self.scope.group_id, offsets)
+                self.transactions.add_offsets(identity, decision.group_id)
+                self.transactions.commit_offsets(identity, decision.group_id, offsets)
             reach(CrashPoint.TRANSACTION_DECIDING, decision.record.batch_id, self.scope.app_id)
             self.transactions.end(identity, commit=True)
         except Exception:
@@ -177,21 +198,25 @@ class Driver:
             try:
                 self.transactions.end(_identity(transaction), commit=True)
             except TransactionError:
-                self._confirm(decision)
+                if not self._is_committed(transaction, decision):
+                    raise
             if number == 0:
                 reach(CrashPoint.TRANSACTION_ENDING, batch_id, app_id)
         reach(CrashPoint.TRANSACTION_ENDED, batch_id, app_id)
         self.log.append_finished(decision.number)
 
     def undo(self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], identity: ProducerIdentity) -> None:
-        """Take a decision back none of whose transactions is committed: the batch is free to be written again."""
+        """Take a decision back none of whose transactions is committed: the batch is free to be written again.
+
+        Raises:
+            TransactionsGoneError: if a driver that was held up has committed one in the meantime.
+        """
         gone = [each for each, fate in fates.items() if fate is Fate.GONE]
-        offsets = {
-            (tp.topic, tp.partition): CommittedOffset(extent.start) for (_, tp), extent in decision.record.moved.items()
-        }
-        # First what still waits: once the decision is taken back, nobody may commit it any more.
-        self._fence(each.transactional_id for each, fate in fates.items() if fate is Fate.WAITS)
-        self.decide(decision.undoing(now_ms()), offsets, identity)
+        # First what still waits: once the decision is taken back, nobody may commit it any more. By EndTxn and not by
+        # another epoch, which would not tell whether the transaction was committed in this very moment.
+        for transaction in (each for each, fate in fates.items() if fate is Fate.WAITS):
+            self._abort(transaction, decision)
+        self.decide(decision.undoing(now_ms()), self._offsets_before(decision), identity)
         _log.warning(
             "kafka_once: batch %d (%s) was decided, and %d of its %d transactions timed out before they could be "
             "committed; none of its rows was visible. The decision is taken back, and the batch is written again",
@@ -237,16 +262,43 @@ class Driver:
         except Exception as error:  # the first failure is the one to tell; this one leaves the outcome to a time-out
             _log.warning("kafka_once: could not abort the driver's transaction: %s", error)
 
-    def _confirm(self, decision: Decision) -> None:
+    def _abort(self, transaction: PreparedTransaction, decision: Decision) -> None:
+        """Abort what a decision wanted to be committed, unless it is gone.
+
+        Raises:
+            TransactionsGoneError: if it is committed, while others are gone.
+        """
+        try:
+            self.transactions.end(_identity(transaction), commit=False)
+        except TransactionError:
+            fates = self.fates(decision.transactions)
+            if fates[transaction] is Fate.COMMITTED:
+                raise self._gone(decision, fates, settle(list(fates.values()))) from None
+            if fates[transaction] is not Fate.GONE:
+                raise
+
+    def _offsets_before(self, decision: Decision) -> dict[Slot, CommittedOffset]:
+        """Give what takes a batch out of its group: where its partitions stood, and no note that names it.
+
+        A batch that moves nothing is noted beside partitions that the decision does not name.
+        """
+        record, committed = decision.record, KafkaGroupOffsets(self.client, decision.group_id).fetch()
+        notes = ((slot, Note.from_text(entry.metadata)) for slot, entry in committed.items())
+        noted = {slot: note.start for slot, note in notes if note and note.attempt_id == record.attempt_id}
+        starts = {(tp.topic, tp.partition): extent.start for (_, tp), extent in record.moved.items()}
+        return {slot: CommittedOffset(start) for slot, start in {**noted, **starts}.items()}
+
+    def _is_committed(self, transaction: PreparedTransaction, decision: Decision) -> bool:
         """After EndTxn was refused: somebody else may have done the same.
 
         Raises:
-            TransactionsGoneError: if a transaction is gone.
+            TransactionsGoneError: if a transaction is gone while others are not.
         """
         fates = self.fates(decision.transactions)
         settlement = settle(list(fates.values()))
         if settlement is not Settlement.FINISH:
             raise self._gone(decision, fates, settlement)
+        return fates[transaction] is Fate.COMMITTED
 
     def _gone(
         self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], settlement: Settlement

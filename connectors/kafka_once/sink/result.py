@@ -133,7 +133,7 @@ class TopicSnapshot:
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`; the log is compacted, so there may be only the last one."""
-        return [decision.as_committed() for decision in reversed(self.decisions.recent) if not decision.undone][:limit]
+        return [decision.as_committed() for decision in reversed(self.decisions.standing)][:limit]
 
     def _check_open(self, record: BatchRecord, transactions: Iterable[PreparedTransaction]) -> None:
         """See that all transactions are open still: past their time they would be decided in vain."""
