@@ -144,25 +144,18 @@ def letters_in_table(path: Path) -> Counter[tuple[int, int, str, bytes]]:
     return Counter(zip(*(letters[name].to_pylist() for name in columns), strict=True))
 
 
-@pytest.mark.parametrize("forget", [False, True], ids=["the checkpoint kept", "and deleted"])
-def test_into_a_table_through_a_crash_between_the_two(
-    spark: SparkSession,
-    topics: Topics,
-    tmp_path: Path,
-    crash_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    forget: bool,
+def test_into_a_table_through_a_crash_between_the_two_and_a_deleted_checkpoint(
+    spark: SparkSession, topics: Topics, tmp_path: Path, crash_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Batches of another size follow the crash where the checkpoint is gone: the dead letters reach into one."""
+    """Batches of another size follow the crash: the dead letters reach into the middle of one."""
     topic, app_id = fill(topics), f"letters-{uuid.uuid4().hex[:8]}"
     table, letters = tmp_path / "table", tmp_path / "letters"
     plan = arm(crash_folder, app_id, f"{app_id}:sink.between_targets@1=raise")
     with pytest.raises(StreamingQueryException, match=r"sink\.between_targets, batch 1"):
         start(spark, topics, topic, tmp_path, f"table:{letters}", 20, app_id)
     assert fired(plan)
-    if forget:
-        shutil.rmtree(tmp_path / "checkpoint")
-    start(spark, topics, topic, tmp_path, f"table:{letters}", 30 if forget else 20, app_id)
+    shutil.rmtree(tmp_path / "checkpoint")
+    start(spark, topics, topic, tmp_path, f"table:{letters}", 30, app_id)
     assert_rows_once(tmp_path)
     assert letters_in_table(letters) == expected_letters()
     for path in (table, letters):
@@ -204,3 +197,23 @@ def test_into_a_topic_through_a_crash_and_a_deleted_checkpoint(
     start(spark, topics, topic, tmp_path, f"topic:{dead}", 30, app_id)
     assert_rows_once(tmp_path)
     assert letters_in_topic(topics, dead) == expected_letters()
+
+
+def test_the_example_of_the_docs(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dead_letters.md").read_text()
+    topic = topics.create(1)
+    topics.produce(topic, [b'{"flight_id":1,"origin":"JFK","delay":3}', b'{"flight_id":2,"delay":-1}', b"flight"])
+    code = page.partition("```python\n")[2].partition("```")[0]
+    for name, here in {
+        "broker:9092": topics.bootstrap_servers,
+        '"subscribe", "flights"': f'"subscribe", "{topic}"',
+        "/lake": str(tmp_path),
+    }.items():
+        assert name in code
+        code = code.replace(name, here)
+    exec(code, {"spark": spark})
+    flights = DeltaTable(tmp_path / "flights").to_pyarrow_table()
+    assert flights.column_names == ["flight_id", "origin", "delay", "timestamp"]
+    assert flights["origin"].to_pylist() == ["JFK"]
+    letters = DeltaTable(tmp_path / "dead_flights").to_pyarrow_table()
+    assert sorted(letters["offset"].to_pylist()) == [1, 2]

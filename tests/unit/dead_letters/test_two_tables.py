@@ -20,7 +20,7 @@ from connectors.stream_sink import StreamSink, TaskMessage
 from connectors.target import Task
 from exactly_once import crash_points
 from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
-from exactly_once.errors import DeliveryError
+from exactly_once.errors import DeliveryError, OffsetMismatchError
 from exactly_once.guarantee import Guarantee
 from jobs.cli import main
 from offset_store.delta import DeltaSnapshot
@@ -39,7 +39,7 @@ LETTERS = pa.struct(
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
-TP = TopicPartition("topic", "id", 0)
+TP = TopicPartition("topic", "AAAAAAAAAAAAAAAAAAAAAQ", 0)
 
 
 class Pipeline:
@@ -208,3 +208,20 @@ def test_at_most_once_a_task_that_is_tried_again_writes_nothing(tmp_path: Path) 
         patch.setattr(writer, "_task", lambda number: Task(number, 0, 1, 0))
         message = writer.write(iter([rows(0, 8)]))
     assert message.parts == (None, None)
+
+
+def test_the_command_that_the_message_gives_sets_the_offsets_forward(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.run(0, 0, 8)
+    pipeline.begin_query("r", 12)
+    for missing in (r"table:\S+ has the dead letters of records below 8 only", "a gap with the table's offsets"):
+        pipeline.log(0, 16)
+        with pytest.raises(OffsetMismatchError, match=missing) as error:
+            pipeline.sink().begin()
+        words = f"--app-id app --source kafka --topic topic --topic-id {TP.topic_id} --partition 0 --offset 12 --apply"
+        path = pipeline.letters if "dead letters" in str(error.value) else pipeline.table
+        if path == pipeline.letters:
+            assert str(error.value).endswith(f"sparkonce offsets set {path} {words}")
+        assert main(["offsets", "set", str(path), *words.split()]) == 0
+    pipeline.run(0, 12, 16)
+    assert pipeline.found() == ([0, 2, 4, 6, 12, 14], [1, 3, 5, 7, 13, 15])
