@@ -14,9 +14,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from connectors.dead_letters import COLUMN
+from connectors.kafka_once.options import FORMAT
 from connectors.kafka_once.sink.options import KafkaBatchOptions
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.tasks import PlainWriter, Sending
+from connectors.options import OptionError
 from connectors.target import Task
 
 
@@ -34,8 +37,14 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         """Check the columns.
 
         Raises:
-            OptionError: if one is missing or of another type, or nothing says which topic rows go to.
+            OptionError: if one is missing or of another type, or nothing says which topic rows go to; or if there are
+                dead letters among the rows, which would be written as rows.
         """
+        if COLUMN in schema.names:
+            raise OptionError(
+                f"{FORMAT}: the rows have a column {COLUMN}, and a batch (df.write) writes no dead letters: write the "
+                "rows where it is null, without the column, and the others apart; or use writeStream with deadLetters"
+            )
         layout = RowLayout.of(schema, options.topic, options.include_headers)
         self._sending = Sending(options.client, options.producer, (layout,), None, options.app_id)
 
