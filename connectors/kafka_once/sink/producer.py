@@ -41,8 +41,8 @@ from connectors.kafka_once.sink.transactions import (
     TransactionClient,
 )
 
-REQUEST_BYTES = 1 << 20
-"""A request leaves when its batches have come to this size."""
+REQUEST_BYTES = 512 * 1024
+"""A request leaves when its batches have come to this size; larger ones leave the broker idle between them."""
 MAX_PRODUCE_VERSION = 11
 """The last before KIP-890's second part: partitions join a transaction by AddPartitionsToTxn, not by being written."""
 

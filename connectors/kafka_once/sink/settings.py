@@ -29,7 +29,7 @@ from connectors.kafka_once.settings import (
 from connectors.options import Option, OptionError, boolean, not_negative, one_of, positive
 from exactly_once.guarantee import Guarantee
 
-DEFAULT_BATCH_BYTES = 512 * 1024
+DEFAULT_BATCH_BYTES = 256 * 1024
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow by default (``transaction.max.timeout.ms``): how long a decided transaction waits."""
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
