@@ -34,7 +34,7 @@ from broker_lite.protocol.records import (
 )
 from connectors.kafka_once.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
 from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.sink.transactions import ProducerIdentity
+from connectors.kafka_once.sink.transactions import FENCED, FencedProducerError, ProducerIdentity
 from exactly_once.transactions import Decision, Decisions, app_of_key, decision_key, finished_key, finished_note
 from offset_store.clock import now_ms
 
@@ -58,6 +58,14 @@ class DecisionTopicError(RuntimeError):
     """The topic of decisions is missing and cannot be made, or cannot be used; the message says what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What a reader has seen of a transaction that has no marker yet."""
+
+    epoch: int
+    records: list[Record]
+
+
 @dataclass(slots=True)
 class DecisionLog:
     """The decisions of one application, as far as they have been read; or of all, to look at."""
@@ -70,28 +78,39 @@ class DecisionLog:
     """What has been read, by application."""
     _next: int | None = None
     _leader: Leader | None = None
-    _pending: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
-    """Records that are wanted, in transactions without a marker yet, by producer id."""
+    _pending: dict[int, _Open] = field(default_factory=dict)
+    """Transactions without a marker yet that hold records that are wanted, by producer id."""
 
     def ensure(self) -> None:
         """Make the topic if it is not there.
 
         Raises:
-            DecisionTopicError: if this user may not.
+            DecisionTopicError: if this user may not, or Kafka refuses it.
+            PermissionError: if this user may not see it.
+            KafkaUnreachableError: if no broker answers in time.
         """
         try:
             self.client.topics([self.topic])
             return
         except MissingTopicError:
-            self.client.retry(f"create the topic {self.topic}", self._create)
-        self.client.topics([self.topic])
+            self._retry(f"create the topic {self.topic}", self._create)
+        deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
+        while True:
+            try:
+                self.client.topics([self.topic])
+                return
+            except MissingTopicError as error:  # not every broker has heard of it yet
+                if time.monotonic() > deadline:
+                    raise DecisionTopicError(f"the topic {self.topic!r} was created and cannot be found") from error
+            time.sleep(POLL_S)
 
     def read(self) -> Decisions:
         """Read what is new, up to the end; waits for the markers of this application's own transactions.
 
         Raises:
             DecisionFormatError: if there is a record of ours that cannot be read.
-            KafkaUnreachableError, KafkaError: if the log cannot be read.
+            DecisionTopicError: if the topic is gone, or may not be read.
+            KafkaUnreachableError, TimeoutError: if the log cannot be read in time.
         """
         deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
         while True:
@@ -117,20 +136,26 @@ class DecisionLog:
     @property
     def deciding(self) -> set[str]:
         """The applications that had a decision under way at the last look: neither committed nor aborted."""
-        keys = (app_of_key(record.key) for records in self._pending.values() for record in records)
+        keys = (app_of_key(record.key) for pending in self._pending.values() for record in pending.records)
         return {known[0] for known in keys if known is not None}
 
     def append_decision(self, decision: Decision, identity: ProducerIdentity, sequence: int) -> None:
         """Write a decision within the transaction of ``identity``.
 
         Raises:
-            KafkaUnreachableError, KafkaError: if it could not be written.
+            FencedProducerError: if another driver has claimed the application since.
+            DecisionTopicError: if Kafka refuses it.
+            KafkaUnreachableError: if no broker answers in time.
         """
         record = Record(decision_key(self._own), decision.to_json().encode(), now_ms())
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
-        """Note that a decision is finished."""
+        """Note that a decision is finished.
+
+        Raises:
+            DecisionTopicError, KafkaUnreachableError: as `append_decision`.
+        """
         self._append(Record(finished_key(self._own), finished_note(number).encode(), now_ms()), None, NO_SEQUENCE)
 
     @property
@@ -170,15 +195,15 @@ class DecisionLog:
 
     def _read_to_end(self) -> None:
         while True:
-            result = self.client.retry(f"read the topic {self.topic}", self._fetch)
+            result = self._retry(f"read the topic {self.topic}", self._fetch)
             assert self._next is not None
             before = self._next
             if isinstance(result.records, memoryview | bytes | bytearray):
                 self._take(memoryview(result.records))
-            if self._next >= result.high_watermark:
+            # A broker reads what lies below the high watermark that it tells. If there is nothing, compaction has
+            # removed the end of the log: the marker of an aborted decision, say, before a segment that is empty yet.
+            if self._next >= result.high_watermark or self._next == before:
                 return
-            if self._next == before:  # a high watermark that has moved on since
-                time.sleep(POLL_S)
 
     def _fetch(self) -> FetchPartitionResult:
         if self._next is None:
@@ -221,13 +246,18 @@ class DecisionLog:
             self._next = header.next_offset
             records = decode_records(data[position : position + header.size])
             if header.is_control:
-                waiting = self._pending.pop(header.producer_id, [])
-                if control_type(records[0]) is ControlType.COMMIT:
-                    self._count(waiting)
+                # Compaction leaves a batch without its marker where it must remember the producer.
+                pending = self._pending.pop(header.producer_id, None)
+                if pending is not None and records and control_type(records[0]) is ControlType.COMMIT:
+                    self._count(pending.records)
                 continue
             wanted = [record for record in records if self._is_wanted(record)]
             if header.is_transactional and wanted:
-                self._pending[header.producer_id].extend(wanted)
+                pending = self._pending.get(header.producer_id)
+                if pending is None or pending.epoch != header.producer_epoch:
+                    # What an older epoch has left without a marker came after its end, to a broker before KIP-890.
+                    pending = self._pending[header.producer_id] = _Open(header.producer_epoch, [])
+                pending.records.extend(wanted)
             else:
                 self._count(wanted)
 
@@ -261,7 +291,32 @@ class DecisionLog:
             if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 _check(answer.error_code, f"{self.topic}: {answer.error_message or ''}")
 
-        self.client.retry(f"write to the topic {self.topic}", lambda: self._of_leader(ask))
+        self._retry(f"write to the topic {self.topic}", lambda: self._of_leader(ask))
+
+    def _retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
+        try:
+            return self.client.retry(what, attempt)
+        except MissingTopicError as error:
+            raise DecisionTopicError(
+                f"the topic {self.topic!r} of decisions does not exist any more, or has no partition 0. If somebody "
+                "has deleted it, start the query again: it makes a new one. What was decided and not finished is lost "
+                "with the old one"
+            ) from error
+        except KafkaError as error:
+            if error.code in FENCED:
+                raise FencedProducerError(f"could not {what}: {error}") from error
+            hint = _HINTS.get(error.code)
+            raise DecisionTopicError(f"could not {what}: {error}" + (f"; {hint}" if hint else "")) from error
+
+
+_HINTS: Mapping[ErrorCode, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs READ and WRITE on the topic of decisions",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user needs IDEMPOTENT_WRITE on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user needs WRITE and DESCRIBE on transactional ids that "
+    "begin with sparkonce/",
+    ErrorCode.MESSAGE_TOO_LARGE: "a decision names every partition and every task of a batch: raise max.message.bytes "
+    "of the topic of decisions, or run fewer tasks",
+}
 
 
 def _check(error_code: int, where: str) -> None:

@@ -1,6 +1,6 @@
 """An application that writes batches into an embedded broker, without Spark: its processes, and what befalls them.
 
-Theory of operation. `Machine` plays the computer: it gives every simulated process a pid, under which product code keeps
+Theory of operation. `Machine` plays the computer: it gives every simulated process a pid, under which our code keeps
 its connections and ids, and it counts their requests. A process may die before or after any request, lose a request or
 an answer, or be held while others run: whoever holds it is a function that is called at that request, so everything
 happens in one thread, in a known order. `Application` plays Spark's driver: begin, tasks, finish, and abort.
