@@ -1,0 +1,136 @@
+"""What a person may do about an application's transactions: finish what was decided, and abort what was not.
+
+The same steps as a driver's `take_over`, one at a time. Aborting claims the driver's transactional id first, so that no
+decision about what is aborted can land meanwhile; and so does taking a decision back. A query that runs is then fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver
+from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
+from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, settle
+
+
+class ByHandError(RuntimeError):
+    """What was asked for would break a promise, or makes no sense; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a decision that was not finished has ended."""
+
+    decision: Decision
+    fates: Mapping[PreparedTransaction, Fate]
+    """What had become of its transactions before."""
+    undone: bool = False
+    """Whether it was taken back, since none of it could be committed."""
+
+    @property
+    def missing(self) -> list[PreparedTransaction]:
+        """The transactions that were not committed, or of which nobody knows."""
+        return [each for each, fate in self.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
+
+
+def finish(driver: Driver) -> Ended | None:
+    """Finish the last decision, or take it back if nothing of it is visible; None if there is nothing to finish.
+
+    Raises:
+        TransactionsGoneError: if some of its transactions are gone or unknown, and others committed.
+        OffsetStoreError: if it is to be taken back, and the group has members.
+        TransactionError: if Kafka refuses something.
+    """
+    found = _unfinished(driver)
+    if found is not None and settle(list(found.fates.values())) is Settlement.UNDO:
+        driver.group.check_vacant()
+        identity = driver.claim()
+        # Nobody else can decide any more, so what is found now stays true.
+        found = _unfinished(driver)
+        if found is not None and settle(list(found.fates.values())) is Settlement.UNDO:
+            driver.undo(found.decision, found.fates, identity)
+            return Ended(found.decision, found.fates, undone=True)
+    if found is not None:
+        driver.finish(found.decision)
+    return found
+
+
+def accept(driver: Driver) -> Ended | None:
+    """As `finish`; and where that cannot be done, commit what is left and note the decision as finished all the same.
+
+    Raises:
+        OffsetStoreError, TransactionError: as `finish`.
+    """
+    found = _unfinished(driver)
+    if found is None or settle(list(found.fates.values())) in (Settlement.FINISH, Settlement.UNDO):
+        return finish(driver)
+    for each, fate in found.fates.items():
+        if fate is Fate.WAITS:
+            _commit(driver, each)
+    ended = Ended(found.decision, driver.fates(found.decision.transactions))
+    driver.log.append_finished(found.decision.number)
+    return ended
+
+
+def abort(driver: Driver, transactional_id: str | None = None) -> list[str]:
+    """Abort what is open and not decided, or one transaction of it, and give their ids. The running driver is fenced.
+
+    Raises:
+        ByHandError: if ``transactional_id`` is decided, or not open.
+        TransactionError: if Kafka refuses something.
+    """
+    driver_id = driver.scope.driver_id
+    deciding = driver_id in driver.transactions.open_transactions(driver_id, (State.ONGOING,))
+    number = _number(driver)
+    driver.claim()
+    aborted = [driver_id] if deciding and driver.log.read().number == number else []
+    if transactional_id is None:
+        return aborted + driver.abort_open(driver.scope.prefix)
+    if transactional_id not in aborted:
+        check_undecided(driver, transactional_id, driver.log.read().last)
+        driver.transactions.init_producer_id(transactional_id, DRIVER_TIMEOUT_MS)
+    return [transactional_id]
+
+
+def check_undecided(driver: Driver, transactional_id: str, last: Decision | None) -> None:
+    """See that a transaction may be aborted.
+
+    Raises:
+        ByHandError: if not.
+    """
+    app_id = driver.scope.app_id
+    if not transactional_id.startswith(driver.scope.prefix):
+        raise ByHandError(
+            f"{transactional_id} is not a transactional id of appId {app_id}: these begin with {driver.scope.prefix}"
+        )
+    found = driver.transactions.describe([transactional_id]).get(transactional_id)
+    if found is None or found.state is not State.ONGOING:
+        state = "Kafka does not know it" if found is None else f"its state is {found.state.value}"
+        raise ByHandError(f"{transactional_id} has no open transaction that could be aborted: {state}")
+    if last is not None and any(each.transactional_id == transactional_id for each in last.transactions):
+        raise ByHandError(
+            f"{transactional_id} is in decision {last.number} (batch {last.record.batch_id} of query "
+            f"{last.record.query_id}): its rows belong to the result. sparkonce transactions finish --app-id {app_id} "
+            "commits it"
+        )
+
+
+def _number(driver: Driver) -> int:
+    app_id = driver.scope.app_id
+    decided = driver.log.look()
+    return decided[app_id].number if app_id in decided else 0
+
+
+def _unfinished(driver: Driver) -> Ended | None:
+    decision = driver.log.read().unfinished
+    return None if decision is None else Ended(decision, driver.fates(decision.transactions))
+
+
+def _commit(driver: Driver, transaction: PreparedTransaction) -> None:
+    identity = ProducerIdentity(transaction.transactional_id, transaction.producer_id, transaction.epoch)
+    try:
+        driver.transactions.end(identity, commit=True)
+    except TransactionError:
+        if driver.fates([transaction])[transaction] is Fate.WAITS:
+            raise
