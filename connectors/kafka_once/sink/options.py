@@ -60,8 +60,8 @@ _STREAM_ONLY = (
     ),
     Option(
         "atomicVisibility",
-        "exactly-once: readers see all rows of a micro-batch at once, not task by task. All of them go through one "
-        "producer on the driver, which costs speed",
+        "exactly-once: readers see all rows of a micro-batch at once, not task by task. They pass "
+        "through files beside the checkpoint and one producer on the driver, which costs speed",
         boolean,
         False,
     ),
