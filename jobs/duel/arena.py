@@ -5,17 +5,18 @@ Of a topic, the decisions are read with librdkafka from the topic they stand in,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from exactly_once.transactions import Decision, decision_key
 from jobs.verify.judge import Verdict, judge, judge_copies, read_rows
-from jobs.verify.records import create_topic, read_delivered, read_topic
+from jobs.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import StoreMissingError
 from offset_store.locations import Location
@@ -23,7 +24,7 @@ from offset_store.record import CommittedBatch
 
 APP_ID = "duel"
 DECISION_TOPIC = "sparkonce-decisions"
-POLL_S = 0.2
+POLL_S = 0.02
 
 
 class Arena(Protocol):
@@ -91,12 +92,12 @@ class TopicArena:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 20,
                 "log_level": 2,
             }
         )
-        self._consumer.assign([TopicPartition(DECISION_TOPIC, 0, 0)])
+        self._next: int | None = None
+        """Where the decisions go on that have not been read; None before there are any."""
 
     def version(self) -> int:
         """See `Arena`."""
@@ -122,17 +123,33 @@ class TopicArena:
         self._consumer.close()
 
     def _read_on(self) -> None:
-        """Read the decisions that are new; the topic may not be there yet."""
-        while True:
+        """Read the decisions that are new; the topic may not be there yet.
+
+        Raises:
+            RecordsError: if that takes too long.
+        """
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(DECISION_TOPIC, 0), timeout=DEADLINE_S)
+        except KafkaException:
+            return
+        if self._next is None:
+            self._next = 0
+            self._consumer.assign([TopicPartition(DECISION_TOPIC, 0, 0)])
+        deadline = time.monotonic() + DEADLINE_S
+        while self._next < end:
+            if time.monotonic() > deadline:
+                raise RecordsError(f"reading {DECISION_TOPIC}: still at {self._next} of {end} after {DEADLINE_S:g} s")
             message = self._consumer.poll(POLL_S)
             if message is None:
-                return
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    return
                 continue
-            if message.key() == decision_key(APP_ID):
-                decision = Decision.from_json(message.value().decode())
-                if not decision.undone:
-                    self._decisions.append(decision.as_committed())
+            if message.error() is None:
+                self._take(message)
+                self._next = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:  # behind markers, which are no messages
+                self._next = message.offset()
+
+    def _take(self, message: Message) -> None:
+        if message.key() == decision_key(APP_ID):
+            decision = Decision.from_json(message.value().decode())
+            if not decision.undone:
+                self._decisions.append(decision.as_committed())
