@@ -24,7 +24,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
     records = (
         spark.readStream.format("kafka_once")
         .options(**settings.kafka)
-        .option("offsetStore", f"delta:{settings.table}")
+        .option("offsetStore", f"delta:{settings.result}")
         .option("appId", settings.app_id)
         .load()
     )
@@ -36,7 +36,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
         .option("partitionBy", settings.own["partition_by"])
         .option("checkpointLocation", settings.checkpoint)
         .trigger(**trigger)
-        .start(settings.table)
+        .start(settings.result)
     )
 
 

@@ -23,7 +23,7 @@ from jobs.job_settings import JobSettings, run_job
 def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]) -> StreamingQuery:
     """Start the query."""
     writer = MergeWriter(
-        settings.table,
+        settings.result,
         app_id=settings.app_id,
         checkpoint=settings.checkpoint,
         keys=["origin", "hour"],

@@ -28,6 +28,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE_PARTITIONS = 4
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 LOG_LEVEL = "spark.log.level"
+CHECKPOINT_SUFFIX = "-checkpoint"
+"""As the checkpoints' names in ``conf`` end."""
 
 
 class JobSettingsError(ValueError):
@@ -39,7 +41,8 @@ class JobSettings:
     """Everything in the file, by its own names; see the comments there."""
 
     app_id: str
-    table: str
+    result: str
+    """What the entry says that names where the result goes: ``table``, or what the job calls it."""
     checkpoint: str
     delivery_guarantee: str
     trigger_interval: str
@@ -51,8 +54,8 @@ class JobSettings:
     """What only this job has."""
 
     @classmethod
-    def read(cls, path: Path, own: Sequence[str] = ()) -> JobSettings:
-        """Read a file that has, besides what every job has, the entries named in ``own``.
+    def read(cls, path: Path, own: Sequence[str] = (), result: str = "table") -> JobSettings:
+        """Read a file that has, besides what every job has, the entries named in ``own`` and ``result``.
 
         Raises:
             JobSettingsError: if it is missing, is not TOML, or an entry is missing, unknown or no text or number.
@@ -63,7 +66,7 @@ class JobSettings:
             raise JobSettingsError(f"cannot read the configuration {path}: {error.strerror}") from error
         except tomllib.TOMLDecodeError as error:
             raise JobSettingsError(f"{path} is not TOML: {error}") from error
-        texts = ("app_id", "table", "checkpoint", "delivery_guarantee", "trigger_interval", *own)
+        texts = ("app_id", result, "checkpoint", "delivery_guarantee", "trigger_interval", *own)
         known = [*texts, "kafka", "spark"]
         for name in document:
             if name not in known:
@@ -76,7 +79,7 @@ class JobSettings:
         values = {name: _text(document[name], path, name) for name in texts}
         return cls(
             app_id=values["app_id"],
-            table=values["table"],
+            result=values[result],
             checkpoint=values["checkpoint"],
             delivery_guarantee=values["delivery_guarantee"],
             trigger_interval=values["trigger_interval"],
@@ -93,10 +96,12 @@ def run_job(
     own: Sequence[str],
     arguments: Sequence[str] | None = None,
     needs_delta_spark: bool = False,
+    result: str = "table",
 ) -> int:
     """Run a job's command line; gives the exit status: 0, 1 if it failed, 2 if it cannot be run as asked.
 
-    ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger.
+    ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger; ``own`` and
+    ``result`` are as for `JobSettings.read`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m jobs.{name}", description=description)
     config = PROJECT / "conf" / f"{name}.toml"
@@ -109,12 +114,12 @@ def run_job(
         "--sample",
         type=positive,
         metavar="N",
-        help="try the job without a Kafka: start a broker beside the table, with the first N flights in its topic",
+        help="try the job without a Kafka: start a broker beside the checkpoint, with the first N flights in its topic",
     )
     parser.add_argument("--debug", action="store_true", help="if it fails, show the traces and Spark's own log too")
     options = parser.parse_args(arguments)
     try:
-        settings = JobSettings.read(options.config, own)
+        settings = JobSettings.read(options.config, own, result)
         if options.bootstrap_servers:
             settings = replace(settings, kafka={**settings.kafka, BOOTSTRAP_SERVERS: options.bootstrap_servers})
         if needs_delta_spark:
@@ -149,7 +154,7 @@ def _run(name: str, settings: JobSettings, start: Callable[[SparkSession], Strea
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
         rows = sum(progress["numInputRows"] for progress in batches)
         word = "batch" if len(batches) == 1 else "batches"
-        print(f"{name}: read {rows} records in {len(batches)} {word}; the result is {settings.table}")
+        print(f"{name}: read {rows} records in {len(batches)} {word}; the result is {settings.result}")
     finally:
         # The state store's maintenance complains, in many lines, when it finds Spark stopped.
         spark.sparkContext.setLogLevel("OFF" if quiet else "ERROR")
@@ -169,7 +174,7 @@ def with_delta_spark(settings: JobSettings) -> JobSettings:
 
 @contextmanager
 def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
-    """Run a broker that keeps the first ``flights`` flights in a folder beside the table; gives settings that use it.
+    """Run a broker that keeps the first ``flights`` flights beside the checkpoint; gives settings that use it.
 
     Raises:
         JobSettingsError: if the configuration does not subscribe to one topic.
@@ -181,7 +186,7 @@ def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
     topic = settings.kafka.get("subscribe", "")
     if not topic or "," in topic:
         raise JobSettingsError("--sample needs one topic in the entry 'subscribe' of [kafka]")
-    folder = Path(settings.table + "-broker")
+    folder = Path(settings.checkpoint.removesuffix(CHECKPOINT_SUFFIX) + "-broker")
     published = folder.with_name(folder.name + ".published")
     with EmbeddedBroker(data_dir=folder) as broker:
         if not published.exists():

@@ -53,7 +53,7 @@ def crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(name: str, own: tuple[str, ...], broker: EmbeddedBroker, folder: Path) -> JobSettings:
     read = JobSettings.read(PROJECT / "conf" / f"{name}.toml", own)
     kafka = {**read.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "2000"}
-    return replace(read, table=str(folder / "table"), checkpoint=str(folder / "checkpoint"), kafka=kafka)
+    return replace(read, result=str(folder / "table"), checkpoint=str(folder / "checkpoint"), kafka=kafka)
 
 
 def by_id(table: pa.Table) -> list[dict[str, Any]]:
@@ -72,12 +72,12 @@ def test_enrich_flights(
     disarm(crash_folder, "enrich-flights")
     shutil.rmtree(job.checkpoint)
     enrich_flights.start(spark, job, NOW).awaitTermination()
-    found = DeltaTable(job.table).to_pyarrow_table()
+    found = DeltaTable(job.result).to_pyarrow_table()
     joined = flights.join(dataset.airlines(), "carrier", join_type="left outer")
     expected = by_id(joined.join(dataset.planes(), "tailnum", join_type="left outer"))
     columns = list(expected[0])
     assert by_id(found.select(columns)) == expected
-    assert DeltaTable(job.table).metadata().partition_columns == ["origin"]
+    assert DeltaTable(job.result).metadata().partition_columns == ["origin"]
 
 
 def delays(flights: pa.Table) -> dict[tuple[str, dt.datetime], list[int]]:
@@ -104,7 +104,7 @@ def test_hourly_delays(
         hourly_delays.start(delta_spark, job, NOW).awaitTermination()
     assert fired(plan)
     hourly_delays.start(delta_spark, job, NOW).awaitTermination()
-    rows = DeltaTable(job.table).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(job.result).to_pyarrow_table().to_pylist()
     found = {(row["origin"], row["hour"]): (row["flights"], row["mean_delay"]) for row in rows}
     assert len(found) == len(rows)
     expected = delays(flights)
@@ -115,7 +115,7 @@ def test_hourly_delays(
 
 def test_a_sample_keeps_its_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = JobSettings.read(PROJECT / "conf" / "enrich_flights.toml", ("partition_by",))
-    job = replace(job, table=str(tmp_path / "table"))
+    job = replace(job, checkpoint=str(tmp_path / "checkpoint"))
     for _ in range(2):
         with sample(job, 20) as ready:
             assert ready.kafka[BOOTSTRAP_SERVERS] != job.kafka[BOOTSTRAP_SERVERS]

@@ -16,13 +16,22 @@ from jobs.enrich_flights import main as enrich_flights
 from jobs.hourly_delays import main as hourly_delays
 from jobs.job_failures import JobError, reason
 from jobs.job_settings import PROJECT, JobSettings, JobSettingsError
+from jobs.route_flights import OWN as ROUTE_FLIGHTS_OWN
+from jobs.route_flights import RESULT
+from jobs.route_flights import main as route_flights
 
-OWN = {"enrich_flights": ("partition_by",), "hourly_delays": ("window", "watermark")}
+OWN = {
+    "enrich_flights": ("partition_by",),
+    "hourly_delays": ("window", "watermark"),
+    "route_flights": ROUTE_FLIGHTS_OWN,
+}
+RESULTS = {"route_flights": RESULT}
+JOBS = (enrich_flights, hourly_delays, route_flights)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_configurations_in_conf_are_read(name: str) -> None:
-    settings = JobSettings.read(PROJECT / "conf" / f"{name}.toml", OWN[name])
+    settings = JobSettings.read(PROJECT / "conf" / f"{name}.toml", OWN[name], RESULTS.get(name, "table"))
     assert settings.delivery_guarantee == "exactly-once"
     assert settings.kafka["subscribe"] == "flights"
     assert settings.spark["spark.master"] == "local[2]"
@@ -66,7 +75,7 @@ def test_a_section_that_is_no_section(tmp_path: Path) -> None:
         JobSettings.read(path, OWN["enrich_flights"])
 
 
-@pytest.mark.parametrize("main", [enrich_flights, hourly_delays])
+@pytest.mark.parametrize("main", JOBS)
 def test_a_missing_configuration_is_no_traceback(main: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(main)
     assert main(["--config", "nowhere.toml"]) == 2
@@ -96,7 +105,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_spark")
-@pytest.mark.parametrize("main", [enrich_flights, hourly_delays])
+@pytest.mark.parametrize("main", JOBS)
 def test_a_broker_that_does_not_answer_is_one_line(
     main: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +128,7 @@ def test_a_broker_that_does_not_answer_is_one_line(
 
 
 @pytest.mark.usefixtures("no_spark")
-@pytest.mark.parametrize("main", [enrich_flights, hourly_delays])
+@pytest.mark.parametrize("main", JOBS)
 def test_a_missing_topic_is_one_line(
     main: Callable[[list[str]], int], kafka_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
