@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 from connectors.dead_letter_place import DeadLetterPlace
 from connectors.dead_letter_target import LetterTarget, split
 from connectors.dead_letters import COLUMN
-from connectors.target import Target, TargetPlan, Task, TaskWriter
+from connectors.target import Target, Task, TaskWriter
 from exactly_once import commit as commit_module
 from exactly_once.batch import Batch
 from exactly_once.clipping import Behind, clip, clipped
-from exactly_once.commit import Delivery, Plan, look
+from exactly_once.commit import Plan
 from exactly_once.crash_points import CrashPoint
 from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, OffsetMismatchError
-from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.guarantee import Guarantee
 from offset_store.locations import Location
 from offset_store.memory import MemoryOffsetStore
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
+from tests.unit.dead_letters.memory_target import MemoryTarget
 
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
 PLACE = DeadLetterPlace(table=Location.parse("/lake/dead"))
@@ -45,54 +46,6 @@ def key(partition: int) -> PartitionKey:
 def batch(number: int, *ranges: tuple[int, int], query: str = "q", stateful: bool = False) -> Batch:
     extents = {key(partition): OffsetRange(*extent) for partition, extent in enumerate(ranges)}
     return Batch(BatchRecord("app", query, number, f"{query}-{number}", extents), stateful)
-
-
-@dataclass
-class ListWriter:
-    rows: list[tuple[int, int]] = field(default_factory=list)
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self.rows += zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)
-
-    def close(self) -> object | None:
-        return self.rows or None
-
-    def discard(self) -> None:
-        self.rows.clear()
-
-
-@dataclass
-class MemoryTarget:
-    """A target whose rows are in the commits of a store in memory."""
-
-    guarantee: Guarantee = EXACTLY
-    store: MemoryOffsetStore = field(default_factory=lambda: MemoryOffsetStore("app", now_ms=lambda: 0))
-    begun: list[Batch] = field(default_factory=list)
-
-    def stored(self, batch: Batch) -> Stored:
-        return look(self.store.snapshot(), batch)
-
-    def begin(self, batch: Batch) -> Plan:
-        self.begun.append(batch)
-        return Delivery(self.store, ORDERS[self.guarantee]).begin(batch)
-
-    def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
-        return ListWriter() if plan.writes_rows else None
-
-    def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
-        assert isinstance(plan, Plan)
-        files = [row for part in parts for row in part]  # type: ignore[attr-defined]
-        Delivery(self.store, ORDERS[self.guarantee]).finish(batch, plan, files)
-
-    def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
-        raise AssertionError("nothing to undo")
-
-    @property
-    def rows(self) -> Counter[object]:
-        return Counter(row for commit in self.store.commits for row in commit.files)
-
-    def next_offset(self, partition: int) -> int:
-        return self.store.read("s", [key(partition)[1]]).get(key(partition)[1], 0)
 
 
 def rows_of(batch: Batch) -> pa.RecordBatch:
@@ -138,7 +91,7 @@ class Pipeline:
         """Delete the checkpoint."""
         self.queries += 1
         self.number, self.pending = 0, False
-        self.at = [self.table.next_offset(partition) for partition in range(PARTITIONS)]
+        self.at = [self.table.next_offset(key(partition)) for partition in range(PARTITIONS)]
         self.ends = list(self.at)
 
     def run(self, lengths: Sequence[int], crash_at: int | None) -> bool:
@@ -233,7 +186,7 @@ def test_the_crashes_of_the_property_happen() -> None:
     """The first of all examples above leaves the dead letters ahead, in the middle of the next batch."""
     pipeline = Pipeline(EXACTLY)
     assert not pipeline.run((3, 0), AHEAD)
-    assert (pipeline.letters.next_offset(0), pipeline.table.next_offset(0)) == (3, 0)
+    assert (pipeline.letters.next_offset(key(0)), pipeline.table.next_offset(key(0))) == (3, 0)
     pipeline.forget()
     assert pipeline.run((5, 1), None)
     assert pipeline.letters.begun[-1].record.moved == {key(0): OffsetRange(3, 5), key(1): OffsetRange(0, 1)}

@@ -1,0 +1,65 @@
+"""A target whose rows are in the commits of a store in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from connectors.target import TargetPlan, Task, TaskWriter
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery, Plan, look
+from exactly_once.decision import Stored
+from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.memory import MemoryOffsetStore
+from offset_store.record import PartitionKey
+
+
+@dataclass
+class ListWriter:
+    rows: list[tuple[int, int]] = field(default_factory=list)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.rows += zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)
+
+    def close(self) -> object | None:
+        return self.rows or None
+
+    def discard(self) -> None:
+        self.rows.clear()
+
+
+@dataclass
+class MemoryTarget:
+    """A target whose rows are in the commits of a store in memory."""
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    store: MemoryOffsetStore = field(default_factory=lambda: MemoryOffsetStore("app", now_ms=lambda: 0))
+    begun: list[Batch] = field(default_factory=list)
+
+    def stored(self, batch: Batch) -> Stored:
+        return look(self.store.snapshot(), batch)
+
+    def begin(self, batch: Batch) -> Plan:
+        self.begun.append(batch)
+        return Delivery(self.store, ORDERS[self.guarantee]).begin(batch)
+
+    def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
+        return ListWriter() if plan.writes_rows else None
+
+    def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
+        assert isinstance(plan, Plan)
+        files = [row for part in parts for row in part]  # type: ignore[attr-defined]
+        Delivery(self.store, ORDERS[self.guarantee]).finish(batch, plan, files)
+
+    def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
+        raise AssertionError("nothing to undo")
+
+    @property
+    def rows(self) -> Counter[object]:
+        return Counter(row for commit in self.store.commits for row in commit.files)
+
+    def next_offset(self, key: PartitionKey) -> int:
+        return self.store.read(key[0], [key[1]]).get(key[1], 0)
