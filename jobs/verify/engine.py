@@ -1,7 +1,8 @@
 """Runs cells, and says what came of each.
 
 Cells are dealt into waves (`waves`); between waves the session lives on, unless the wave killed it. A cell that met an
-error of Spark's own start-up says nothing about the pipeline; it is run again, alone.
+error of Spark's own start-up says nothing about the pipeline, nor does one whose transactions timed out on a busy
+machine before they were to; it is run again, alone.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
             groups["broker"].append(cell)
         else:
             groups["alone"].append(cell)
+    groups["alone"].sort(key=lambda cell: cell.kind is not Kind.TRANSACTION_TIMED_OUT)  # others run while these wait
     dealt = [wave for members in groups.values() for wave in _batched(members, size)]
     # A broker that holds answers nobody, and clients give up after a while: such cells come last in their wave.
     return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
@@ -219,4 +221,7 @@ def _why_wrong(one: Running) -> str | None:
 
 
 def _says_nothing(outcome: Outcome) -> bool:
-    return any(trouble in error for error in outcome.errors for trouble in _START_UP_TROUBLE)
+    if any(trouble in error for error in outcome.errors for trouble in _START_UP_TROUBLE):
+        return True
+    words = must_say(outcome.cell)
+    return words is not None and not outcome.fired and any(words in error for error in outcome.errors)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.02
 """How long a query that has ended may go unnoticed."""
-ERROR_CHARACTERS = 600
+ERROR_CHARACTERS = 2000
 _READ_BYTES = 65536
 _NAMED_ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b")
 

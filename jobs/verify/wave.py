@@ -38,12 +38,12 @@ CRASHED_BATCH = 1
 RUN_LIMIT_S = 300.0
 """How long queries may take to end or to hold, before they are given up."""
 POLL_S = 0.02
-TRANSACTION_TIMEOUT_MS = 6_000
+TRANSACTION_TIMEOUT_MS = 10_000
 """`transaction.timeout.ms` where it is to pass: enough for a batch, and not too long to wait for."""
 TRANSACTION_POLL_S = 0.25
 AT_ONCE = 3
-"""Pipelines that run side by side, those that hold not counted: enough to fill the pauses of two cores, and few enough
-for each Python process to be there within the ten seconds that Spark gives it."""
+"""Pipelines that run side by side, those that hold or wait not counted: enough to fill the pauses of two cores, and few
+enough for each Python process to be there within the ten seconds that Spark gives it."""
 
 ACTIONS = {
     Kind.EXCEPTION: CrashAction.RAISE,
@@ -113,6 +113,11 @@ class Running:
         lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
         holding = ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
         return holding and self.seen_firing and not self.over
+
+    @property
+    def waits_for_kafka(self) -> bool:
+        """Whether it stands at its point until Kafka has aborted its transactions."""
+        return self.cell.kind is Kind.TRANSACTION_TIMED_OUT and self.seen_firing and not self.let_go
 
     @property
     def kills_its_own_broker(self) -> bool:
@@ -210,7 +215,7 @@ class Wave:
         """Have every cell's pipeline run until it is settled, a few at a time; ``before`` is done right before."""
         waiting, active = deque(cells), list[Running]()
         while waiting or active:
-            while waiting and len(active) < AT_ONCE:
+            while waiting and sum(not one.waits_for_kafka for one in active) < AT_ONCE:
                 one = waiting.popleft()
                 self._guarded(one, before)
                 if not one.trouble:
@@ -248,7 +253,7 @@ class Wave:
             one.anchor = None
         if self._notice_firing(one) and one.kills_its_own_broker:
             self._restart(one.broker, [one])
-        if one.cell.kind is Kind.TRANSACTION_TIMED_OUT and one.seen_firing and not one.let_go:
+        if one.waits_for_kafka:
             self._let_go_when_timed_out(one)
         over, error = self._session.ended(one.query)
         if over:
