@@ -32,6 +32,8 @@ from jobs.housekeeping.transactions_report import as_json, as_text, batch_text, 
 from offset_store.clock import now_ms
 from offset_store.errors import OffsetStoreError
 
+PROGRESS_FROM = 100
+"""As many transactions take a moment to end."""
 EXAMPLES = """
 examples:
   sparkonce transactions list --bootstrap-servers localhost:9092
@@ -167,9 +169,9 @@ def _driver(options: argparse.Namespace, client: Client, decisions: Decisions) -
 def _finish(options: argparse.Namespace, client: Client) -> int:
     decisions = _look(options, client)
     driver = _driver(options, client, decisions)
-    if decisions.unfinished is not None:
-        count = len(decisions.unfinished.transactions)
-        print(f"decision {decisions.unfinished.number} has {counted(count, 'transaction')}", file=sys.stderr)
+    unfinished = decisions.unfinished
+    if unfinished is not None and len(unfinished.transactions) >= PROGRESS_FROM:
+        print(f"ending {len(unfinished.transactions)} transactions of decision {unfinished.number}", file=sys.stderr)
     ended = by_hand.accept(driver) if options.accept else by_hand.finish(driver)
     if ended is None:
         last = driver.log.read().last
@@ -240,7 +242,10 @@ def _abort(options: argparse.Namespace, client: Client) -> int:
     for name in names:
         print(f"  {'aborted' if options.apply else 'would abort'} {name}")
     if options.apply:
-        print(f"A query of appId {options.app_id} that runs now is fenced: its batch fails, and is written again")
+        print(
+            f"A query of appId {options.app_id} that runs now is fenced and stops; its next start writes the batch "
+            "again"
+        )
     else:
         print(
             f"Nothing was changed. If a query of appId {options.app_id} runs, these are its batch, which would fail: "

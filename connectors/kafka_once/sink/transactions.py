@@ -416,6 +416,8 @@ _HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user needs IDEMPOTENT_WRITE on the cluster",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user needs READ and DESCRIBE on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs WRITE and DESCRIBE on the topic",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "if it is a topic of the source: exactly-once commits its offsets on the "
+    "cluster that the sink writes to, so it must be there",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "the brokers allow less (transaction.max.timeout.ms): set "
     "kafka.transaction.timeout.ms lower",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and takes commits from them only: stop them, or choose "

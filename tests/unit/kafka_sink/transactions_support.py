@@ -37,6 +37,7 @@ class Pipeline:
     app_id: str = field(default_factory=lambda: f"app-{uuid.uuid4().hex[:8]}")
     decision_topic: str = DEFAULT_TOPIC
     batch_id: int = 0
+    query_id: str = QUERY
 
     def __post_init__(self) -> None:
         self.incarnation = uuid.uuid4().hex[:12]
@@ -61,7 +62,7 @@ class Pipeline:
         """Decide about a batch, and commit none of its transactions yet."""
         extent = OffsetRange(10 * self.batch_id, 10 * self.batch_id + 10)
         ranges = {("kafka", SourcePartition(SOURCE_TOPIC, "", 0)): extent}
-        record = BatchRecord(self.app_id, QUERY, self.batch_id, uuid.uuid4().hex, ranges)
+        record = BatchRecord(self.app_id, self.query_id, self.batch_id, uuid.uuid4().hex, ranges)
         decision = following(self.driver.log.read().last, record, prepared, self.app_id, 1_700_000_000_000)
         self.driver.decide(decision, {(SOURCE_TOPIC, 0): CommittedOffset(extent.end)}, self.identity)
         return decision
