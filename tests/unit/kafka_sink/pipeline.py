@@ -246,6 +246,10 @@ class Application:
             plan = self.target.begin(batch)
         values = rows_of(batch) if rows is None else rows
         parts = [self._run_until_done(plan, number, values[number :: self.tasks]) for number in range(self.tasks)]
+        return self.written(batch, plan, parts)
+
+    @staticmethod
+    def written(batch: Batch, plan: KafkaPlan, parts: Sequence[object | None]) -> Written:
         return Written(batch, plan, [part for part in parts if part is not None])
 
     def _run_until_done(self, plan: KafkaPlan, number: int, values: Sequence[str]) -> object | None:
@@ -261,7 +265,8 @@ class Application:
             if writer is None:
                 return None
             try:
-                writer.write(record_batch(values))
+                if values:
+                    writer.write(record_batch(values))
                 return writer.close()
             except Exception:
                 writer.discard()

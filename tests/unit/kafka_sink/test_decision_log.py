@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -21,13 +19,11 @@ from broker_lite.security.acls import Operation, PatternType, Permission, Resour
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.settings import Sasl
 from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog, DecisionTopicError
-from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
+from connectors.kafka_once.sink.transactions import FencedProducerError, TransactionClient
 from exactly_once.transactions import (
     Decision,
     PreparedTransaction,
     decision_key,
-    finished_key,
-    finished_note,
     following,
 )
 from offset_store.offsets import OffsetRange, TopicPartition
@@ -240,7 +236,7 @@ def marker(offset: int, producer_id: int = 1, epoch: int = 0, *, committed: bool
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FetchPartitionResult]]:
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[FetchPartitionResult]:
     """What fetches answer; the last one for ever."""
     canned: list[FetchPartitionResult] = []
 
@@ -250,7 +246,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FetchPartitionResu
         return canned.pop(0) if len(canned) > 1 else canned[0]
 
     monkeypatch.setattr(DecisionLog, "_fetch", fetch)
-    yield canned
+    return canned
 
 
 def test_a_log_whose_end_was_compacted_away(log: DecisionLog, answers: list[FetchPartitionResult]) -> None:
@@ -373,7 +369,7 @@ def test_a_topic_that_may_not_be_written_to(root: Client, alice: Client) -> None
     log = DecisionLog(alice, "read-only", "app")
     log.ensure()
     assert log.read().number == 0
-    with pytest.raises(DecisionTopicError, match="TOPIC_AUTHORIZATION_FAILED.*READ and WRITE"):
+    with pytest.raises(DecisionTopicError, match=r"TOPIC_AUTHORIZATION_FAILED.*READ and WRITE"):
         log.append_finished(1)
 
 
