@@ -134,8 +134,7 @@ class RowEncoder:
 
     def limit(self, topic: str, batch_bytes: int) -> None:
         """Make later batches for a topic no larger than so many bytes, because its broker takes no more."""
-        largest = max(LEAST_BATCH_BYTES, batch_bytes)
-        self._largest[topic] = min(largest, self._largest.get(topic, largest))
+        largest = self._largest[topic] = min(batch_bytes, self._largest.get(topic, batch_bytes))
         for slot, (name, _) in enumerate(self._places):
             if name == topic:
                 self._slots[slot, kernel.CAPACITY] = min(self._slots[slot, kernel.CAPACITY], largest)
