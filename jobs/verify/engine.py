@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from exactly_once.crash_points import disarm
+from exactly_once.crash_points import CrashPoint, disarm
 from jobs.peers import delta_jars
 from jobs.verify.brokers import Kafka
 from jobs.verify.cells import Cell, Kind, Outcome, Result
@@ -151,9 +151,12 @@ class Engine:
 def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
     """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first."""
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
+    impatient = []
     for cell in cells:
         if cell.kind is Kind.DRIVER_KILLED:
             groups["driver"].append(cell)
+        elif cell.kind is Kind.BROKER_KILLED and cell.point is CrashPoint.TRANSACTION_DECIDING:
+            impatient.append((cell,))
         elif cell.kind is Kind.TASK_RETRIED:
             groups["retrying"].append(cell)
         elif cell.kind is Kind.BROKER_KILLED and cell.point not in BROKER_POINTS:
@@ -162,6 +165,7 @@ def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
             groups["alone"].append(cell)
     groups["alone"].sort(key=lambda cell: cell.kind is not Kind.TRANSACTION_TIMED_OUT)  # others run while these wait
     dealt = [wave for members in groups.values() for wave in _batched(members, size)]
+    dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
     # A broker that holds answers nobody, and clients give up after a while: such cells come last in their wave.
     return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
 
