@@ -145,7 +145,7 @@ def _open_lines(application: Application, now_ms: int) -> list[str]:
     for why in Why:
         count = sum(each.why is why for each in application.open)
         if count:
-            lines.append(f"  {count} {why.value}: {_meaning(why, application.app_id)}")
+            lines.append(f"  {count} {why.value}: {_meaning(why, application)}")
     return lines
 
 
@@ -177,8 +177,11 @@ def _partitions_text(partitions: tuple[Partition, ...]) -> str:
     return (shown + (f" and {more} more" if more > 0 else "")) or "-"
 
 
-def _meaning(why: Why, app_id: str) -> str:
+def _meaning(why: Why, application: Application) -> str:
+    app_id = application.app_id
     match why:
+        case Why.DECIDED if application.is_hurt:
+            return "open until the decision is finished or taken back, or until no time is left"
         case Why.DECIDED:
             return (
                 "to be committed, by the driver if it runs, by the next start of the query if not, or by sparkonce "
