@@ -130,7 +130,12 @@ def _topic(options: argparse.Namespace) -> str:
 
 def _list(options: argparse.Namespace, client: Client) -> int:
     topic = _topic(options)
-    picture = look(client, topic, options.app_id)
+    try:
+        picture = look(client, topic, options.app_id)
+    except DecisionFormatError as error:
+        if options.app_id is not None:
+            raise
+        raise ByHandError(f"{error}. With --app-id the other applications can be looked at") from error
     if options.json:
         print(json.dumps(as_json(picture, topic, now_ms()), indent=2, ensure_ascii=False))
     else:

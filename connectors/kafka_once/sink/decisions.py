@@ -199,11 +199,21 @@ class DecisionLog:
             assert self._next is not None
             before = self._next
             if isinstance(result.records, memoryview | bytes | bytearray):
-                self._take(memoryview(result.records))
+                try:
+                    self._take(memoryview(result.records))
+                except Exception:
+                    self._forget()
+                    raise
             # A broker reads what lies below the high watermark that it tells. If there is nothing, compaction has
             # removed the end of the log: the marker of an aborted decision, say, before a segment that is empty yet.
             if self._next >= result.high_watermark or self._next == before:
                 return
+
+    def _forget(self) -> None:
+        """Begin anew: whoever asks next must not go on behind what could not be read."""
+        self._next = None
+        self._pending.clear()
+        self.decisions.clear()
 
     def _fetch(self) -> FetchPartitionResult:
         if self._next is None:

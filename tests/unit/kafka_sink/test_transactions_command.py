@@ -15,7 +15,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink.transactions import FencedProducerError, State
-from exactly_once.transactions import PreparedTransaction
+from exactly_once.transactions import DecisionFormatError, PreparedTransaction
 from jobs.cli import main
 from offset_store.group import CommittedOffset
 from tests.unit.kafka_sink.transactions_support import (
@@ -321,6 +321,27 @@ def test_list_of_all_applications(pipeline: Pipeline, command: Command, broker: 
     finally:
         foreign.abort_transaction()
         another.driver.take_over()
+
+
+def test_a_decision_that_cannot_be_read(broker: EmbeddedBroker, command: Command) -> None:
+    """It is told every time: a reader that went on behind it would take an older decision for the last."""
+    client = Client(settings_of(broker.bootstrap_servers))
+    whole, torn = (Pipeline(client, decision_topic="decisions-torn") for _ in range(2))
+    whole.decide(whole.task(0))
+    writer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    writer.produce("decisions-torn", b'{"sparkonce": 9}', f"sparkonce/{torn.app_id}")
+    writer.flush()
+    for _ in range(2):
+        with pytest.raises(DecisionFormatError, match="has format 9"):
+            torn.driver.log.read()
+    topic = "--decision-topic", "decisions-torn"
+    assert command("list", *topic) == 1
+    assert "has format 9; this version of sparkonce reads 1. With --app-id the other" in command.err
+    assert command("list", *topic, "--app-id", torn.app_id) == 1
+    assert command("abort", *topic, "--app-id", torn.app_id, "--apply") == 1
+    assert command("list", *topic, "--app-id", whole.app_id) == 0
+    assert command("finish", *topic, "--app-id", whole.app_id) == 0
+    client.close()
 
 
 def test_nothing_at_all(command: Command) -> None:
