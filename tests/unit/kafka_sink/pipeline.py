@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -202,6 +202,10 @@ class Application:
     tasks: int = 2
     options: dict[str, Any] = field(default_factory=dict)
     """Further fields of `KafkaTarget`."""
+    twice: bool = False
+    """Whether every task is run twice, as speculation does; the second attempt's answer counts."""
+    reuses_workers: bool = False
+    _workers: dict[int, int] = field(default_factory=dict)
     _attempts: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -254,9 +258,23 @@ class Application:
 
     def _run_until_done(self, plan: KafkaPlan, number: int, values: Sequence[str]) -> object | None:
         for attempt in range(TASK_ATTEMPTS - 1):
-            with suppress(Exception, WorkerDeath):
-                return self.run_task(plan, Task(plan.batch_id, number, attempt, attempt), values)
-        return self.run_task(plan, Task(plan.batch_id, number, TASK_ATTEMPTS - 1, TASK_ATTEMPTS - 1), values)
+            try:
+                part = self._run_on_worker(plan, number, attempt, values)
+            except WorkerDeath:
+                self._workers.pop(number, None)
+            except Exception as error:
+                if isinstance(error, AssertionError | LookupError | TypeError | AttributeError):
+                    raise
+            else:
+                if not self.twice:
+                    return part
+        return self._run_on_worker(plan, number, TASK_ATTEMPTS - 1, values)
+
+    def _run_on_worker(self, plan: KafkaPlan, number: int, attempt: int, values: Sequence[str]) -> object | None:
+        worker = self.machine.new_pid()
+        if self.reuses_workers:
+            worker = self._workers.setdefault(number, worker)
+        return self.run_task(plan, Task(plan.batch_id, number, attempt, attempt), values, worker)
 
     def run_task(self, plan: KafkaPlan, task: Task, values: Sequence[str], worker: int | None = None) -> object | None:
         """Run one attempt of a task, in ``worker`` or in a new process; a failed one discards what it has written."""
@@ -312,8 +330,12 @@ def rows_of(batch: Batch) -> list[str]:
     return [f"{tp.partition}:{offset}" for (_, tp), extent in moved for offset in range(extent.start, extent.end)]
 
 
+def rows_of_range(start: int, end: int) -> list[str]:
+    return [f"{tp.partition}:{offset}" for _, tp in input_keys() for offset in range(start, end)]
+
+
 def all_rows(end: int) -> list[str]:
-    return sorted(f"{tp.partition}:{offset}" for _, tp in input_keys() for offset in range(end))
+    return sorted(rows_of_range(0, end))
 
 
 def record_batch(values: Sequence[str]) -> pa.RecordBatch:

@@ -7,89 +7,12 @@ starts afterwards must bring everything to its end. One application goes through
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
-from connectors.kafka_once.client import Client, KafkaUnreachableError
-from connectors.kafka_once.sink.decisions import DecisionTopicError
-from connectors.kafka_once.sink.producer import DeliveryRefusedError
-from connectors.kafka_once.sink.transactions import TransactionError
-from exactly_once.batch import Batch
-from exactly_once.errors import DeliveryError
-from offset_store.errors import OffsetStoreError
-from tests.unit.kafka_sink.pipeline import (
-    Application,
-    Death,
-    Incarnation,
-    Machine,
-    check_whole,
-    die,
-    die_as_worker,
-    group_offsets,
-    lose,
-)
-
-EXPECTED = (DeliveryError, OffsetStoreError, TransactionError, DecisionTopicError, KafkaUnreachableError)
-"""What `Target` says it raises; anything else is a mistake."""
-EXPECTED_OF_TASKS = (*EXPECTED, DeliveryRefusedError)
-SIZE = 2
-"""How many records of each partition a batch has."""
-
-
-@dataclass(slots=True)
-class Course:
-    """Where an application stands while one thing after another happens to it."""
-
-    application: Application
-    observer: Client
-    done: int = 0
-    """How many batches of `SIZE` have been written."""
-    query_id: str = "query"
-    first: int = 0
-    """How many were, when this query began."""
-
-    def start(self) -> Incarnation:
-        return self.application.start(self.query_id)
-
-    def run(self, incarnation: Incarnation, number: int) -> None:
-        """Write the batch that follows the first ``number`` ones."""
-        self.application.run(incarnation, self.batch(incarnation, number))
-
-    def begin_only(self) -> None:
-        rival = self.start()
-        self.application.write(rival, self.batch(rival, self.done))
-
-    def another_driver(self, batches: int) -> None:
-        rival = self.start()
-        for number in range(batches):
-            self.run(rival, self.done + number)
-
-    def another_checkpoint(self) -> None:
-        """A second driver, whose checkpoint is new: it begins where the group stands, and writes up to two batches."""
-        start = group_offsets(self.observer, self.application.name).get(0, 0)
-        rival = self.application.start(f"beside-{self.done}")
-        if start <= self.done * SIZE:
-            self.application.run(rival, self.application.batch(rival, 0, start, start + SIZE))
-
-    def batch(self, incarnation: Incarnation, number: int) -> Batch:
-        return self.application.batch(incarnation, number - self.first, SIZE * number, SIZE * number + SIZE)
-
-    def recover(self) -> None:
-        """Start again with the checkpoint, and see that everything is as if nothing had happened."""
-        last = self.start()
-        self.run(last, self.done)
-        self.run(last, self.done + 1)
-        self.done += 2
-        check_whole(self.observer, self.application, SIZE * self.done)
-
-    def begin_anew(self) -> None:
-        """Lose the checkpoint; the next one begins where the group stands."""
-        stands = group_offsets(self.observer, self.application.name)
-        assert len(set(stands.values())) <= 1, "a batch moves all partitions or none"
-        self.first = self.done = stands.get(0, 0) // SIZE
-        self.query_id = f"query-{self.done}"
-
+from connectors.kafka_once.client import Client
+from tests.unit.kafka_sink.course import EXPECTED, Course
+from tests.unit.kafka_sink.pipeline import Application, Death, Machine, die, die_as_worker, lose
 
 Happens = Callable[[Course], Callable[[], None]]
 EVENTS: dict[str, Happens] = {
