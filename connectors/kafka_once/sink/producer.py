@@ -134,6 +134,7 @@ class Producer:
         self._taken = 0
         self._failures_in_a_row = 0
         self._lines: dict[Partition, deque[_Waiting]] = defaultdict(deque)
+        self._routes: dict[Partition, _Address] = {}
         self._ready: dict[_Address, dict[Partition, _Waiting]] = {}
         self._in_flight: dict[_Address, deque[_Request]] = defaultdict(deque)
         self._failed: list[_Waiting] = []
@@ -194,7 +195,7 @@ class Producer:
         """Put a batch into the request for its leader, which leaves when it is full. Nothing passes what has failed."""
         if not self._failed:
             try:
-                address = self.topics.leader(*waiting.place).address
+                address = self._address(waiting)
             except KafkaError as error:
                 self._fail([waiting], str(error))
                 return
@@ -207,6 +208,13 @@ class Producer:
         request[waiting.place] = waiting
         if sum(len(each.batch.data) for each in request.values()) >= REQUEST_BYTES:
             self._dispatch(address)
+
+    def _address(self, waiting: _Waiting) -> _Address:
+        """Give where a batch goes: to the leader, but after the unacknowledged ones before it, whoever leads by now."""
+        place = waiting.place
+        if self._lines[place][0] is waiting or place not in self._routes:
+            self._routes[place] = self.topics.leader(*place).address
+        return self._routes[place]
 
     def _dispatch(self, address: _Address) -> None:
         """Send the request that is ready for a broker, once the window has room for it."""
@@ -376,6 +384,7 @@ class Producer:
             self._drain()
             self._failed += [waiting for request in self._ready.values() for waiting in request.values()]
             self._ready.clear()
+            self._routes.clear()
             batches = sorted(self._failed, key=lambda waiting: waiting.order)
             self._pause(batches)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +14,8 @@ import pytest
 from broker_lite import EmbeddedBroker
 from broker_lite.protocol.compression import Compression
 from broker_lite.protocol.records import encode_batch
-from connectors.kafka_once.client import LATEST, Client, MissingTopicError
+from connectors.kafka_once import connection as connection_module
+from connectors.kafka_once.client import LATEST, Client, Leader, MissingTopicError
 from connectors.kafka_once.decode import RecordDecoder
 from connectors.kafka_once.fetch import RangeFetcher
 from connectors.kafka_once.ranges import FetchRange
@@ -202,6 +204,75 @@ def test_a_broker_that_restarts_in_the_middle() -> None:
         complete_and_in_order(client, "restarted", 1000)
         client.close()
         lanes.close()
+
+
+PASSING_ERRORS = ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT", "KAFKA_STORAGE_ERROR")
+
+
+def some_trouble(broker: EmbeddedBroker, topic: str, draw: random.Random) -> None:
+    """Let a few requests fail, each in a way of its own, somewhere in the next hundred."""
+    faults = broker.faults
+    for _ in range(draw.randint(1, 5)):
+        where: Any = {"api": "Produce", "topic": topic, "nth": draw.randint(1, 100), "times": draw.randint(1, 3)}
+        if draw.random() < 0.5:
+            where["partition"] = draw.randrange(PARTITIONS)
+        kind = draw.randrange(4)
+        if kind == 0:
+            faults.drop_before(must_fire=False, **where)
+        elif kind == 1:
+            faults.drop_after(must_fire=False, **where)
+        elif kind == 2:
+            faults.delay(draw.randint(1, 20), must_fire=False, **where)
+        else:
+            faults.fail(draw.choice(PASSING_ERRORS), must_fire=False, **where)
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 300))])
+def test_any_trouble_that_passes_is_not_seen(broker: EmbeddedBroker, client: Client, seed: int) -> None:
+    draw = random.Random(seed)  # the seed is in the test's name
+    topic = f"any-{seed}"
+    settings = replace(SMALL, batch_bytes=draw.choice([500, 2000]), max_in_flight=draw.randint(1, 5))
+    with Writer(client, settings) as writer:
+        some_trouble(broker, topic, draw)
+        count = 0
+        while count < 1500:
+            end = min(count + draw.randint(1, 200), 1500)
+            writer.write(rows(topic, count, end))
+            count = end
+            if draw.random() < 0.1:
+                writer.flush()
+        writer.flush()
+        assert writer.producer.rows == count
+    complete_and_in_order(client, topic, count)
+
+
+def test_leaders_on_two_brokers_that_change_all_the_time(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One broker under two names: so there are two connections, and a partition goes from one to the other."""
+    moves = random.Random(1)
+    with Writer(client) as writer:
+        known = writer.producer.topics.leader
+
+        def leader(topic: str, partition: int) -> Leader:
+            return replace(known(topic, partition), host=moves.choice(["127.0.0.1", "localhost"]))
+
+        monkeypatch.setattr(writer.producer.topics, "leader", leader)
+        with broker.faults.fail("NOT_LEADER_OR_FOLLOWER", api="Produce", topic="moving", nth=10, times=3):
+            for first in range(0, 1000, 50):
+                writer.write(rows("moving", first, first + 50))
+            writer.flush()
+    complete_and_in_order(client, "moving", 1000)
+
+
+def test_a_request_in_more_parts_than_the_socket_takes_at_a_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "MAX_PARTS", 2)
+    with Writer(client, replace(SMALL, batch_bytes=400_000)) as writer:
+        writer.write(rows("parts", 0, 20_000))
+        writer.flush()
+    complete_and_in_order(client, "parts", 20_000)
 
 
 def test_as_many_requests_in_flight_as_are_allowed(broker: EmbeddedBroker, client: Client) -> None:
