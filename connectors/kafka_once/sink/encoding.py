@@ -118,6 +118,8 @@ class RowEncoder:
     def encode(self, batch: pa.RecordBatch) -> Iterator[EncodedBatch]:
         """Take rows in, and give the record batches that they fill; the others stay open.
 
+        Rows are taken in as the iterator is read, so it must be read to its end.
+
         Raises:
             RowError: if a row cannot become a record.
             MissingTopicError: if a topic does not exist.
@@ -140,15 +142,10 @@ class RowEncoder:
                 self._slots[slot, kernel.CAPACITY] = min(self._slots[slot, kernel.CAPACITY], largest)
 
     def _encode(self, rows: Rows) -> Iterator[EncodedBatch]:
-        columns = rows.columns
         if any(name not in self._numbers for name in rows.topics):
             yield from self.finish()
             self._make_room(rows.topics)
-        numbers = np.array([self._numbers[name] for name in rows.topics], np.int32)
-        codes = numbers[columns.topics] if columns.topics.shape[0] else np.full(rows.size, numbers[0], np.int32)
-        if len(self._numbers) > 1:
-            codes.flags.writeable = False
-            columns = columns._replace(topics=codes)
+        columns = self._numbered(rows)
         row = 0
         while True:
             status = kernel.fill(
@@ -170,6 +167,16 @@ class RowEncoder:
                     f"kafka_once: a row has {int(self._state[kernel.PARTITION])} in its column 'partition'; "
                     "partitions are numbered from 0, and null leaves the choice to the sink"
                 )
+
+    def _numbered(self, rows: Rows) -> Columns:
+        """Give the columns with this encoder's numbers of topics in place of the batch's own."""
+        if len(self._numbers) == 1:
+            return rows.columns
+        numbers = np.array([self._numbers[name] for name in rows.topics], np.int32)
+        own = rows.columns.topics
+        topics = numbers[own] if own.shape[0] else np.full(rows.size, numbers[0], np.int32)
+        topics.flags.writeable = False  # so that the kernel is compiled for one kind of array only
+        return rows.columns._replace(topics=topics)
 
     def _take(self, slot: int, arena: Bytes) -> EncodedBatch:
         """Take a batch out of its slot, compress it, and write its header."""
