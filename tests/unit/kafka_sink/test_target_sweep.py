@@ -7,6 +7,7 @@ starts afterwards must bring everything to its end. One application goes through
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,68 +16,90 @@ from tests.unit.kafka_sink.course import EXPECTED, Course
 from tests.unit.kafka_sink.pipeline import Application, Death, Machine, die, die_as_worker, lose
 
 Happens = Callable[[Course], Callable[[], None]]
+
+
+def both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def event() -> None:
+        first()
+        second()
+
+    return event
+
+
 EVENTS: dict[str, Happens] = {
     "everything dies": lambda course: die,
     "a worker dies": lambda course: die_as_worker,
     "the connection breaks": lambda course: lose,
+    "all times out": lambda course: course.time_out,
+    "all times out and dies": lambda course: both(course.time_out, die),
     "another driver begins the batch": lambda course: course.begin_only,
     "another driver writes the batch": lambda course: lambda: course.another_driver(1),
     "another driver goes on": lambda course: lambda: course.another_driver(2),
 }
+STILL_EVENTS = ["everything dies", "all times out", "all times out and dies"]
+"""What is tried with a batch that moves nothing."""
 
 
-@pytest.fixture(params=[pytest.param(6, id="some"), pytest.param(1, id="all", marks=pytest.mark.soak)])
-def stride(request: pytest.FixtureRequest) -> int:
-    """Every how manieth request is tried."""
-    return int(request.param)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens, to which kind of batch."""
+
+    event: str
+    after_effect: bool
+    is_still: bool = False
+    is_checkpoint_lost: bool = False
+
+    def __str__(self) -> str:
+        words = [self.event, "after" if self.after_effect else "before"]
+        words += ["still"] if self.is_still else []
+        return ", ".join(words + (["checkpoint lost"] if self.is_checkpoint_lost else []))
 
 
-def go_through(
-    course: Course, machine: Machine, happens: Happens, requests: range, *, after_effect: bool, lost: bool = False
-) -> int:
-    """Let it happen at one request of a batch after another, until there is no such request; give its number."""
+WHEN = (False, True)
+CASES = [
+    *(Case(event, after_effect) for event in EVENTS for after_effect in WHEN),
+    *(Case(event, after_effect, is_still=True) for event in STILL_EVENTS for after_effect in WHEN),
+    *(Case("everything dies", after_effect, is_checkpoint_lost=True) for after_effect in WHEN),
+]
+EVERY = [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.soak)]
+"""Every how manieth request is tried."""
+
+
+@pytest.mark.parametrize("stride", EVERY)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_at_a_request(case: Case, stride: int, machine: Machine, application: Application, observer: Client) -> None:
+    course = Course(application, observer)
     course.run(course.start(), 0)
     course.done = 1
-    at = requests.start
-    while True:
-        machine.happenings.clear()
-        happening = machine.plan(at, happens(course), after_effect=after_effect)
-        outcome: BaseException | None = None
-        try:
-            course.run(course.start(), course.done)
-        except (*EXPECTED, Death) as error:
-            outcome = error
-        machine.happenings.clear()
-        try:
-            if lost:
-                course.begin_anew()
-            course.recover()
-        except Exception as error:
-            said = f"{'after' if after_effect else 'before'} request {at}, {happening.happened}: {outcome!r}"
-            raise AssertionError(said) from error
+    at = CASES.index(case) % stride
+    while try_request(course, machine, case, at):
         machine.forget()
-        if not happening.happened:
-            return at
-        at += requests.step
+        at += stride
+    assert at > LEAST_REQUESTS, "a batch has more requests than were seen"
 
 
-MOST_REQUESTS = 1000
-CASES = [(event, after_effect) for event in EVENTS for after_effect in (False, True)]
+LEAST_REQUESTS = 30
 
 
-@pytest.mark.parametrize(("event", "after_effect"), CASES)
-def test_at_a_request(
-    event: str, after_effect: bool, stride: int, machine: Machine, application: Application, observer: Client
-) -> None:
-    requests = range(CASES.index((event, after_effect)) % stride, MOST_REQUESTS, stride)
-    course = Course(application, observer)
-    assert go_through(course, machine, EVENTS[event], requests, after_effect=after_effect) > 30
-
-
-@pytest.mark.parametrize("after_effect", [False, True], ids=["before", "after"])
-def test_at_a_request_with_the_checkpoint_lost(
-    after_effect: bool, stride: int, machine: Machine, application: Application, observer: Client
-) -> None:
-    requests = range(int(after_effect), MOST_REQUESTS, stride)
-    course = Course(application, observer)
-    go_through(course, machine, EVENTS["everything dies"], requests, after_effect=after_effect, lost=True)
+def try_request(course: Course, machine: Machine, case: Case, at: int) -> bool:
+    """Let it happen at one request of the next batch; False if the batch has no such request."""
+    happening = machine.plan(at, EVENTS[case.event](course), after_effect=case.after_effect)
+    outcome: BaseException | None = None
+    try:
+        if case.is_still:
+            course.run_still(course.start())
+        else:
+            course.run(course.start(), course.done)
+    except (*EXPECTED, Death) as error:
+        outcome = error
+    machine.happenings.clear()
+    try:
+        if case.is_checkpoint_lost:
+            course.begin_anew()
+        if case.is_still:
+            course.recover_still()
+        else:
+            course.recover()
+    except Exception as error:
+        raise AssertionError(f"{case} request {at}, {happening.happened}, with {outcome!r}: {error!r}") from error
+    return bool(happening.happened)
