@@ -105,8 +105,9 @@ class Engine:
             again: list[Cell] = []
             for wave in waves(left, size=1 if tries > 1 else WAVE):
                 for outcome in self._wave(wave):
-                    if tries < MOST_TRIES and _says_nothing(outcome):
-                        self.tell(f"{outcome.cell.name} is run again: {outcome.errors[0]}")
+                    trouble = _trouble_of_a_busy_machine(outcome) if tries < MOST_TRIES else None
+                    if trouble is not None:
+                        self.tell(f"{outcome.cell.name} is run again: {trouble}")
                         again.append(outcome.cell)
                     else:
                         yield outcome
@@ -224,8 +225,9 @@ def _why_wrong(one: Running) -> str | None:
     return None
 
 
-def _says_nothing(outcome: Outcome) -> bool:
-    if any(trouble in error for error in outcome.errors for trouble in _START_UP_TROUBLE):
-        return True
-    words = must_say(outcome.cell)
-    return words is not None and not outcome.fired and any(words in error for error in outcome.errors)
+def _trouble_of_a_busy_machine(outcome: Outcome) -> str | None:
+    """Give the error for which a cell says nothing about its pipeline, if there is one."""
+    words = list(_START_UP_TROUBLE)
+    if not outcome.fired and (too_early := must_say(outcome.cell)) is not None:
+        words.append(too_early)
+    return next((error for error in outcome.errors if any(each in error for each in words)), None)
