@@ -46,6 +46,8 @@ MAX_PRODUCE_VERSION = 11
 MAX_FETCH_BYTES = 4 << 20
 CREATE_WITH_DEFAULT_FACTOR_FROM = 4
 """From this version of CreateTopics on the broker chooses the replication factor (KIP-464)."""
+TOPIC_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+"""A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions."""
 POLL_S = 0.005
 COMPRESSED_FROM_BYTES = 16 << 10
 """A decision about thousands of tasks is packed, so that it fits into a message of the usual 1 MiB."""
@@ -168,14 +170,16 @@ class DecisionLog:
         version = connection.version(ApiKey.CREATE_TOPICS)
         codec = apis.request_class(ApiKey.CREATE_TOPICS).CreatableTopic
         factor = -1 if version >= CREATE_WITH_DEFAULT_FACTOR_FROM else 1
-        config = codec.CreatableTopicConfig(version=version, name="cleanup.policy", value="compact")
+        configs = [
+            codec.CreatableTopicConfig(version=version, name=name, value=value) for name, value in TOPIC_CONFIGS.items()
+        ]
         topic = codec(
             version=version,
             name=self.topic,
             num_partitions=1,
             replication_factor=factor,
             assignments=[],
-            configs=[config],
+            configs=configs,
         )
         answer = self.client.ask(
             connection, ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=30_000, validate_only=False

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from broker_lite import EmbeddedBroker
@@ -342,6 +343,15 @@ def test_a_decision_that_cannot_be_read(broker: EmbeddedBroker, command: Command
     assert command("list", *topic, "--app-id", whole.app_id) == 0
     assert command("finish", *topic, "--app-id", whole.app_id) == 0
     client.close()
+
+
+def test_the_topic_of_decisions_stays_small(pipeline: Pipeline, broker: EmbeddedBroker) -> None:
+    """A driver reads all of it when it starts."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, pipeline.decision_topic)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (found,) = admin.describe_configs([resource]).values()
+    values = {name: entry.value for name, entry in found.result(DEADLINE_S).items()}
+    assert (values["cleanup.policy"], values["segment.bytes"]) == ("compact", str(16 << 20))
 
 
 def test_nothing_at_all(command: Command) -> None:
