@@ -20,6 +20,7 @@ from exactly_once.transactions import DecisionFormatError, PreparedTransaction
 from jobs.cli import main
 from offset_store.group import CommittedOffset
 from tests.unit.kafka_sink.transactions_support import (
+    DEADLINE_S,
     OUTPUT_TOPIC,
     QUERY,
     SOURCE_TOPIC,
