@@ -201,6 +201,8 @@ def _ended_lines(options: argparse.Namespace, ended: Ended) -> list[str]:
             f"writes again. A query of appId {options.app_id} that runs now is fenced, and stops at its next decision",
         ]
     committed = sum(fate is Fate.WAITS for fate in ended.fates.values())
+    if not ended.fates:
+        return [f"noted {what} as finished: its rows were in the decision's own transaction, or there were none"]
     if not ended.missing:
         return [f"finished {what}: committed {committed} of its transactions now, the others were committed before"]
     rows = sum(each.rows for each in ended.missing)

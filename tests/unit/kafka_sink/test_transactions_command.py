@@ -224,6 +224,18 @@ def test_accept_of_what_is_whole_finishes_it(pipeline: Pipeline, command: Comman
     assert len(pipeline.visible()) == 3
 
 
+def test_a_decision_without_transactions_of_tasks(pipeline: Pipeline, command: Command) -> None:
+    """With atomicVisibility the rows are in the decision's own transaction; and a batch may have no rows."""
+    pipeline.decide()
+    status, application = command.listed(pipeline)
+    assert (status, application["lastDecision"]["settlement"]) == (0, "finish")
+    assert command("list", "--app-id", pipeline.app_id) == 0
+    assert "no transactions of tasks" in command.out
+    assert "all of it is committed" in command.out
+    assert command("finish", "--app-id", pipeline.app_id) == 0
+    assert "its rows were in the decision's own transaction, or there were none" in command.out
+
+
 def test_abort(pipeline: Pipeline, command: Command) -> None:
     decided, undecided = pipeline.task(0), pipeline.task(1)
     pipeline.decide(decided)
