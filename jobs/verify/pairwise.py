@@ -1,16 +1,18 @@
 """A small choice of cells in which every pair of values appears that can appear together.
 
 Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
-five. The choice is greedy: again and again the cell that brings most pairs that are not there yet; of equals
-the one that costs least to run, and then a shuffle by the seed decides. What a cell shows is a dimension too, so that
-losses and duplicates are seen at every point where they can be. The points of the source need not meet every kind of
-result: nothing there depends on what becomes of the rows.
+five. The choice is greedy: again and again the cell that brings most pairs that are not there yet, rare ones counting
+for more; of equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again
+all of whose pairs others have brought too. What a cell shows is a dimension too, so that losses and duplicates are seen
+at every point where they can be. The points of the source need not meet every kind of result: nothing there depends on
+what becomes of the rows.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
 from jobs.verify.cells import Cell, Kind, Result
@@ -27,13 +29,24 @@ def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
     random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
     order.sort(key=_costs_more)
     brings = {cell: pairs(cell) for cell in order}
-    missing = set[Pair]().union(*brings.values())
-    chosen = set()
+    chances = Counter(pair for found in brings.values() for pair in found)
+    missing, chosen = set(chances), list[Cell]()
     while missing:
-        best = max(order, key=lambda cell: len(brings[cell] & missing))
-        chosen.add(best)
+        best = max(order, key=lambda cell: sum(1 / chances[pair] for pair in brings[cell] & missing))
+        chosen.append(best)
         missing -= brings[best]
-    return tuple(cell for cell in cells if cell in chosen)
+    left = set(_without_needless(chosen, brings))
+    return tuple(cell for cell in cells if cell in left)
+
+
+def _without_needless(chosen: Sequence[Cell], brings: Mapping[Cell, set[Pair]]) -> list[Cell]:
+    times = Counter(pair for cell in chosen for pair in brings[cell])
+    left = list(chosen)
+    for cell in sorted(chosen, key=_costs_more, reverse=True):
+        if all(times[pair] > 1 for pair in brings[cell]):
+            left.remove(cell)
+            times.subtract(brings[cell])
+    return left
 
 
 def _costs_more(cell: Cell) -> tuple[bool, bool]:

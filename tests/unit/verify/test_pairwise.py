@@ -15,7 +15,7 @@ def all_pairs(cells: tuple[Cell, ...]) -> set[Pair]:
     return set[Pair]().union(*(pairs(cell) for cell in cells))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_pair_that_occurs_is_chosen(seed: int) -> None:
     chosen = quick(full(), seed)
     assert all_pairs(chosen) == all_pairs(full())
