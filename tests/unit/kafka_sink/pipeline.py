@@ -320,6 +320,14 @@ def settings_of(broker: EmbeddedBroker, **more: Any) -> ClientSettings:
     return ClientSettings(((host, int(port)),), retry_backoff_ms=2, retry_backoff_max_ms=20, **more)
 
 
+def impatient_client(broker: EmbeddedBroker) -> Client:
+    """Give a client that has connected, and from now on tries again for a moment only."""
+    client = Client(settings_of(broker))
+    client.topics([])
+    client.settings = replace(client.settings, api_timeout_ms=50)
+    return client
+
+
 def input_keys() -> list[PartitionKey]:
     return [(SOURCE, TopicPartition(INPUT, "", partition)) for partition in range(INPUT_PARTITIONS)]
 

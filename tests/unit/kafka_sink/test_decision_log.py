@@ -28,7 +28,7 @@ from exactly_once.transactions import (
 )
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord
-from tests.unit.kafka_sink.pipeline import create_topics, held_back, settings_of
+from tests.unit.kafka_sink.pipeline import create_topics, held_back, impatient_client, settings_of
 
 _numbers = itertools.count()
 
@@ -154,9 +154,9 @@ def test_an_application_waits_for_its_own(
 
 def test_it_does_not_wait_for_ever(shared_broker: EmbeddedBroker, observer: Client, topic: str) -> None:
     Deciding(observer, topic).begin(decision(1))
-    impatient = Client(settings_of(shared_broker, api_timeout_ms=20))
+    impatient = impatient_client(shared_broker)
     try:
-        with pytest.raises(TimeoutError, match="neither committed nor aborted for 20 ms"):
+        with pytest.raises(TimeoutError, match="neither committed nor aborted for 50 ms"):
             DecisionLog(impatient, topic, "app").read()
     finally:
         impatient.close()
