@@ -35,6 +35,7 @@ PRELOADED = (
     "connectors.kafka_once.source",
     "connectors.delta_once.sink",
     "connectors.kafka_once.sink.writer",
+    "connectors.kafka_once.sink.warm",
 )
 """What a task of our source or sink imports. The second and third define what Spark sends to tasks."""
 _NO_BACKGROUND_THREAD = "background_thread:false"

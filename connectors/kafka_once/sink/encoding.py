@@ -11,16 +11,14 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from broker_lite.protocol.compression import compress
-from broker_lite.protocol.records import MAX_SEQUENCE, decode_records, encode_batch, read_header
 from connectors.kafka_once.sink import kernel
-from connectors.kafka_once.sink.kernel import Bytes, Columns, Int64s
+from connectors.kafka_once.sink.buffers import Bytes, Columns, Int64s
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch
 from connectors.kafka_once.sink.rows import RowError, RowLayout, Rows
 from connectors.kafka_once.sink.settings import ProducerSettings
 
@@ -30,50 +28,8 @@ LEAST_BATCH_BYTES = 4 * 1024
 """What each open batch gets at least, however many partitions there are."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PRODUCER = struct.Struct(">qhi")
-_CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
-_CRC_POSITION, _ATTRIBUTES_POSITION, _PRODUCER_POSITION = 17, 21, 43
 _LENGTH_FROM = 12
-_TRANSACTIONAL = 0x10
 _MAGIC = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """One record batch, whole but for the producer and the checksum; ``data`` belongs to it alone."""
-
-    topic: str
-    partition: int
-    record_count: int
-    data: bytearray
-
-    def stamp(self, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool) -> None:
-        """Write in who sends the batch, and its checksum; -1 three times is a producer without idempotence."""
-        (attributes,) = _ATTRIBUTES.unpack_from(self.data, _ATTRIBUTES_POSITION)
-        attributes = attributes | _TRANSACTIONAL if transactional else attributes & ~_TRANSACTIONAL
-        _ATTRIBUTES.pack_into(self.data, _ATTRIBUTES_POSITION, attributes)
-        _PRODUCER.pack_into(self.data, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
-        _CRC.pack_into(self.data, _CRC_POSITION, crc32c(memoryview(self.data)[_ATTRIBUTES_POSITION:]))
-
-    def sequence_after(self, base_sequence: int) -> int:
-        """Give the sequence number of the batch that comes next in its partition."""
-        return (base_sequence + self.record_count) & MAX_SEQUENCE
-
-
-def halves(batch: EncodedBatch) -> tuple[tuple[EncodedBatch, EncodedBatch], int]:
-    """Cut a batch of several records into two; also gives the size of the larger one, not compressed.
-
-    The slow way, record by record: it is for a topic that takes less than was known.
-    """
-    records = decode_records(batch.data)
-    middle = len(records) // 2
-    codec = read_header(batch.data).compression
-    parts = records[:middle], records[middle:]
-    first, second = (
-        EncodedBatch(batch.topic, batch.partition, len(part), encode_batch(part, compression=codec)) for part in parts
-    )
-    return (first, second), max(len(encode_batch(part)) for part in parts)
 
 
 def now_ms() -> int:

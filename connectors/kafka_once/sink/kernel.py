@@ -9,12 +9,10 @@ Nothing is written before it is known to fit.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.kafka_once.compiled import compiled, copy_bytes
+from connectors.kafka_once.sink.buffers import Bytes, Columns, Headers, Int64s, Values
 
 BATCH_HEADER_SIZE = 61
 
@@ -43,45 +41,6 @@ STATE_SLOTS = 5
 _MASK_32 = 0xFFFFFFFF
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_M = 0x5BD1E995
-
-Bytes = NDArray[np.uint8]
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-
-
-class Values(NamedTuple):
-    """The buffers of a column of Arrow's binary or string type.
-
-    ``bits`` is empty if there is no null, ``offsets`` if there is no such column; ``first_bit`` is where the bits of
-    row 0 begin.
-    """
-
-    offsets: Int32s
-    data: Bytes
-    bits: Bytes
-    first_bit: int
-
-
-class Headers(NamedTuple):
-    """The buffers of a column of lists of (key, value); a null list has no header."""
-
-    lists: Int32s
-    bits: Bytes
-    first_bit: int
-    keys: Values
-    values: Values
-
-
-class Columns(NamedTuple):
-    """The rows to write. Partitions are empty if there is no such column, topics if all rows go to topic 0."""
-
-    keys: Values
-    values: Values
-    headers: Headers
-    partitions: Int32s
-    partition_bits: Bytes
-    first_partition_bit: int
-    topics: Int32s
 
 
 @compiled

@@ -29,7 +29,7 @@ from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
 from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.sink.encoding import EncodedBatch, halves
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
 from connectors.kafka_once.sink.lanes import lanes
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.topics import Topics

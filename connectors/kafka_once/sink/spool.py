@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from connectors.kafka_once.client import shared_client
-from connectors.kafka_once.sink.encoding import EncodedBatch
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch
 from connectors.kafka_once.sink.tasks import RowSender, Sending
 from connectors.kafka_once.sink.topics import Topics
 from connectors.target import Task

@@ -15,14 +15,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from connectors.delta_once.kept import Kept
 from connectors.kafka_once.client import shared_client
 from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.encoding import EncodedBatch, RowEncoder
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch
 from connectors.kafka_once.sink.process import process_name
 from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.rows import RowLayout
@@ -34,6 +34,9 @@ from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.transactions import PreparedTransaction
 
 Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+
+if TYPE_CHECKING:
+    from connectors.kafka_once.sink.encoding import RowEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +129,9 @@ class RowSender:
 
     def _started(self) -> tuple[Outlet, list[RowEncoder]]:
         if self._outlet is None:
+            # Here, because it loads the compiler: the driver's processes know this module too.
+            from connectors.kafka_once.sink.encoding import RowEncoder
+
             self._outlet = outlet = self._open_outlet()
             start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread
             self._encoders = [

@@ -108,8 +108,16 @@ def test_every_output_mode_of_a_stream_appends(overwrite: bool) -> None:
     assert not isinstance(caught.value, OptionError)  # it gets as far as the checkpoint, which is not there
 
 
-def test_who_only_reads_does_not_load_the_sink() -> None:
-    program = "import sys, connectors.kafka_once.reading; print(*(name for name in sys.modules if '.sink' in name))"
+def loaded_with(module: str, part: str) -> list[str]:
+    program = f"import sys, {module}; print(*(name for name in sys.modules if {part!r} in name))"
     folder = Path(__file__).resolve().parents[3]
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder, check=True)
-    assert found.stdout.split() == []
+    return found.stdout.split()
+
+
+def test_who_only_reads_does_not_load_the_sink() -> None:
+    assert loaded_with("connectors.kafka_once.reading", ".sink") == []
+
+
+def test_the_driver_does_not_load_the_compiler() -> None:
+    assert loaded_with("connectors.kafka_once.sink.writer", "numba") == []

@@ -16,7 +16,8 @@ from kafka.partitioner.default import murmur2
 from broker_lite.protocol.compression import Compression
 from broker_lite.protocol.records import Record, decode_records, read_header, validate
 from connectors.kafka_once.sink import encoding
-from connectors.kafka_once.sink.encoding import EncodedBatch, RowEncoder, halves
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
+from connectors.kafka_once.sink.encoding import RowEncoder
 from connectors.kafka_once.sink.kernel import STICKY_CHUNK_BYTES
 from connectors.kafka_once.sink.rows import RowError, RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings

@@ -20,7 +20,8 @@ from connectors.kafka_once.decode import RecordDecoder
 from connectors.kafka_once.fetch import RangeFetcher
 from connectors.kafka_once.ranges import FetchRange
 from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.encoding import EncodedBatch, RowEncoder
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from connectors.kafka_once.sink.encoding import RowEncoder
 from connectors.kafka_once.sink.lanes import lanes
 from connectors.kafka_once.sink.producer import (
     DeliveryRefusedError,
