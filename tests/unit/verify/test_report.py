@@ -121,9 +121,13 @@ def test_a_tile_tells_what_its_cell_showed_by_sign_and_colour(one: Outcome, verd
     assert len({each.sign for each in Verdict}) == len({each.style for each in Verdict}) == len(Verdict)
 
 
-def test_a_tile_shows_merging_and_a_deleted_checkpoint() -> None:
-    both = outcome(result=Result.MERGE, delete_checkpoint=True)
-    assert Page(page([both], "RESULT")).tiles == ["tile duplicates merge deleted"]
+@pytest.mark.parametrize("result", Result)
+def test_a_tile_shows_the_result_and_a_deleted_checkpoint(result: Result) -> None:
+    text = page([outcome(result=result, delete_checkpoint=True)], "RESULT")
+    shape = "" if result is Result.APPEND else f" {result.value}"
+    assert Page(text).tiles == [f"tile duplicates{shape} deleted"]
+    assert f'<span class="tile skipped {result.value}">' in text, "the legend says what the shape means"
+    assert not shape or f".tile.{result.value} {{" in text
 
 
 def test_wrong_cells_are_open_and_come_first() -> None:
