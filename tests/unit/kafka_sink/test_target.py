@@ -1,0 +1,368 @@
+"""Topics as a target: what a batch may look like, what comes of failures, and what a user is told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from connectors.kafka_once.client import Client
+from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.target import KafkaPlan
+from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
+from connectors.target import Task
+from exactly_once.batch import Batch
+from exactly_once.decision import Stored
+from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
+from exactly_once.guarantee import Guarantee
+from exactly_once.transactions import Decision, PreparedTransaction
+from offset_store.errors import OffsetStoreError
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, PartitionKey
+from tests.unit.kafka_sink.pipeline import (
+    INPUT,
+    SOURCE,
+    Application,
+    Death,
+    Incarnation,
+    Machine,
+    all_rows,
+    check_nothing_open,
+    check_whole,
+    committed_rows,
+    die,
+    group_offsets,
+    input_keys,
+    lose,
+    rows_of_range,
+)
+
+
+def run(application: Application, incarnation: Incarnation, batch_id: int) -> None:
+    application.run(incarnation, application.batch(incarnation, batch_id, 2 * batch_id, 2 * batch_id + 2))
+
+
+def batch_of(
+    application: Application, query_id: str, batch_id: int, ranges: dict[PartitionKey, tuple[int, int]]
+) -> Batch:
+    extents = {key: OffsetRange(*extent) for key, extent in ranges.items()}
+    return Batch(BatchRecord(application.name, query_id, batch_id, f"{query_id}-{batch_id}", extents), False)
+
+
+def test_what_is_stored(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    following = application.batch(incarnation, 1, 2, 4)
+    stored = application.target.stored(following)
+    assert isinstance(stored, Stored)
+    assert (stored.last_batch_id, stored.next_offsets) == (0, dict.fromkeys(input_keys(), 2))
+
+
+def test_a_batch_that_is_there_is_not_written_again(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    again = application.start()
+    written = application.write(again, application.batch(again, 0, 0, 2))
+    assert not written.plan.writes_rows
+    assert written.parts == []
+    application.finish(again, written)
+    check_whole(observer, application, 2)
+
+
+def test_a_batch_that_is_begun_twice_in_one_process(application: Application, observer: Client) -> None:
+    """The query failed and was started again in the same session; tasks of the first start are still at work."""
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    first = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    second = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    with pytest.raises(DeliveryError):
+        application.finish(incarnation, first)
+    third = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    with pytest.raises(DeliveryError):
+        application.finish(incarnation, second)
+    application.abort(incarnation, third)
+    run_again = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    application.finish(incarnation, run_again)
+    check_whole(observer, application, 4)
+
+
+def test_the_loser_of_two_drivers_is_told_who_won(application: Application, observer: Client) -> None:
+    first, second = application.start(), application.start()
+    run(application, first, 0)
+    loser = application.write(first, application.batch(first, 1, 2, 4))
+    run(application, second, 1)
+    with pytest.raises(FencedError, match=r"Another driver runs with the same appId: stop one of the two"):
+        application.finish(first, loser)
+    check_whole(observer, application, 4)
+
+
+def test_the_loser_before_anything_was_decided(application: Application, observer: Client) -> None:
+    first, second = application.start(), application.start()
+    run(application, first, 0)
+    loser = application.write(first, application.batch(first, 1, 2, 4))
+    winner = application.write(second, application.batch(second, 1, 2, 4))
+    with pytest.raises(TransactionsGoneError, match="another driver has aborted them"):
+        application.finish(first, loser)
+    application.finish(second, winner)
+    check_whole(observer, application, 4)
+
+
+def test_tasks_of_a_fenced_driver_are_aborted_by_its_abort(application: Application, observer: Client) -> None:
+    """They begin their transactions when the winner has already looked for what is open."""
+    first, second = application.start(), application.start()
+    with application.machine.process(first.begins):
+        plan = application.target.begin(application.batch(first, 0, 0, 2))
+    with application.machine.process(second.begins):
+        winner = application.target.begin(application.batch(second, 0, 0, 2))
+    assert isinstance(plan, KafkaPlan)
+    part = application.run_task(plan, Task(0, 0, 0, 0), all_rows(2))
+    late = application.written(application.batch(first, 0, 0, 2), plan, [part])
+    own = application.run_task(winner, Task(0, 0, 0, 0), all_rows(2))
+    with pytest.raises(FencedError, match="has fenced this one"):
+        application.finish(first, late)
+    application.finish(second, application.written(application.batch(second, 0, 0, 2), winner, [own]))
+    check_whole(observer, application, 2)
+
+
+def test_an_abort_after_a_commit_that_has_landed_leaves_it_alone(
+    application: Application, observer: Client, machine: Machine
+) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    application.finish(incarnation, written)
+    application.abort(incarnation, written)
+    run(application, incarnation, 2)
+    check_whole(observer, application, 6)
+
+
+@pytest.mark.parametrize("offset", range(0, 26, 3))
+def test_an_abort_at_any_time(offset: int, application: Application, observer: Client, machine: Machine) -> None:
+    """The process that commits dies in the middle; Spark starts another one, and has it abort."""
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    machine.plan(offset, die)
+    with suppress(Death):
+        application.finish(incarnation, written)
+    machine.happenings.clear()
+    application.abort(replace(incarnation, commits=machine.new_pid()), written)
+    run(application, incarnation, 1)
+    run(application, incarnation, 2)
+    check_whole(observer, application, 6)
+
+
+def test_an_abort_never_raises(application: Application, shared_broker: EmbeddedBroker, observer: Client) -> None:
+    incarnation = application.start()
+    written = application.write(incarnation, application.batch(incarnation, 0, 0, 2))
+    with shared_broker.faults.fail("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", api="InitProducerId"):
+        application.abort(incarnation, written)
+    assert len(TransactionClient(observer).open_transactions(application.scope.prefix)) == 2
+    run(application, application.start(), 0)
+    check_whole(observer, application, 2)
+
+
+def test_a_batch_without_rows_moves_the_group(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    for batch_id in range(3):
+        application.run(incarnation, application.batch(incarnation, batch_id, batch_id, batch_id + 1), [])
+    assert group_offsets(observer, application.name) == {0: 3, 1: 3}
+    assert committed_rows(observer, application.topic) == []
+    check_nothing_open(observer, application)
+
+
+def test_a_batch_that_moves_nothing_has_rows(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    application.run(incarnation, application.batch(incarnation, 1, 2, 2), ["late"])
+    again = application.start()
+    application.run(again, application.batch(again, 1, 2, 2), ["late"])
+    application.run(again, application.batch(again, 2, 2, 4))
+    assert committed_rows(observer, application.topic) == sorted([*all_rows(4), "late"])
+    check_nothing_open(observer, application)
+
+
+def test_a_batch_that_has_neither(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    application.run(incarnation, application.batch(incarnation, 1, 2, 2), [])
+    application.run(incarnation, application.batch(incarnation, 2, 2, 4))
+    check_whole(observer, application, 4)
+
+
+def test_a_query_without_any_source_of_ours(application: Application, observer: Client) -> None:
+    """Its batches are known by query and number alone, and so they survive what the checkpoint survives."""
+    first = application.start()
+    for batch_id in range(2):
+        application.run(first, batch_of(application, "query", batch_id, {}), [f"row {batch_id}"])
+    again = application.start()
+    for batch_id in range(1, 3):
+        application.run(again, batch_of(application, "query", batch_id, {}), [f"row {batch_id}"])
+    assert committed_rows(observer, application.topic) == ["row 0", "row 1", "row 2"]
+    check_nothing_open(observer, application)
+
+
+def test_two_sources_have_partitions_of_their_own(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    one, other = ("one", TopicPartition(INPUT, "", 0)), ("other", TopicPartition(INPUT, "", 1))
+    application.run(incarnation, batch_of(application, "query", 0, {one: (0, 3), other: (0, 5)}), ["a"])
+    application.run(incarnation, batch_of(application, "query", 1, {one: (3, 3), other: (5, 9)}), ["b"])
+    assert group_offsets(observer, application.name) == {0: 3, 1: 9}
+    again = application.start()
+    written = application.write(again, batch_of(application, "query", 1, {one: (3, 3), other: (5, 9)}), ["b"])
+    assert not written.plan.writes_rows
+    assert committed_rows(observer, application.topic) == ["a", "b"]
+
+
+def test_two_sources_cannot_share_a_partition(application: Application, observer: Client) -> None:
+    incarnation = application.start()
+    keys = [(name, TopicPartition(INPUT, "", 0)) for name in ("one", "other")]
+    with pytest.raises(OffsetStoreError, match="a group keeps one offset for each partition"):
+        application.write(incarnation, batch_of(application, "query", 0, dict.fromkeys(keys, (0, 3))))
+
+
+def test_a_topic_id_that_is_learned_later(application: Application, observer: Client) -> None:
+    known = observer.topics([INPUT])[INPUT].topic_id
+    nameless, named = (SOURCE, TopicPartition(INPUT, "", 0)), (SOURCE, TopicPartition(INPUT, known, 0))
+    incarnation = application.start()
+    application.run(incarnation, batch_of(application, "query", 0, {nameless: (0, 3)}), ["a"])
+    application.run(incarnation, batch_of(application, "query", 1, {named: (3, 5)}), ["b"])
+    assert group_offsets(observer, application.name) == {0: 5}
+    assert committed_rows(observer, application.topic) == ["a", "b"]
+
+
+def test_offsets_that_do_not_fit_are_refused_before_anything_is_written(
+    application: Application, observer: Client
+) -> None:
+    run(application, application.start(), 0)
+    for query_id, start, problem in (("query", 3, "a gap"), ("query", 1, "an overlap"), ("new", 1, "an overlap")):
+        incarnation = application.start(query_id)
+        batch_id = 1 if query_id == "query" else 0
+        with pytest.raises(OffsetMismatchError, match=problem):
+            application.write(incarnation, application.batch(incarnation, batch_id, start, 9))
+    check_whole(observer, application, 2)
+
+
+def test_a_group_with_members_is_refused(application: Application, observer: Client) -> None:
+    run(application, application.start(), 0)
+    join(observer, application.name)
+    incarnation = application.start()
+    with pytest.raises(OffsetStoreError, match="has live members"):
+        application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+
+
+def join(client: Client, group_id: str) -> None:
+    connection = client.any_connection()
+    version = min(connection.version(ApiKey.JOIN_GROUP), 3)  # before a member has to join twice
+    protocol = apis.request_class(ApiKey.JOIN_GROUP).JoinGroupRequestProtocol
+    answer = client.ask(
+        connection,
+        ApiKey.JOIN_GROUP,
+        version,
+        group_id=group_id,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol(version=version, name="range", metadata=b"")],
+    )
+    assert answer.error_code == 0
+
+
+@pytest.mark.parametrize("weaker", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_a_weaker_guarantee_and_back(weaker: Guarantee, application: Application, observer: Client) -> None:
+    run(application, application.start(), 0)
+    for batch_id in (1, 2):
+        other = replace(application, guarantee=weaker)
+        run(other, other.start(), batch_id)
+    incarnation = application.start()
+    for batch_id in (2, 3, 4):
+        run(application, incarnation, batch_id)
+    check_whole(observer, application, 10)
+
+
+def test_the_decision_that_fails_for_good_leaves_nothing_open(
+    application: Application, shared_broker: EmbeddedBroker, observer: Client
+) -> None:
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    with (
+        shared_broker.faults.fail("GROUP_AUTHORIZATION_FAILED", api="AddOffsetsToTxn"),
+        pytest.raises(TransactionError, match="READ and DESCRIBE on the group"),
+    ):
+        application.finish(incarnation, written)
+    assert TransactionClient(observer).open_transactions(application.scope.prefix) == []
+    run(application, incarnation, 1)
+    check_whole(observer, application, 4)
+
+
+def test_a_decision_whose_answers_are_all_lost_is_found_in_the_log(
+    application: Application, observer: Client, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EndTxn took effect, and every answer was lost for as long as the client tries."""
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    end = TransactionClient.end
+
+    def lost(client: TransactionClient, identity: ProducerIdentity, *, commit: bool) -> None:
+        monkeypatch.setattr(TransactionClient, "end", end)
+        end(client, identity, commit=commit)
+        lose()
+
+    monkeypatch.setattr(TransactionClient, "end", lost)
+    application.finish(incarnation, written)
+    check_whole(observer, application, 4)
+
+
+def test_speculation_leaves_nothing_open(application: Application, observer: Client) -> None:
+    twice = replace(application, twice=True)
+    incarnation = twice.start()
+    for batch_id in range(3):
+        run(twice, incarnation, batch_id)
+        check_whole(observer, twice, 2 * batch_id + 2)
+
+
+def test_a_loser_that_comes_after_its_batch_is_aborted_with_the_next(
+    application: Application, observer: Client
+) -> None:
+    incarnation = application.start()
+    written = application.write(incarnation, application.batch(incarnation, 0, 0, 2))
+    application.finish(incarnation, written)
+    late = application.run_task(written.plan, Task(0, 0, 1, 9), rows_of_range(0, 2))
+    assert isinstance(late, PreparedTransaction)
+    run(application, incarnation, 1)
+    check_whole(observer, application, 4)
+
+
+def test_someone_who_ends_a_decided_transaction_by_hand(
+    application: Application, observer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was committed, the other aborted: rows are missing, nobody can bring them back, and everybody is told."""
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    transactions, finish = TransactionClient(observer), Driver.finish
+
+    def meanwhile(driver: Driver, decision: Decision) -> None:
+        first, second = decision.transactions
+        committed = ProducerIdentity(first.transactional_id, first.producer_id, first.epoch)
+        driver.transactions.end(committed, commit=True)
+        transactions.init_producer_id(second.transactional_id, 60_000)
+        finish(driver, decision)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "finish", meanwhile)
+        with pytest.raises(TransactionsGoneError, match="2 rows are missing from the output"):
+            application.finish(incarnation, written)
+    for _ in range(2):
+        with pytest.raises(TransactionsGoneError, match=r"finish --app-id app\d+ --accept goes on without them"):
+            run(application, application.start(), 1)
+    seen = committed_rows(observer, application.topic)
+    assert len(seen) == len(set(seen)) == 6
+    assert TransactionClient(observer).open_transactions(application.scope.prefix, (State.ONGOING,)) == []
