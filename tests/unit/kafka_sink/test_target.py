@@ -57,7 +57,8 @@ def test_what_is_stored(application: Application, observer: Client) -> None:
     incarnation = application.start()
     run(application, incarnation, 0)
     following = application.batch(incarnation, 1, 2, 4)
-    stored = application.target.stored(following)
+    with application.machine.process(application.machine.new_pid()):
+        stored = application.target.stored(following)
     assert isinstance(stored, Stored)
     assert (stored.last_batch_id, stored.next_offsets) == (0, dict.fromkeys(input_keys(), 2))
 

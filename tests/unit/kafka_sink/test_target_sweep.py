@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from connectors.kafka_once.client import Client
+from connectors.kafka_once.sink.spool import Spool, SpoolError
+from exactly_once.guarantee import Guarantee
 from tests.unit.kafka_sink.course import EXPECTED, Course
 from tests.unit.kafka_sink.pipeline import Application, Death, Machine, die, die_as_worker, lose
 
@@ -38,6 +41,10 @@ EVENTS: dict[str, Happens] = {
 }
 STILL_EVENTS = ["everything dies", "all times out", "all times out and dies"]
 """What is tried with a batch that moves nothing."""
+ATOMIC_EVENTS = ["everything dies", "the connection breaks", "another driver goes on"]
+"""What is tried with a batch that becomes visible at once."""
+WEAK_EVENTS = ["everything dies", "a worker dies", "the connection breaks"]
+"""What is tried without transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +55,15 @@ class Case:
     after_effect: bool
     is_still: bool = False
     is_checkpoint_lost: bool = False
+    is_atomic: bool = False
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 
     def __str__(self) -> str:
         words = [self.event, "after" if self.after_effect else "before"]
         words += ["still"] if self.is_still else []
-        return ", ".join(words + (["checkpoint lost"] if self.is_checkpoint_lost else []))
+        words += ["checkpoint lost"] if self.is_checkpoint_lost else []
+        words += ["atomic"] if self.is_atomic else []
+        return ", ".join(words + ([self.guarantee.value] if self.guarantee is not Guarantee.EXACTLY_ONCE else []))
 
 
 WHEN = (False, True)
@@ -60,6 +71,9 @@ CASES = [
     *(Case(event, after_effect) for event in EVENTS for after_effect in WHEN),
     *(Case(event, after_effect, is_still=True) for event in STILL_EVENTS for after_effect in WHEN),
     *(Case("everything dies", after_effect, is_checkpoint_lost=True) for after_effect in WHEN),
+    *(Case(event, after_effect, is_atomic=True) for event in ATOMIC_EVENTS for after_effect in WHEN),
+    *(Case(event, True, guarantee=Guarantee.AT_LEAST_ONCE) for event in WEAK_EVENTS),
+    *(Case(event, True, guarantee=Guarantee.AT_MOST_ONCE) for event in WEAK_EVENTS),
 ]
 EVERY = [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.soak)]
 """Every how manieth request is tried."""
@@ -67,7 +81,12 @@ EVERY = [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark
 
 @pytest.mark.parametrize("stride", EVERY)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_at_a_request(case: Case, stride: int, machine: Machine, application: Application, observer: Client) -> None:
+def test_at_a_request(
+    case: Case, stride: int, machine: Machine, application: Application, observer: Client, tmp_path: Path
+) -> None:
+    application.guarantee = case.guarantee
+    if case.is_atomic:
+        application.options["spool"] = Spool(str(tmp_path))
     course = Course(application, observer)
     course.run(course.start(), 0)
     course.done = 1
@@ -75,10 +94,14 @@ def test_at_a_request(case: Case, stride: int, machine: Machine, application: Ap
     while try_request(course, machine, case, at):
         machine.forget()
         at += stride
-    assert at > LEAST_REQUESTS, "a batch has more requests than were seen"
+    assert at > LEAST_REQUESTS[case.guarantee], "a batch has more requests than were seen"
 
 
-LEAST_REQUESTS = 30
+LEAST_REQUESTS = {Guarantee.EXACTLY_ONCE: 25, Guarantee.AT_LEAST_ONCE: 10, Guarantee.AT_MOST_ONCE: 10}
+
+
+SPOOL_ERRORS = (SpoolError, FileNotFoundError)
+"""What a driver finds whose spool another one has cleared."""
 
 
 def try_request(course: Course, machine: Machine, case: Case, at: int) -> bool:
@@ -90,8 +113,9 @@ def try_request(course: Course, machine: Machine, case: Case, at: int) -> bool:
             course.run_still(course.start())
         else:
             course.run(course.start(), course.done)
-    except (*EXPECTED, Death) as error:
+    except (*EXPECTED, *SPOOL_ERRORS, Death) as error:
         outcome = error
+        assert case.is_atomic or not isinstance(error, SPOOL_ERRORS)
     machine.happenings.clear()
     try:
         if case.is_checkpoint_lost:
