@@ -30,6 +30,7 @@ from exactly_once.errors import TransactionsGoneError
 from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, Settlement, ranges_text, settle
 from offset_store.clock import now_ms
 from offset_store.group import CommittedOffset, Note, Slot
+from offset_store.offsets import TopicPartition
 from offset_store.record import BatchRecord
 
 DRIVER = "driver"
@@ -88,6 +89,8 @@ class Driver:
         self.group = KafkaGroupOffsets(client, scope.group_id)
         self.client = client
         self._begun: _Begun | None = None
+        self._spent: ProducerIdentity | None = None
+        self._here: dict[tuple[str, str], bool] = {}
         self._is_settled = False
 
     def begin(self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
@@ -168,6 +171,9 @@ class Driver:
             FencedProducerError: if another driver has claimed the application since, or this took too long.
             TransactionError: if Kafka refuses it.
         """
+        if identity == self._spent:  # its sequence numbers are used: Kafka would take a second decision for the first
+            raise TransactionError(f"the transactional id {identity.name!r} must be claimed anew for each decision")
+        self._spent = identity
         try:
             self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
             send_rows()
@@ -244,6 +250,20 @@ class Driver:
         self._fence(names)
         return names
 
+    def is_here(self, tp: TopicPartition) -> bool:
+        """Whether this topic is on the cluster that is written to: a group there keeps offsets of its topics only.
+
+        A topic of the same name may be another one: the copy of one that is read elsewhere, for example.
+        """
+        key = tp.topic, tp.topic_id
+        if key not in self._here:
+            try:
+                found = self.client.topics([tp.topic])[tp.topic].topic_id
+                self._here[key] = not found or not tp.topic_id or found == tp.topic_id
+            except (MissingTopicError, PermissionError):
+                self._here[key] = False
+        return self._here[key]
+
     def is_current(self, identity: ProducerIdentity) -> bool:
         """Whether nobody has claimed the application since ``identity`` did."""
         found = self.transactions.describe([self.scope.driver_id]).get(self.scope.driver_id)
@@ -278,15 +298,11 @@ class Driver:
                 raise
 
     def _offsets_before(self, decision: Decision) -> dict[Slot, CommittedOffset]:
-        """Give what takes a batch out of its group: where its partitions stood, and no note that names it.
-
-        A batch that moves nothing is noted beside partitions that the decision does not name.
-        """
-        record, committed = decision.record, KafkaGroupOffsets(self.client, decision.group_id).fetch()
+        """Give what takes a batch out of its group: where its partitions stood, and no note that names it."""
+        committed = KafkaGroupOffsets(self.client, decision.group_id).fetch()
         notes = ((slot, Note.from_text(entry.metadata)) for slot, entry in committed.items())
-        noted = {slot: note.start for slot, note in notes if note and note.attempt_id == record.attempt_id}
-        starts = {(tp.topic, tp.partition): extent.start for (_, tp), extent in record.moved.items()}
-        return {slot: CommittedOffset(start) for slot, start in {**noted, **starts}.items()}
+        attempt_id = decision.record.attempt_id
+        return {slot: CommittedOffset(note.start) for slot, note in notes if note and note.attempt_id == attempt_id}
 
     def _is_committed(self, transaction: PreparedTransaction, decision: Decision) -> bool:
         """After EndTxn was refused: somebody else may have done the same.

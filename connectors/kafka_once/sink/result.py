@@ -8,7 +8,7 @@ claimed the application since, Kafka refuses it. So what was compared still hold
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.producer import Producer
@@ -46,9 +46,10 @@ class TopicResult:
 
     def decide(self, decision: Decision, offsets: GroupSnapshot, spooled: Sequence[SpooledRows]) -> None:
         """Write a decision; see `Driver.decide`."""
-        self.driver.decide(
-            decision, offsets.entries(decision.record), self.identity, lambda: self._send_spooled(spooled)
-        )
+        record = decision.record
+        here = {key: extent for key, extent in record.ranges.items() if self.driver.is_here(key[1])}
+        entries = offsets.entries(replace(record, ranges=here)) if here else {}
+        self.driver.decide(decision, entries, self.identity, lambda: self._send_spooled(spooled))
         self._decided = decision
 
     def _send_spooled(self, spooled: Sequence[SpooledRows]) -> None:
@@ -96,11 +97,15 @@ class TopicSnapshot:
         return max((batch for batch in (decided, noted) if batch is not None), default=None)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-        """See `Snapshot.next_offsets`. What the group has forgotten, the last decision still knows."""
+        """See `Snapshot.next_offsets`.
+
+        What the group has forgotten, the last decision still knows; and of topics of another cluster it alone knows.
+        """
         wanted = list(keys)
         decided = {} if self.last is None else self.last.offsets
         known = {key: decided[key] for key in wanted if key in decided}
-        return {**known, **self.offsets.next_offsets(wanted)}
+        here = [key for key in wanted if self.result.driver.is_here(key[1])]
+        return {**known, **self.offsets.next_offsets(here)}
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Give the stored next offsets of one source's partitions."""
