@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
@@ -34,11 +36,13 @@ from tests.unit.kafka_sink.pipeline import (
     check_nothing_open,
     check_whole,
     committed_rows,
+    create_topics,
     die,
     group_offsets,
     input_keys,
     lose,
     rows_of_range,
+    settings_of,
 )
 
 
@@ -339,6 +343,49 @@ def test_a_loser_that_comes_after_its_batch_is_aborted_with_the_next(
     assert isinstance(late, PreparedTransaction)
     run(application, incarnation, 1)
     check_whole(observer, application, 4)
+
+
+@pytest.fixture
+def quick_broker() -> Iterator[EmbeddedBroker]:
+    """Aborts at once what has timed out."""
+    name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    with EmbeddedBroker(config={"num.partitions": 1, name: 10}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_transactions_that_time_out(
+    is_decided: bool, quick_broker: EmbeddedBroker, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(settings_of(quick_broker))
+    create_topics(client, INPUT, partitions=2)
+    application = Application(machine, quick_broker, "slow", transaction_timeout_ms=300)
+    create_topics(client, application.topic)
+    incarnation, finish = application.start(), Driver.finish
+
+    def wait(*_: object) -> None:
+        transactions = TransactionClient(client)
+        while transactions.open_transactions(application.scope.prefix):
+            Event().wait(0.01)
+
+    def late(driver: Driver, decision: Decision) -> None:
+        wait()
+        finish(driver, decision)
+
+    written = application.write(incarnation, application.batch(incarnation, 0, 0, 2))
+    if not is_decided:
+        wait()
+    # On a slow machine they have timed out before the decision all the same.
+    problem = "takes the decision back|was not decided" if is_decided else "was not decided"
+    monkeypatch.setattr(Driver, "finish", late)
+    with pytest.raises(TransactionsGoneError, match=problem):
+        application.finish(incarnation, written)
+    monkeypatch.setattr(Driver, "finish", finish)
+    assert committed_rows(client, application.topic) == []
+    patient = replace(application, transaction_timeout_ms=60_000)
+    run(patient, incarnation, 0)
+    check_whole(client, patient, 2)
+    client.close()
 
 
 def test_someone_who_ends_a_decided_transaction_by_hand(

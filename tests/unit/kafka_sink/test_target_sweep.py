@@ -33,6 +33,7 @@ EVENTS: dict[str, Happens] = {
     "everything dies": lambda course: die,
     "a worker dies": lambda course: die_as_worker,
     "the connection breaks": lambda course: lose,
+    "the broker restarts": lambda course: course.application.broker.restart,
     "all times out": lambda course: course.time_out,
     "all times out and dies": lambda course: both(course.time_out, die),
     "another driver begins the batch": lambda course: course.begin_only,
@@ -115,7 +116,7 @@ def try_request(course: Course, machine: Machine, case: Case, at: int) -> bool:
             course.run(course.start(), course.done)
     except (*EXPECTED, *SPOOL_ERRORS, Death) as error:
         outcome = error
-        assert case.is_atomic or not isinstance(error, SPOOL_ERRORS)
+    assert case.is_atomic or not isinstance(outcome, SPOOL_ERRORS)
     machine.happenings.clear()
     try:
         if case.is_checkpoint_lost:
