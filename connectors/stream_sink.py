@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from connectors.collector import begin_call
 from connectors.target import Target, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch, read_batch
 from exactly_once.checkpoint import Checkpoint
@@ -87,12 +88,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         Raises:
             DeliveryError, OffsetStoreError: if it must not be written.
         """
+        begin_call()
         checkpoint = Checkpoint.open(self._checkpoint)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
         self._plans = tuple(target.begin(batch) for target in self._targets)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
+        begin_call()
         assert self._plans, "begin was called before the writer was sent to tasks"
         task = self._task(self._plans[0].batch_id)
         writers: list[TaskWriter | None] = []
@@ -133,6 +136,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         Raises:
             DeliveryError, OffsetStoreError: if it must not be written.
         """
+        begin_call()
         written = _of_one_attempt(messages)
         if not written:
             # No task ran, so there are no rows, and no range has moved: nothing to write.

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark import TaskContext
 
+from connectors.collector import begin_call
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, shared_client
 from connectors.kafka_once.data_loss import report_loss
 from connectors.kafka_once.decode import RecordDecoder
@@ -32,6 +33,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
+    begin_call()
     client = shared_client(options.settings)
     decoder = RecordDecoder(
         wanted.topic,
