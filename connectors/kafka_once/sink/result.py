@@ -30,8 +30,8 @@ class TopicResult:
     """Rows in transactions that tasks have left open, and the decisions about them."""
 
     driver: Driver
-    identity: ProducerIdentity
-    """Claimed for this batch."""
+    identity: ProducerIdentity | None
+    """Claimed for this batch; None to look only."""
     producer: ProducerSettings
     spool: Spool | None = None
     """Where rows are that the driver is to send itself."""
@@ -46,6 +46,7 @@ class TopicResult:
 
     def decide(self, decision: Decision, offsets: GroupSnapshot, spooled: Sequence[SpooledRows]) -> None:
         """Write a decision; see `Driver.decide`."""
+        assert self.identity is not None, "nobody has begun a batch"
         record = decision.record
         here = {key: extent for key, extent in record.ranges.items() if self.driver.is_here(key[1])}
         entries = offsets.entries(replace(record, ranges=here)) if here else {}

@@ -78,7 +78,12 @@ class KafkaTarget:
 
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
-        return look(self._offsets().snapshot(), batch)
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return look(self._offsets().snapshot(), batch)
+        driver = self._driver()
+        driver.log.ensure()
+        driver.group.check_vacant()
+        return look(TopicResult(driver, None, self.producer).snapshot(), batch)
 
     def begin(self, batch: Batch) -> KafkaPlan:
         """See `Target.begin`. What an earlier run has left is finished, undone or aborted first.

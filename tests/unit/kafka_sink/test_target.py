@@ -67,6 +67,17 @@ def test_what_is_stored(application: Application, observer: Client) -> None:
     assert (stored.last_batch_id, stored.next_offsets) == (0, dict.fromkeys(input_keys(), 2))
 
 
+def test_what_is_stored_of_topics_of_another_cluster(application: Application) -> None:
+    """The group has no room for them; whoever asks before a batch is begun must hear of them all the same."""
+    elsewhere: PartitionKey = (SOURCE, TopicPartition("elsewhere", "an-id", 0))
+    with application.machine.process(application.machine.new_pid()):
+        assert application.target.stored(batch_of(application, "new", 0, {elsewhere: (0, 3)})) == Stored(0, None, {})
+    application.run(application.start(), batch_of(application, "query", 0, {elsewhere: (0, 3)}), ["a"])
+    with application.machine.process(application.machine.new_pid()):
+        stored = application.target.stored(batch_of(application, "new", 0, {elsewhere: (3, 5)}))
+    assert stored == Stored(1, None, {elsewhere: 3})
+
+
 def test_a_batch_that_is_there_is_not_written_again(application: Application, observer: Client) -> None:
     incarnation = application.start()
     run(application, incarnation, 0)
