@@ -127,6 +127,18 @@ def test_the_loser_before_anything_was_decided(application: Application, observe
     check_whole(observer, application, 4)
 
 
+def test_the_loser_when_the_winner_wrote_something_else(application: Application, observer: Client) -> None:
+    """Its own range is still free, and it is fenced all the same."""
+    one, other = ((SOURCE, TopicPartition(INPUT, "", partition)) for partition in range(2))
+    first, second = application.start("first"), application.start("second")
+    loser = application.write(first, batch_of(application, "first", 0, {one: (0, 3)}), [])
+    application.run(second, batch_of(application, "second", 0, {other: (0, 5)}), ["b"])
+    with pytest.raises(FencedError, match="has fenced this one"):
+        application.finish(first, loser)
+    assert group_offsets(observer, application.name) == {1: 5}
+    check_nothing_open(observer, application)
+
+
 def test_tasks_of_a_fenced_driver_are_aborted_by_its_abort(application: Application, observer: Client) -> None:
     """They begin their transactions when the winner has already looked for what is open."""
     first, second = application.start(), application.start()
