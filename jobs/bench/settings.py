@@ -124,8 +124,8 @@ FULL = {
     "guarantee_rows": 1_000_000,
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
-    "sink_rows": 1_000_000,
-    "sink_rounds": 5,
+    "sink_rows": 2_000_000,
+    "sink_rounds": 3,
     "sink_micro_batches": 20,
 }
 FULL_BROKER = BrokerSizes(
