@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.bench.load import LoadError, create_topic
 from jobs.demo import dataset
-from jobs.demo.publish import PublishError, create_topic, publish
+from jobs.demo.publish import PublishError, publish
 from jobs.doubled_rows.copying import JVM, OURS
 from jobs.doubled_rows.kills import Input, Kill, Sessions, run
 from jobs.doubled_rows.session import SessionError
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PeerMissingError as error:
         print(f"cannot be compared: {error}\nOurs alone: --only {OURS}", file=sys.stderr)
         return USAGE
-    except (SessionError, ReadingError, PublishError, ValueError) as error:
+    except (SessionError, LoadError, ReadingError, PublishError, ValueError) as error:
         print(f"python -m jobs.doubled_rows: {error}", file=sys.stderr)
         return USAGE
     print(findings.result())
@@ -97,7 +98,7 @@ def compare(
     """Do every kill to every pipeline, and tell a line of each.
 
     Raises:
-        SessionError, ReadingError: if a pipeline did not get through.
+        SessionError, LoadError, ReadingError: if a pipeline did not get through.
     """
     counts = {}
     sent = [(record.key, record.value) for record in source.records]

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
-from jobs.demo.publish import create_topic
+from jobs.bench.load import create_topic
 from jobs.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
 from jobs.doubled_rows.session import Session, SessionError
 from jobs.doubled_rows.topics import Found, await_uncommitted, read_committed
@@ -108,7 +108,8 @@ def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Pa
 
     Raises:
         SessionError: if a query stopped, was too slow, or never came to the fault.
-        ReadingError: if rows did not come to the output topic, or it could not be read.
+        LoadError: if the output topic could not be made.
+        ReadingError: if rows did not come there, or it could not be read.
     """
     name = f"{source.topic}-{pipeline}-{kill.value}"
     create_topic(source.bootstrap_servers, name, source.partitions)
