@@ -18,7 +18,8 @@ from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
 from connectors.kafka_once.sink.driver import Driver, Scope
 from connectors.kafka_once.sink.transactions import ProducerIdentity
 from exactly_once.transactions import Decision, PreparedTransaction, following
-from offset_store.group import Committed, CommittedOffset
+from offset_store.clock import now_ms
+from offset_store.group import Committed, GroupSnapshot
 from offset_store.offsets import OffsetRange
 from offset_store.offsets import TopicPartition as SourcePartition
 from offset_store.record import BatchRecord
@@ -59,12 +60,16 @@ class Pipeline:
         return PreparedTransaction(name, identity.producer_id, identity.epoch, rows)
 
     def decide(self, *prepared: PreparedTransaction) -> Decision:
-        """Decide about a batch, and commit none of its transactions yet."""
+        """Decide about a batch, and commit none of its transactions yet; as another process of the same driver."""
+        self.driver = self.another_driver()
         extent = OffsetRange(10 * self.batch_id, 10 * self.batch_id + 10)
         ranges = {("kafka", SourcePartition(SOURCE_TOPIC, "", 0)): extent}
         record = BatchRecord(self.app_id, self.query_id, self.batch_id, uuid.uuid4().hex, ranges)
         decision = following(self.driver.log.read().last, record, prepared, self.app_id, 1_700_000_000_000)
-        self.driver.decide(decision, {(SOURCE_TOPIC, 0): CommittedOffset(extent.end)}, self.identity)
+        group = self.driver.group
+        self.driver.decide(
+            decision, GroupSnapshot(group, self.app_id, group.fetch(), now_ms).entries(record), self.identity
+        )
         return decision
 
     def next_batch(self) -> None:
