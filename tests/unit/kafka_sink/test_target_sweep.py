@@ -59,12 +59,17 @@ class Case:
     is_atomic: bool = False
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether each row must be there once."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE
+
     def __str__(self) -> str:
         words = [self.event, "after" if self.after_effect else "before"]
         words += ["still"] if self.is_still else []
         words += ["checkpoint lost"] if self.is_checkpoint_lost else []
         words += ["atomic"] if self.is_atomic else []
-        return ", ".join(words + ([self.guarantee.value] if self.guarantee is not Guarantee.EXACTLY_ONCE else []))
+        return ", ".join(words + ([] if self.is_strict else [self.guarantee.value]))
 
 
 WHEN = (False, True)
