@@ -67,7 +67,7 @@ KAFKA_BUGS = (
     Bug("orphans_left", "exactly-once_topic_sink.file_written_task-retried", _HANGING),
     Bug("decision_not_finished", "exactly-once_topic_transaction.decided_driver-killed", _HANGING),
     Bug("timed_out_believed", _TIMED_OUT, "should have ended at the fault"),
-    Bug("workers_share_ids", "exactly-once_topic_source.finished_exception", "the fault did not fire"),
+    Bug("ids_reused_at_once", "exactly-once_topic_source.finished_exception", "the fault did not fire"),
     Bug(
         "rows_before_dead_letters", "exactly-once_dead-letters_sink.between_targets_driver-killed_no-checkpoint", "lost"
     ),
