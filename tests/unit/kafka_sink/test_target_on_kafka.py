@@ -1,0 +1,89 @@
+"""What may befall a batch, on Apache Kafka: its answers come before markers are written, and its timing is another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import Client
+from connectors.kafka_once.sink.driver import Driver
+from jobs.peers import RealKafka, missing_kafka_reason
+from tests.unit.kafka_sink.course import Course
+from tests.unit.kafka_sink.pipeline import (
+    INPUT,
+    INPUT_PARTITIONS,
+    Application,
+    Machine,
+    check_whole,
+    create_topics,
+    settings_of,
+)
+from tests.unit.kafka_sink.test_target_sweep import CASES, Case, try_request
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.soak,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason())),
+]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedBroker]:
+    """Of an embedded broker only its address is asked for."""
+    with RealKafka() as running:
+        broker = cast(EmbeddedBroker, running)
+        client = Client(settings_of(broker))
+        create_topics(client, INPUT, partitions=INPUT_PARTITIONS)
+        client.close()
+        yield broker
+
+
+@pytest.fixture
+def client(kafka: EmbeddedBroker) -> Iterator[Client]:
+    opened = Client(settings_of(kafka))
+    yield opened
+    opened.close()
+
+
+def application_of(machine: Machine, kafka: EmbeddedBroker, client: Client, name: str) -> Application:
+    application = Application(machine, kafka, name)
+    create_topics(client, application.topic)
+    return application
+
+
+def test_batch_follows_batch_without_another_look(
+    machine: Machine, kafka: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that nobody came before has the next epoch, so the driver need not look for what others have left."""
+    application = application_of(machine, kafka, client, "follows")
+    application.reuses_workers = True
+    taken_over, take_over = [], Driver.take_over
+
+    def counted(driver: Driver, timeout_ms: int) -> object:
+        taken_over.append(driver)
+        return take_over(driver, timeout_ms)
+
+    monkeypatch.setattr(Driver, "take_over", counted)
+    incarnation = application.start()
+    for batch_id in range(6):
+        application.run(incarnation, application.batch(incarnation, batch_id, 2 * batch_id, 2 * batch_id + 2))
+    check_whole(client, application, 12)
+    assert len(taken_over) == 1
+
+
+ON_KAFKA = [case for case in CASES if case.event != "the broker restarts" and not case.is_atomic and case.is_strict]
+
+
+@pytest.mark.parametrize("case", ON_KAFKA, ids=str)
+def test_at_a_request(case: Case, machine: Machine, kafka: EmbeddedBroker, client: Client) -> None:
+    course = Course(application_of(machine, kafka, client, f"case-{ON_KAFKA.index(case)}"), client)
+    course.run(course.start(), 0)
+    course.done = 1
+    at = ON_KAFKA.index(case) % 3
+    while try_request(course, machine, case, at):
+        machine.forget()
+        at += 3
