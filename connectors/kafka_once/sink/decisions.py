@@ -80,6 +80,7 @@ class DecisionLog:
     """What has been read, by application."""
     _next: int | None = None
     _leader: Leader | None = None
+    _topic_id: str = ""
     _pending: dict[int, _Open] = field(default_factory=dict)
     """Transactions without a marker yet that hold records that are wanted, by producer id."""
 
@@ -92,19 +93,24 @@ class DecisionLog:
             KafkaUnreachableError: if no broker answers in time.
         """
         try:
-            self.client.topics([self.topic])
-            return
+            return self._recognize()
         except MissingTopicError:
             self._retry(f"create the topic {self.topic}", self._create)
         deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
         while True:
             try:
-                self.client.topics([self.topic])
-                return
+                return self._recognize()
             except MissingTopicError as error:  # not every broker has heard of it yet
                 if time.monotonic() > deadline:
                     raise DecisionTopicError(f"the topic {self.topic!r} was created and cannot be found") from error
             time.sleep(POLL_S)
+
+    def _recognize(self) -> None:
+        """See whether this is the topic that was read before; if it was made anew, what was read is of no use."""
+        topic_id = self.client.topics([self.topic])[self.topic].topic_id
+        if topic_id != self._topic_id:
+            self._forget()
+        self._topic_id = topic_id
 
     def read(self) -> Decisions:
         """Read what is new, up to the end; waits for the markers of this application's own transactions.
@@ -199,7 +205,11 @@ class DecisionLog:
 
     def _read_to_end(self) -> None:
         while True:
-            result = self._retry(f"read the topic {self.topic}", self._fetch)
+            try:
+                result = self._retry(f"read the topic {self.topic}", self._fetch)
+            except DecisionTopicError:
+                self._forget()
+                raise
             assert self._next is not None
             before = self._next
             if isinstance(result.records, memoryview | bytes | bytearray):
@@ -215,7 +225,7 @@ class DecisionLog:
 
     def _forget(self) -> None:
         """Begin anew: whoever asks next must not go on behind what could not be read."""
-        self._next = None
+        self._next = self._leader = None
         self._pending.clear()
         self.decisions.clear()
 

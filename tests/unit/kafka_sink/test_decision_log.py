@@ -197,11 +197,33 @@ def test_a_driver_that_lost_its_epoch_is_fenced(observer: Client, topic: str) ->
 def test_a_topic_that_is_deleted(observer: Client, topic: str, log: DecisionLog) -> None:
     decide(observer, topic, decision(1))
     assert log.read().number == 1
-    connection = observer.any_connection()
-    version = min(connection.version(ApiKey.DELETE_TOPICS), 5)
-    observer.ask(connection, ApiKey.DELETE_TOPICS, version, topic_names=[topic], timeout_ms=30_000)
+    delete_topic(observer, topic)
     with pytest.raises(DecisionTopicError, match=f"the topic '{topic}' of decisions does not exist"):
         log.read()
+    log.ensure()
+    assert log.read().number == 0
+    decide(observer, topic, decision(1))
+    assert log.read().last == decision(1)
+
+
+def delete_topic(client: Client, topic: str) -> None:
+    connection = client.any_connection()
+    version = min(connection.version(ApiKey.DELETE_TOPICS), 5)
+    client.ask(connection, ApiKey.DELETE_TOPICS, version, topic_names=[topic], timeout_ms=30_000)
+
+
+@pytest.mark.parametrize("decided", [1, 3])
+def test_a_topic_that_was_made_anew_unseen(decided: int, observer: Client, topic: str, log: DecisionLog) -> None:
+    """The new log is shorter than what was read of the old one, or longer."""
+    for number in (7, 8):
+        decide(observer, topic, decision(number))
+    assert log.read().number == 8
+    delete_topic(observer, topic)
+    create_topics(observer, topic, partitions=1, cleanup_policy="compact")
+    for number in range(1, decided + 1):
+        decide(observer, topic, decision(number))
+    log.ensure()
+    assert [each.number for each in log.read().recent] == list(range(1, decided + 1))
 
 
 @pytest.mark.parametrize("trouble", ["drop_before", "drop_after"])
