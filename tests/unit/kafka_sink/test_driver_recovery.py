@@ -161,7 +161,7 @@ def test_a_batch_that_moves_nothing_is_taken_back_too(
     check_nothing_open(observer, application)
 
 
-@pytest.mark.parametrize("offset", range(30))
+@pytest.mark.parametrize("offset", [pytest.param(at, marks=[pytest.mark.soak] * (at % 3 > 0)) for at in range(30)])
 def test_taking_back_goes_on_after_a_death_at_any_request(
     offset: int, machine: Machine, application: Application, observer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
