@@ -61,7 +61,6 @@ KAFKA_BUGS = (
         "offsets_outside_the_transaction",
         "exactly-once_topic_transaction.deciding_driver-killed_no-checkpoint",
         "lost",
-        quick=True,
     ),
     Bug("orphans_left", "exactly-once_topic_sink.before_commit_worker-killed", _HANGING),
     Bug("orphans_left", "exactly-once_topic_sink.file_written_task-retried", _HANGING),
