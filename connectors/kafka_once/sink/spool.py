@@ -60,10 +60,11 @@ class Spool:
         """Give the record batches of a file, one after the other.
 
         Raises:
-            SpoolError: if it ends too early.
+            SpoolError: if it ends too early, which is known when all of it was given.
             OSError: if it cannot be read.
         """
         filesystem, folder = self.place()
+        rows = 0
         with filesystem.open_input_stream(f"{folder}/{spooled.name}") as stream:
             while head := stream.read(_FRAME.size):
                 if len(head) < _FRAME.size:
@@ -72,7 +73,10 @@ class Spool:
                 topic, data = stream.read(name_length), bytearray(stream.read(length))
                 if len(data) < length:
                     raise SpoolError(f"{folder}/{spooled.name} ends within a record batch")
+                rows += count
                 yield EncodedBatch(topic.decode(), partition, count, data)
+        if rows != spooled.rows:
+            raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {spooled.rows} rows")
 
     def clear(self) -> None:
         """Remove whatever is there; never raises: what stays costs space, and is removed with the next batch."""

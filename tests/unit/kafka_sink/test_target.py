@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -14,6 +16,7 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
 from connectors.kafka_once.sink.target import KafkaPlan
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
 from connectors.target import Task
@@ -366,6 +369,29 @@ def test_a_loser_that_comes_after_its_batch_is_aborted_with_the_next(
     assert isinstance(late, PreparedTransaction)
     run(application, incarnation, 1)
     check_whole(observer, application, 4)
+
+
+@pytest.mark.parametrize("kept", ["nothing", "one record batch", "half a record batch"])
+def test_spooled_rows_that_are_not_whole_are_not_sent(
+    kept: str, application: Application, observer: Client, tmp_path: Path
+) -> None:
+    """A file system that lost the end of a file may have lost it between two record batches."""
+    application.options["spool"] = Spool(str(tmp_path))
+    application.tasks = 1
+    incarnation = application.start()
+    written = application.write(incarnation, application.batch(incarnation, 0, 0, 40))
+    (spooled,) = (tmp_path / FOLDER).iterdir()
+    whole = spooled.read_bytes()
+    head = struct.Struct(">HiiI")
+    topic_length, _, _, length = head.unpack_from(whole)
+    first = head.size + topic_length + length
+    assert first < len(whole)
+    spooled.write_bytes(whole[: {"nothing": 0, "one record batch": first}.get(kept, first - 1)])
+    with pytest.raises(SpoolError, match="ends"):
+        application.finish(incarnation, written)
+    assert committed_rows(observer, application.topic) == []
+    application.run(incarnation, application.batch(incarnation, 0, 0, 40))
+    check_whole(observer, application, 40)
 
 
 @pytest.fixture
