@@ -15,6 +15,7 @@ from typing import cast
 from connectors.kafka_once.client import shared_client
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
+from connectors.kafka_once.sink.decisions import DecisionTopicError
 from connectors.kafka_once.sink.driver import Driver, Scope, shared_driver
 from connectors.kafka_once.sink.process import process_name
 from connectors.kafka_once.sink.result import TopicResult, VisibleRows
@@ -127,7 +128,7 @@ class KafkaTarget:
         # Without transactions the rows are there already, so there is nothing to commit but the offsets.
         self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
-            self._tidy(own)
+            self._tidy(own, own.identity)
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
         """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""
@@ -136,9 +137,10 @@ class KafkaTarget:
             return
         driver = self._driver()
         try:
-            if driver.is_current(own.identity):
-                driver.claim()  # what this driver had under way is settled by that, one way or the other
-            self._tidy(own)
+            identity = own.identity
+            if driver.is_current(identity):
+                identity = driver.claim()  # what this driver had under way is settled by that, one way or the other
+            self._tidy(own, identity)
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(
@@ -148,13 +150,14 @@ class KafkaTarget:
                 error,
             )
 
-    def _tidy(self, plan: KafkaPlan) -> None:
+    def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity) -> None:
         """Remove what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
-        if self.spool is not None:
-            self.spool.clear()
+        driver = self._driver()
         try:
-            aborted = self._driver().abort_open(plan.prefix)
-        except (TransactionError, OSError) as error:
+            if self.spool is not None and driver.is_current(identity):  # else it is another driver's by now
+                self.spool.clear()
+            aborted = driver.abort_open(plan.prefix)
+        except (TransactionError, DecisionTopicError, OSError) as error:
             _log.warning("kafka_once: batch %d: could not look for transactions in vain: %s", plan.batch_id, error)
             return
         if aborted:

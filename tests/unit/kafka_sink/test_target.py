@@ -371,6 +371,19 @@ def test_a_loser_that_comes_after_its_batch_is_aborted_with_the_next(
     check_whole(observer, application, 4)
 
 
+def test_a_fenced_driver_leaves_the_spool_to_the_one_that_fenced_it(
+    application: Application, observer: Client, tmp_path: Path
+) -> None:
+    application.options["spool"] = Spool(str(tmp_path))
+    first, second = application.start(), application.start()
+    loser = application.write(first, application.batch(first, 0, 0, 2))
+    winner = application.write(second, application.batch(second, 0, 0, 2))
+    with pytest.raises((DeliveryError, FileNotFoundError)):
+        application.finish(first, loser)
+    application.finish(second, winner)
+    check_whole(observer, application, 2)
+
+
 @pytest.mark.parametrize("kept", ["nothing", "one record batch", "half a record batch"])
 def test_spooled_rows_that_are_not_whole_are_not_sent(
     kept: str, application: Application, observer: Client, tmp_path: Path
