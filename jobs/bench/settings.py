@@ -109,7 +109,7 @@ class Settings:
 
     def sink_rows_of(self, value_bytes: int) -> int:
         """Give the number of records of a benchmark of Kafka sinks with values of ``value_bytes``."""
-        return self.sink_rows if value_bytes <= 100 else max(1, self.sink_rows // 4)
+        return self.sink_rows if value_bytes <= 100 else max(1, self.sink_rows // 5)
 
     def rounds_of(self, what: str) -> int:
         """Give the number of measured rounds; to consume takes a second or two, so noise weighs more: twice as many."""
@@ -124,7 +124,7 @@ FULL = {
     "guarantee_rows": 1_000_000,
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
-    "sink_rows": 2_000_000,
+    "sink_rows": 3_000_000,
     "sink_rounds": 3,
     "sink_micro_batches": 20,
 }
@@ -139,7 +139,7 @@ QUICK = {
     "guarantee_rows": 500_000,
     "guarantee_rounds": 2,
     "guarantee_micro_batches": 15,
-    "sink_rows": 500_000,
+    "sink_rows": 1_000_000,
     "sink_rounds": 2,
     "sink_micro_batches": 20,
 }

@@ -68,7 +68,7 @@ def side(monkeypatch: pytest.MonkeyPatch) -> FakeSide:
 
 
 def rows_of(query: Query) -> int:
-    return {"kafka-sink-100B": 1000, "kafka-sink-1KiB": 250}.get(
+    return {"kafka-sink-100B": 1000, "kafka-sink-1KiB": 200}.get(
         query.topic, (WARM_UP_BATCHES + BATCHES) * MICRO_BATCH_ROWS
     )
 
