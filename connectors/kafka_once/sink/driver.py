@@ -18,6 +18,7 @@ from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
 from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
 from connectors.kafka_once.sink.transactions import (
+    FencedProducerError,
     ProducerIdentity,
     State,
     TransactionClient,
@@ -37,6 +38,8 @@ DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
 DRIVER_TIMEOUT_MS = 10_000
 """A decision takes milliseconds. If its driver dies in the middle, readers of the group wait no longer than this."""
+LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
+"""What must be left of a transaction's time when it is decided, whichever is less: so long its end may take."""
 
 _log = logging.getLogger(__name__)
 
@@ -163,20 +166,23 @@ class Driver:
         decision: Decision,
         offsets: Mapping[Slot, CommittedOffset],
         identity: ProducerIdentity,
-        send_rows: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write a decision and its offsets in one transaction, and commit it; rows too, if ``send_rows`` sends any.
+        """Write a decision and its offsets in one transaction, and commit it.
+
+        ``prepare`` is called when the transaction has begun: it may send rows in it, or say by raising that nothing is
+        to be decided.
 
         Raises:
             FencedProducerError: if another driver has claimed the application since, or this took too long.
             TransactionError: if Kafka refuses it.
         """
         if identity == self._spent:  # its sequence numbers are used: Kafka would take a second decision for the first
-            raise TransactionError(f"the transactional id {identity.name!r} must be claimed anew for each decision")
+            raise FencedProducerError(f"the transactional id {identity.name!r} must be claimed anew for each decision")
         self._spent = identity
         try:
             self.transactions.add_partitions(identity, [(self.log.topic, PARTITION)])
-            send_rows()
+            prepare()
             self.log.append_decision(decision, identity, sequence=0)
             if offsets:
                 self.transactions.add_offsets(identity, decision.group_id)
@@ -273,6 +279,32 @@ class Driver:
         for name in names:
             self.transactions.init_producer_id(name, DRIVER_TIMEOUT_MS)
 
+    def check_open(self, decision: Decision, identity: ProducerIdentity) -> None:
+        """See that all transactions are open and stay so for a while: what times out now would be decided in vain.
+
+        The driver's own transaction has just begun, so its start is the time by the brokers' clock.
+
+        Raises:
+            TransactionsGoneError: if one is gone already, or has little time left.
+            FencedProducerError: if another driver has claimed the application since.
+        """
+        names = [identity.name, *(each.transactional_id for each in decision.transactions)]
+        found = self.transactions.describe(names)
+        own = found.get(identity.name)
+        if own is None or not own.is_of(identity):
+            raise FencedProducerError(f"the transactional id {identity.name!r} was claimed by another driver")
+        bad = [each for each in decision.transactions if not _lasts(each, found.get(each.transactional_id), own)]
+        if bad:
+            record = decision.record
+            raise TransactionsGoneError(
+                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
+                f"{ranges_text(record)}, was not decided: {len(bad)} of its {len(decision.transactions)} transactions "
+                f"are no longer open, or not for long ({bad[0].transactional_id}): transaction.timeout.ms passed while "
+                "the batch ran, or another driver has aborted them. None of its rows is visible. Start the query "
+                "again; batches that take longer need a longer kafka.transaction.timeout.ms, or fewer rows "
+                "(maxOffsetsPerTrigger)"
+            )
+
     def _close(self, identity: ProducerIdentity) -> None:
         """After a failure: see that the driver's transaction is open no more, so that its outcome can be read."""
         try:
@@ -354,6 +386,13 @@ class Driver:
 
 def _identity(transaction: PreparedTransaction) -> ProducerIdentity:
     return ProducerIdentity(transaction.transactional_id, transaction.producer_id, transaction.epoch)
+
+
+def _lasts(transaction: PreparedTransaction, found: TransactionDescription | None, own: TransactionDescription) -> bool:
+    if found is None or _fate(transaction, found) is not Fate.WAITS:
+        return False
+    left_ms = found.started_ms + found.timeout_ms - own.started_ms
+    return left_ms > min(found.timeout_ms * LEAST_SHARE_LEFT, LEAST_LEFT_MS)
 
 
 def _fate(transaction: PreparedTransaction, found: TransactionDescription | None) -> Fate:

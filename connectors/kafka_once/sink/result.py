@@ -15,13 +15,13 @@ from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.spool import Spool, SpooledRows
 from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
-from exactly_once.errors import FencedError, TransactionsGoneError
-from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, following, ranges_text
+from exactly_once.errors import FencedError
+from exactly_once.transactions import Decision, Decisions, PreparedTransaction, following
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
 from offset_store.group import GroupSnapshot
 from offset_store.offsets import TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey
+from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT, read_offsets
 
 
@@ -50,10 +50,14 @@ class TopicResult:
         record = decision.record
         here = {key: extent for key, extent in record.ranges.items() if self.driver.is_here(key[1])}
         entries = offsets.entries(replace(record, ranges=here)) if here else {}
-        self.driver.decide(decision, entries, self.identity, lambda: self._send_spooled(spooled))
+        self.driver.decide(decision, entries, self.identity, lambda: self._prepare(decision, spooled))
         self._decided = decision
 
-    def _send_spooled(self, spooled: Sequence[SpooledRows]) -> None:
+    def _prepare(self, decision: Decision, spooled: Sequence[SpooledRows]) -> None:
+        """Look at what tasks have left open, and send what they have spooled, in the transaction of the decision."""
+        assert self.identity is not None, "who only looks decides nothing"
+        if decision.transactions:
+            self.driver.check_open(decision, self.identity)
         if not spooled:
             return
         assert self.spool is not None, "only tasks with a spool have spooled"
@@ -122,7 +126,6 @@ class TopicSnapshot:
         """
         record, driver = commit.record, self.result.driver
         transactions = [each for each in commit.files if isinstance(each, PreparedTransaction)]
-        self._check_open(record, transactions)
         decision = following(self.last, record, transactions, driver.scope.group_id, now_ms())
         try:
             self.result.decide(decision, self.offsets, [each for each in commit.files if isinstance(each, SpooledRows)])
@@ -140,19 +143,6 @@ class TopicSnapshot:
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`; the log is compacted, so there may be only the last one."""
         return [decision.as_committed() for decision in reversed(self.decisions.standing)][:limit]
-
-    def _check_open(self, record: BatchRecord, transactions: Iterable[PreparedTransaction]) -> None:
-        """See that all transactions are open still: past their time they would be decided in vain."""
-        fates = self.result.driver.fates(tuple(transactions))
-        bad = [each for each, fate in fates.items() if fate is not Fate.WAITS]
-        if bad:
-            raise TransactionsGoneError(
-                f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
-                f"{ranges_text(record)}, was not decided: {len(bad)} of its {len(fates)} transactions are no longer "
-                f"open ({bad[0].transactional_id}): transaction.timeout.ms passed while the batch ran, or another "
-                "driver has aborted them. None of its rows is visible. Start the query again; batches that take longer "
-                "need a longer kafka.transaction.timeout.ms, or fewer rows (maxOffsetsPerTrigger)"
-            )
 
 
 class VisibleRows:

@@ -15,6 +15,7 @@ from broker_lite import EmbeddedBroker
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import Client
+from connectors.kafka_once.sink import driver as driver_module
 from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
 from connectors.kafka_once.sink.target import KafkaPlan
@@ -124,9 +125,25 @@ def test_the_loser_before_anything_was_decided(application: Application, observe
     run(application, first, 0)
     loser = application.write(first, application.batch(first, 1, 2, 4))
     winner = application.write(second, application.batch(second, 1, 2, 4))
-    with pytest.raises(TransactionsGoneError, match="another driver has aborted them"):
+    with pytest.raises(FencedError, match="has fenced this one"):
         application.finish(first, loser)
     application.finish(second, winner)
+    check_whole(observer, application, 4)
+
+
+def test_what_has_little_time_left_is_not_decided(
+    application: Application, observer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end might come too late for a part of it."""
+    incarnation = application.start()
+    run(application, incarnation, 0)
+    written = application.write(incarnation, application.batch(incarnation, 1, 2, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(driver_module, "LEAST_LEFT_MS", 60_000)
+        patch.setattr(driver_module, "LEAST_SHARE_LEFT", 1.0)
+        with pytest.raises(TransactionsGoneError, match="or not for long"):
+            application.finish(incarnation, written)
+    run(application, application.start(), 1)
     check_whole(observer, application, 4)
 
 
