@@ -36,8 +36,9 @@ from offset_store.record import BatchRecord
 
 DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
-DRIVER_TIMEOUT_MS = 10_000
-"""A decision takes milliseconds. If its driver dies in the middle, readers of the group wait no longer than this."""
+DRIVER_TIMEOUT_MS = 30_000
+"""A decision takes milliseconds, or as long as a broker needs to come back. If its driver dies in the middle, readers
+of the group wait no longer than this."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
 """What must be left of a transaction's time when it is decided, whichever is less: so long its end may take."""
 
@@ -274,6 +275,13 @@ class Driver:
         """Whether nobody has claimed the application since ``identity`` did."""
         found = self.transactions.describe([self.scope.driver_id]).get(self.scope.driver_id)
         return found is not None and found.is_of(identity)
+
+    def has_timed_out(self, identity: ProducerIdentity) -> bool:
+        """Whether the brokers have aborted the driver's own transaction; a claim would have left an empty one."""
+        found = self.transactions.describe([identity.name]).get(identity.name)
+        if found is None or (found.producer_id, found.epoch) != (identity.producer_id, identity.epoch + 1):
+            return False
+        return found.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
 
     def _fence(self, names: Iterable[str]) -> None:
         for name in names:

@@ -15,8 +15,8 @@ from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.spool import Spool, SpooledRows
 from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
-from exactly_once.errors import FencedError
-from exactly_once.transactions import Decision, Decisions, PreparedTransaction, following
+from exactly_once.errors import FencedError, TransactionsGoneError
+from exactly_once.transactions import Decision, Decisions, PreparedTransaction, following, ranges_text
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
 from offset_store.group import GroupSnapshot
@@ -133,6 +133,14 @@ class TopicSnapshot:
             if driver.log.read().number > self.version:
                 raise CommitConflictError(
                     f"another driver of appId {record.app_id} has decided a batch since"
+                ) from error
+            assert self.result.identity is not None, "nothing is decided without"
+            if driver.has_timed_out(self.result.identity):
+                raise TransactionsGoneError(
+                    f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
+                    f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since its time "
+                    "(30 seconds, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
+                    "rows is visible. Start the query again"
                 ) from error
             raise FencedError(
                 f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was not decided: another "

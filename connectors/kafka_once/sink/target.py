@@ -16,7 +16,7 @@ from connectors.kafka_once.client import shared_client
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
 from connectors.kafka_once.sink.decisions import DecisionTopicError
-from connectors.kafka_once.sink.driver import Driver, Scope, shared_driver
+from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
 from connectors.kafka_once.sink.process import process_name
 from connectors.kafka_once.sink.result import TopicResult, VisibleRows
 from connectors.kafka_once.sink.rows import RowLayout
@@ -98,7 +98,7 @@ class KafkaTarget:
             return KafkaPlan(self._delivery(None).begin(batch))
         driver = self._driver()
         if self.spool is None:
-            identity = driver.begin(batch.record)
+            identity = driver.begin(batch.record, min(DRIVER_TIMEOUT_MS, self.producer.transaction_timeout_ms))
         else:
             identity = driver.begin(batch.record, self.producer.transaction_timeout_ms)
             self.spool.clear()

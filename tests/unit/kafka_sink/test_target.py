@@ -16,12 +16,14 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink import driver as driver_module
+from connectors.kafka_once.sink import target as target_module
 from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
 from connectors.kafka_once.sink.target import KafkaPlan
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
 from connectors.target import Task
 from exactly_once.batch import Batch
+from exactly_once.crash_points import CrashPoint
 from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
 from exactly_once.guarantee import Guarantee
@@ -31,6 +33,7 @@ from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
+    INPUT_PARTITIONS,
     SOURCE,
     Application,
     Death,
@@ -48,6 +51,7 @@ from tests.unit.kafka_sink.pipeline import (
     rows_of_range,
     settings_of,
 )
+from tests.unit.kafka_sink.test_driver_recovery import at_point
 
 
 def run(application: Application, incarnation: Incarnation, batch_id: int) -> None:
@@ -129,6 +133,33 @@ def test_the_loser_before_anything_was_decided(application: Application, observe
         application.finish(first, loser)
     application.finish(second, winner)
     check_whole(observer, application, 4)
+
+
+def test_a_driver_whose_own_transaction_timed_out_is_not_told_of_another_driver(
+    machine: Machine, observer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"num.partitions": 1, "transaction.abort.timed.out.transaction.cleanup.interval.ms": 20}
+    with EmbeddedBroker(config=settings) as broker:
+        client = Client(settings_of(broker))
+        application = Application(machine, broker, "slow")
+        create_topics(client, INPUT, partitions=INPUT_PARTITIONS)
+        create_topics(client, application.topic)
+        monkeypatch.setattr(target_module, "DRIVER_TIMEOUT_MS", 100)
+        incarnation = application.start()
+        written = application.write(incarnation, application.batch(incarnation, 0, 0, 2))
+
+        def wait() -> None:
+            while client_of_transactions.describe([name])[name].state is State.ONGOING:
+                continue
+
+        client_of_transactions, name = TransactionClient(client), application.scope.driver_id
+        with at_point(CrashPoint.TRANSACTION_DECIDING, wait, monkeypatch):
+            with pytest.raises(TransactionsGoneError, match="the driver's own transaction was aborted"):
+                application.finish(incarnation, written)
+        run(application, application.start(), 0)
+        check_whole(client, application, 2)
+        client.close()
+        machine.forget()
 
 
 def test_what_has_little_time_left_is_not_decided(
