@@ -153,9 +153,9 @@ def test_a_driver_whose_own_transaction_timed_out_is_not_told_of_another_driver(
                 continue
 
         client_of_transactions, name = TransactionClient(client), application.scope.driver_id
-        with at_point(CrashPoint.TRANSACTION_DECIDING, wait, monkeypatch):
-            with pytest.raises(TransactionsGoneError, match="the driver's own transaction was aborted"):
-                application.finish(incarnation, written)
+        own = pytest.raises(TransactionsGoneError, match="the driver's own transaction was aborted")
+        with at_point(CrashPoint.TRANSACTION_DECIDING, wait, monkeypatch), own:
+            application.finish(incarnation, written)
         run(application, application.start(), 0)
         check_whole(client, application, 2)
         client.close()
