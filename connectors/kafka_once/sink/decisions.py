@@ -128,7 +128,8 @@ class DecisionLog:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"a transaction of application {self.app_id!r} in topic {self.topic} was neither committed nor "
-                    f"aborted for {self.client.settings.api_timeout_ms} ms. The brokers end it when its time is up"
+                    f"aborted for {self.client.settings.api_timeout_ms} ms. The brokers end it when its time is up; "
+                    "one that stays longer hangs, and kafka-transactions.sh (find-hanging, abort) ends it"
                 )
             time.sleep(POLL_S)
 

@@ -36,7 +36,7 @@ from offset_store.record import BatchRecord
 
 DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
-DRIVER_TIMEOUT_MS = 30_000
+DRIVER_TIMEOUT_MS = 60_000
 """A decision takes milliseconds, or as long as a broker needs to come back. If its driver dies in the middle, readers
 of the group wait no longer than this."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
@@ -239,6 +239,16 @@ class Driver:
             len(fates),
         )
 
+    def take_back(self, decision: Decision, identity: ProducerIdentity) -> None:
+        """Undo a decision that could not be finished, if that is possible and ``identity`` is still the claim.
+
+        At once, and not with the next start: a source without a checkpoint asks the group where to begin before the
+        sink begins anything.
+        """
+        fates = self.fates(decision.transactions)
+        if settle(list(fates.values())) is Settlement.UNDO and self.is_current(identity):
+            self.undo(decision, fates, self.claim())
+
     def fates(self, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
         """Look what has become of transactions that were left open."""
         if not transactions:
@@ -382,8 +392,8 @@ class Driver:
         )
         if settlement is Settlement.UNDO:
             return TransactionsGoneError(
-                f"{gone}. None of its rows is visible. Start the query again: it takes the decision back and writes "
-                "the batch again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
+                f"{gone}. None of its rows is visible. Start the query again: the decision is taken back, and the "
+                "batch written again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
             )
         return TransactionsGoneError(
             f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "

@@ -7,6 +7,7 @@ claimed the application since, Kafka refuses it. So what was compared still hold
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,8 @@ from offset_store.group import GroupSnapshot
 from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT, read_offsets
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -77,8 +80,22 @@ class TopicResult:
         """
         # What is unfinished in the log, and was not decided here, landed though its answer did not come.
         decided = self._decided or self.driver.log.read().unfinished
-        if decided is not None:
+        if decided is None:
+            return
+        try:
             self.driver.finish(decided)
+        except TransactionsGoneError:
+            self._take_back(decided)
+            raise
+
+    def _take_back(self, decided: Decision) -> None:
+        try:
+            if self.identity is not None:
+                self.driver.take_back(decided, self.identity)
+        except Exception as error:  # the next start does it; why the batch failed is the thing to tell
+            _log.warning(
+                "kafka_once: could not take back the decision about batch %d: %s", decided.record.batch_id, error
+            )
 
     def __str__(self) -> str:
         return str(self.driver.group)
@@ -139,7 +156,7 @@ class TopicSnapshot:
                 raise TransactionsGoneError(
                     f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
                     f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since its time "
-                    "(30 seconds, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
+                    "(a minute, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
                     "rows is visible. Start the query again"
                 ) from error
             raise FencedError(
