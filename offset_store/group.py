@@ -217,6 +217,10 @@ class GroupSnapshot:
         ]
         return sorted(found, key=lambda entry: entry.version, reverse=True)[:limit]
 
+    def is_noted(self, tp: TopicPartition) -> bool:
+        """Whether this application has committed the partition's offset, and no hand or consumer since."""
+        return (tp.topic, tp.partition) in self._notes()
+
     def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
         """Give what a commit of a batch writes into the group, if none of it is there yet.
 

@@ -31,14 +31,13 @@ from exactly_once.errors import TransactionsGoneError
 from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, Settlement, ranges_text, settle
 from offset_store.clock import now_ms
 from offset_store.group import CommittedOffset, Note, Slot
-from offset_store.offsets import TopicPartition
-from offset_store.record import BatchRecord
+from offset_store.record import BatchRecord, PartitionKey
 
 DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
-DRIVER_TIMEOUT_MS = 60_000
+DRIVER_TIMEOUT_MS = 20_000
 """A decision takes milliseconds, or as long as a broker needs to come back. If its driver dies in the middle, readers
-of the group wait no longer than this."""
+of the group wait no longer than this; a source without a checkpoint is one, and gives up after a minute."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
 """What must be left of a transaction's time when it is decided, whichever is less: so long its end may take."""
 
@@ -94,7 +93,8 @@ class Driver:
         self.client = client
         self._begun: _Begun | None = None
         self._spent: ProducerIdentity | None = None
-        self._here: dict[tuple[str, str], bool] = {}
+        self._here: set[tuple[str, str]] = set()
+        """Topics, with their ids, that this cluster was seen to have."""
         self._is_settled = False
 
     def begin(self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
@@ -129,11 +129,15 @@ class Driver:
             decisions = Decisions()
         else:
             decisions = self.log.read()
-        if decisions.unfinished is not None:
+        if decisions.number:  # a driver that is alive still is fenced first: what it decides must not be aborted
             self.take_over()
-        elif decisions.number:
-            self.abort_open(self.scope.prefix)
         self._is_settled = True
+
+    def settle_pending(self) -> None:
+        """Abort the decision that a driver may have left open when it died, so that what is stored can be read now."""
+        self.log.look()
+        if self.scope.app_id in self.log.deciding:
+            self.claim()
 
     def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Become the one driver that may decide; whoever was it before is fenced."""
@@ -245,9 +249,16 @@ class Driver:
         At once, and not with the next start: a source without a checkpoint asks the group where to begin before the
         sink begins anything.
         """
-        fates = self.fates(decision.transactions)
-        if settle(list(fates.values())) is Settlement.UNDO and self.is_current(identity):
-            self.undo(decision, fates, self.claim())
+        if not self.is_current(identity):
+            return
+        claimed = self.claim()
+        # From here on nobody else decides, so what the log says holds: another driver may have been quicker.
+        unfinished = self.log.read().unfinished
+        if unfinished is None or unfinished.number != decision.number:
+            return
+        fates = self.fates(unfinished.transactions)
+        if settle(list(fates.values())) is Settlement.UNDO:
+            self.undo(unfinished, fates, claimed)
 
     def fates(self, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
         """Look what has become of transactions that were left open."""
@@ -267,19 +278,24 @@ class Driver:
         self._fence(names)
         return names
 
-    def is_here(self, tp: TopicPartition) -> bool:
-        """Whether this topic is on the cluster that is written to: a group there keeps offsets of its topics only.
+    def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
+        """Give the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
 
-        A topic of the same name may be another one: the copy of one that is read elsewhere, for example.
+        A topic of the same name may be another one: the copy of one that is read elsewhere, for example. That a topic
+        is not here is asked anew each time: an answer may be out of date.
+
+        Raises:
+            PermissionError: if this user may not see a topic.
         """
-        key = tp.topic, tp.topic_id
-        if key not in self._here:
+        wanted = list(keys)
+        for topic, topic_id in {(tp.topic, tp.topic_id) for _, tp in wanted} - self._here:
             try:
-                found = self.client.topics([tp.topic])[tp.topic].topic_id
-                self._here[key] = not found or not tp.topic_id or found == tp.topic_id
-            except (MissingTopicError, PermissionError):
-                self._here[key] = False
-        return self._here[key]
+                found = self.client.topics([topic])[topic].topic_id
+            except MissingTopicError:
+                continue
+            if not found or not topic_id or found == topic_id:
+                self._here.add((topic, topic_id))
+        return {key for key in wanted if (key[1].topic, key[1].topic_id) in self._here}
 
     def is_current(self, identity: ProducerIdentity) -> bool:
         """Whether nobody has claimed the application since ``identity`` did."""

@@ -51,8 +51,9 @@ class TopicResult:
         """Write a decision; see `Driver.decide`."""
         assert self.identity is not None, "nobody has begun a batch"
         record = decision.record
-        here = {key: extent for key, extent in record.ranges.items() if self.driver.is_here(key[1])}
-        entries = offsets.entries(replace(record, ranges=here)) if here else {}
+        here = self.driver.here(record.ranges)
+        ranges = {key: extent for key, extent in record.ranges.items() if key in here}
+        entries = offsets.entries(replace(record, ranges=ranges)) if ranges else {}
         self.driver.decide(decision, entries, self.identity, lambda: self._prepare(decision, spooled))
         self._decided = decision
 
@@ -121,13 +122,15 @@ class TopicSnapshot:
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`.
 
-        What the group has forgotten, the last decision still knows; and of topics of another cluster it alone knows.
+        What the group has forgotten, the last decision still knows; and of topics of another cluster it alone knows. Of
+        what this application has noted in the group, the later one counts; what a hand has set there counts as it is.
         """
         wanted = list(keys)
         decided = {} if self.last is None else self.last.offsets
         known = {key: decided[key] for key in wanted if key in decided}
-        here = [key for key in wanted if self.result.driver.is_here(key[1])]
-        return {**known, **self.offsets.next_offsets(here)}
+        for key, offset in self.offsets.next_offsets(self.result.driver.here(wanted)).items():
+            known[key] = max(offset, known.get(key, 0)) if self.offsets.is_noted(key[1]) else offset
+        return known
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Give the stored next offsets of one source's partitions."""
@@ -156,7 +159,7 @@ class TopicSnapshot:
                 raise TransactionsGoneError(
                     f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
                     f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since its time "
-                    "(a minute, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
+                    "(20 seconds, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
                     "rows is visible. Start the query again"
                 ) from error
             raise FencedError(

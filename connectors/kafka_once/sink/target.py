@@ -84,6 +84,7 @@ class KafkaTarget:
         driver = self._driver()
         driver.log.ensure()
         driver.group.check_vacant()
+        driver.settle_pending()
         return look(TopicResult(driver, None, self.producer).snapshot(), batch)
 
     def begin(self, batch: Batch) -> KafkaPlan:
