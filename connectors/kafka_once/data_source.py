@@ -88,7 +88,7 @@ class KafkaOnceDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
         """Make the writer of one batch of a stream; `connectors.stream_sink` says when it is asked for.
 
-        As in Spark's own Kafka sink, all output modes append the rows of the batch.
+        As in Spark's own Kafka sink, the output modes append the rows of the batch; Spark itself refuses update.
 
         Raises:
             OptionError: for options or columns that cannot work.
