@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sparkonce", description="Kafka to Delta Lake, or to Kafka, with Spark, exactly once.")
+    description = "Kafka to Delta Lake, or to Kafka, with Spark, exactly once."
+    parser = argparse.ArgumentParser(prog="sparkonce", description=description)
     parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Subparser)
     chosen = next((word for word in words if not word.startswith("-")), None)
