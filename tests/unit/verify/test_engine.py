@@ -236,11 +236,13 @@ def test_a_second_try_meets_no_plan_of_the_first(kafka: Kafka, tmp_path: Path) -
     assert outcome.wrong == "the fault did not fire"
 
 
-def copy(pipeline: Pipeline, records: list[Record], transactional_id: str | None = None) -> Producer:
+def copy(
+    pipeline: Pipeline, records: list[Record], transactional_id: str | None = None, timeout_ms: int = 60_000
+) -> Producer:
     """Send records to the pipeline's topic; with an id, in a transaction that is left open."""
     settings: dict[str, object] = {"bootstrap.servers": pipeline.bootstrap_servers}
     if transactional_id is not None:
-        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 1000}
+        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
     producer = Producer(settings)
     if transactional_id is not None:
         producer.init_transactions(30)
@@ -308,7 +310,7 @@ def test_a_driver_is_let_go_when_kafka_has_aborted_its_transactions(
 
     def holds(pipeline: Pipeline, mark: Path) -> Callable[[], str | None]:
         assert pipeline.transaction_timeout_ms == wave.TRANSACTION_TIMEOUT_MS
-        begun.append((copy(pipeline, records_of(pipeline)[:8], f"sparkonce/{pipeline.app_id}/1/a-0"), mark))
+        begun.append((copy(pipeline, records_of(pipeline)[:8], f"sparkonce/{pipeline.app_id}/1/a-0", 1_000), mark))
         reach(mark)
         return lambda: f"TransactionsGoneError: {error}" if mark.with_suffix(RELEASE_SUFFIX).exists() else None
 
