@@ -56,12 +56,6 @@ def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta") -> None
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_two_pauses(tmp_path: Path) -> None:
-    duel(tmp_path / "duel", 2, 580)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_two_pauses_over_a_topic(tmp_path: Path) -> None:
     duel(tmp_path / "duel", 2, 580, "kafka")
 
