@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
 from connectors.dead_letters import COLUMN, LETTER, REASON
 from connectors.options import OptionError
-from connectors.target import Target, TargetPlan, Task, TaskWriter
+from connectors.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch
 from exactly_once.clipping import Behind, Starts, clip, clipped, still_there
 from exactly_once.commit import Place
@@ -153,26 +153,11 @@ def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPlan:
+class LetterPlan(AroundPlan):
     """What was decided about the part of a batch that the target does not have yet."""
 
     plan: TargetPlan
     starts: Starts
-
-    @property
-    def attempt_id(self) -> str:
-        """See `TargetPlan`."""
-        return self.plan.attempt_id
-
-    @property
-    def batch_id(self) -> int:
-        """See `TargetPlan`."""
-        return self.plan.batch_id
-
-    @property
-    def writes_rows(self) -> bool:
-        """See `TargetPlan`."""
-        return self.plan.writes_rows
 
 
 class LetterTarget:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.collector import begin_call
-from connectors.target import Target, TargetPlan, Task, TaskWriter
+from connectors.target import Routing, Target, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch, read_batch
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.crash_points import CrashPoint, reach
@@ -38,9 +38,6 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
 
 _log = logging.getLogger(__name__)
-
-Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
-"""Gives the rows of each target, in the order of the targets. Travels to the tasks."""
 
 
 def called_to_commit() -> bool:

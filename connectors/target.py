@@ -7,7 +7,7 @@ driver travels as its plan; what a task has written travels as its part, in the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from exactly_once.batch import Batch
 from exactly_once.decision import Stored
+
+Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""Gives the rows of each target, or of each route of one, in their order. Travels to the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,28 @@ class TargetPlan(Protocol):
     @property
     def writes_rows(self) -> bool:
         """Whether tasks have anything to write there."""
+
+
+class AroundPlan:
+    """Answers what a `TargetPlan` is asked from the plan within."""
+
+    __slots__ = ()
+    plan: TargetPlan
+
+    @property
+    def attempt_id(self) -> str:
+        """See `TargetPlan`."""
+        return self.plan.attempt_id
+
+    @property
+    def batch_id(self) -> int:
+        """See `TargetPlan`."""
+        return self.plan.batch_id
+
+    @property
+    def writes_rows(self) -> bool:
+        """See `TargetPlan`."""
+        return self.plan.writes_rows
 
 
 class TaskWriter(Protocol):

@@ -21,7 +21,7 @@ from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
 from connectors.delta_once.schema import WriteSchema
 from connectors.delta_once.table import ResultTable
-from connectors.target import TargetPlan, Task
+from connectors.target import AroundPlan, TargetPlan, Task
 from exactly_once.batch import Batch
 from exactly_once.commit import THE_TABLE, Delivery, Place, Plan, look
 from exactly_once.crash_points import CrashPoint, reach
@@ -34,26 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaPlan:
+class DeltaPlan(AroundPlan):
     """What was decided about a batch, and how its files are written."""
 
     plan: Plan
     settings: FileSettings
-
-    @property
-    def attempt_id(self) -> str:
-        """See `TargetPlan`."""
-        return self.plan.attempt_id
-
-    @property
-    def batch_id(self) -> int:
-        """See `TargetPlan`."""
-        return self.plan.batch_id
-
-    @property
-    def writes_rows(self) -> bool:
-        """See `TargetPlan`."""
-        return self.plan.writes_rows
 
 
 class DeltaTarget:

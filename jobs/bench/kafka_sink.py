@@ -68,7 +68,7 @@ def _ours(guarantee: Guarantee, source: str = "kafka_once") -> Variant:
 
 PEER = Variant("peer", "kafka", "kafka")
 TUNED_PEER = Variant("tuned-peer", "kafka", "kafka", {"kafka.batch.size": str(512 * 1024), "kafka.linger.ms": "5"})
-"""With batches as large as ours are by default; told beside."""
+"""With batches twice as large as ours are by default; told beside."""
 OURS = (_ours(Guarantee.AT_LEAST_ONCE), _ours(Guarantee.EXACTLY_ONCE))
 THROUGHPUT = (
     PEER,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver
 from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.spool import Spool, SpooledRows
@@ -21,9 +21,8 @@ from exactly_once.transactions import Decision, Decisions, PreparedTransaction, 
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
 from offset_store.group import GroupSnapshot
-from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
-from offset_store.store import Commit, FileT, read_offsets
+from offset_store.store import Commit, FileT
 
 _log = logging.getLogger(__name__)
 
@@ -132,10 +131,6 @@ class TopicSnapshot:
             known[key] = max(offset, known.get(key, 0)) if self.offsets.is_noted(key[1]) else offset
         return known
 
-    def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Give the stored next offsets of one source's partitions."""
-        return read_offsets(self, source, partitions)
-
     def commit(self, commit: Commit[FileT]) -> None:
         """Decide about a batch: its offsets, and the transactions that are to be committed.
 
@@ -159,8 +154,8 @@ class TopicSnapshot:
                 raise TransactionsGoneError(
                     f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
                     f"{ranges_text(record)}, was not decided: the driver's own transaction was aborted, since its time "
-                    "(20 seconds, or kafka.transaction.timeout.ms if that is less) had passed. None of the batch's "
-                    "rows is visible. Start the query again"
+                    f"had passed ({DRIVER_TIMEOUT_MS} ms, or kafka.transaction.timeout.ms if that is less, or with "
+                    "atomicVisibility). None of the batch's rows is visible. Start the query again"
                 ) from error
             raise FencedError(
                 f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}) was not decided: another "

@@ -22,9 +22,9 @@ from connectors.kafka_once.sink.result import TopicResult, VisibleRows
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.spool import Spool, SpoolWriter
-from connectors.kafka_once.sink.tasks import PlainWriter, Routing, Sending, TransactionWriter
+from connectors.kafka_once.sink.tasks import PlainWriter, Sending, TransactionWriter
 from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
-from connectors.target import TargetPlan, Task, TaskWriter
+from connectors.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch
 from exactly_once.commit import Delivery, Place, Plan, look
 from exactly_once.decision import Stored
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaPlan:
+class KafkaPlan(AroundPlan):
     """What was decided about a batch, and under which transactional ids its tasks write."""
 
     plan: Plan
@@ -43,21 +43,6 @@ class KafkaPlan:
     """Whom the driver claimed for this batch; None without transactions."""
     prefix: str = ""
     """How the transactional ids of its tasks begin."""
-
-    @property
-    def attempt_id(self) -> str:
-        """See `TargetPlan`."""
-        return self.plan.attempt_id
-
-    @property
-    def batch_id(self) -> int:
-        """See `TargetPlan`."""
-        return self.plan.batch_id
-
-    @property
-    def writes_rows(self) -> bool:
-        """See `TargetPlan`."""
-        return self.plan.writes_rows
 
 
 @dataclass(frozen=True, slots=True)

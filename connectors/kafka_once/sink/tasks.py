@@ -29,11 +29,9 @@ from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.topics import Topics
 from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionClient
-from connectors.target import Task
+from connectors.target import Routing, Task
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.transactions import PreparedTransaction
-
-Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 
 if TYPE_CHECKING:
     from connectors.kafka_once.sink.encoding import RowEncoder

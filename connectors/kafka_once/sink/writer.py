@@ -13,8 +13,8 @@ from connectors.kafka_once.sink.options import KafkaSinkOptions
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.spool import Spool
 from connectors.kafka_once.sink.target import KafkaTarget
-from connectors.kafka_once.sink.tasks import Routing
 from connectors.stream_sink import StreamSink
+from connectors.target import Routing
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
