@@ -1,4 +1,8 @@
-"""Options of the connectors: declared once, checked, and documented from the declaration.
+"""Options of the connectors: declared once, and from that declaration checked, documented and completed.
+
+An `Option` says all that anybody needs to know of one: how its text is read, what it may be, its default, which kind of
+query takes it, and a line for the reference. `OptionSet.read` checks what a user gives; `jobs.options` prints the
+reference; docs/options.md holds the same.
 
 Spark hands options over with their keys in lower case (the source keeps the user's spelling in some versions), so
 names are compared without case and shown as declared.
@@ -7,8 +11,9 @@ names are compared without case and shown as declared.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 STORAGE_PREFIX = "storage."
@@ -19,15 +24,70 @@ class OptionError(ValueError):
     """An option that is unknown, missing, in conflict or without a readable value."""
 
 
+class Scope(StrEnum):
+    """Which kind of query takes an option."""
+
+    BOTH = "both"
+    STREAM = "streams"
+    BATCH = "batches"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as documented, how its text is read, its default, and a line for the reference."""
+    """One option: its name as documented, how its text is read, its default, and what the reference says of it."""
 
     name: str
     doc: str
     parse: Callable[[str], Any] = str
     default: Any = None
     required: bool = False
+    value: str = ""
+    """What may be given, for the reference; where it is empty, the parser says so."""
+    default_text: str = ""
+    """The default in the reference, where that is not the plain text of ``default``."""
+    scope: Scope = Scope.BOTH
+    spark: bool = False
+    """Whether Spark's own connector has it, under this name and with this meaning."""
+    group: str = ""
+    """The heading under which it stands in the reference."""
+    secret: bool = False
+    """Whether its text must be in no message."""
+
+    @property
+    def form(self) -> str:
+        """What may be given, in a few words: ``true|false``, or ``whole number >= 1``."""
+        return self.value or _FORMS.get(self.parse, "") or getattr(self.parse, "form", "")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All values that may be given, where they can be counted, for a shell to complete."""
+        form = self.form
+        return tuple(form.split("|")) if "|" in form and not set(form) & set(" <>,{") else ()
+
+    @property
+    def shown_default(self) -> str:
+        """The default as the user would write it, or what stands for it; empty if there is none."""
+        if self.required:
+            return "required"
+        if self.default_text or self.default is None:
+            return self.default_text
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
+    def read(self, text: str, format_name: str, prefix: str = "") -> Any:
+        """Read the text that a user gives.
+
+        Raises:
+            OptionError: if it cannot be read, with name and text; of a secret the name only.
+        """
+        try:
+            return self.parse(text)
+        except OptionError:
+            raise
+        except ValueError as error:
+            if self.secret:
+                expected = f"expected {self.form}" if self.form else "see the reference"
+                raise OptionError(f"{format_name}: option {prefix}{self.name} cannot be read: {expected}") from None
+            raise OptionError(f"{format_name}: option {prefix}{self.name}={text!r} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +99,7 @@ class OptionSet:
     passed_through: Sequence[str] = ()
     ignored: Sequence[str] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names that belong to something else, and what to say to who gives one."""
+    """Names that belong to something else, and what to say to who gives one; ``name.*`` stands for all of that kind."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check ``given`` and return a value for every declared option, by its declared name.
@@ -59,25 +119,27 @@ class OptionSet:
                 raise OptionError(self._unknown(key, list(by_key)))
             option = by_key[lower]
             seen.add(option.name)
-            try:
-                values[option.name] = option.parse(text)
-            except OptionError:
-                raise
-            except ValueError as error:
-                raise OptionError(f"{self.format}: option {option.name}={text!r} cannot be read: {error}") from error
+            values[option.name] = option.read(text, self.format)
         for option in self.options:
             if option.required and option.name not in seen:
                 raise OptionError(f"{self.format}: option {option.name} is required: {option.doc}")
         return values
 
     def _unknown(self, key: str, known: list[str]) -> str:
+        lower = key.lower()
         for name, what in self.elsewhere.items():
-            if key.lower() == name.lower():
-                return f"{self.format}: option {name} {what}"
-        near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+            if lower == name.lower() or (name.endswith("*") and lower.startswith(name[:-1].lower())):
+                return f"{self.format}: option {key if name.endswith('*') else name} {what}"
+        near = nearest(lower, known)
         names = {option.name.lower(): option.name for option in self.options}
-        hint = f"did you mean {names[near[0]]!r}?" if near else "known: " + ", ".join(sorted(names.values()))
+        hint = f"did you mean {names[near]!r}?" if near else "known: " + ", ".join(sorted(names.values()))
         return f"{self.format}: unknown option {key!r}; {hint}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Give the one of ``known`` that is most like ``name``, if any is like it."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
 
 
 def storage_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -113,12 +175,31 @@ def _whole_number(text: str, least: int, expected: str) -> int:
     return number
 
 
-def one_of(*allowed: str) -> Callable[[str], str]:
-    """Read one of the ``allowed`` words."""
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Reads one of a few words."""
 
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError("expected one of " + ", ".join(allowed))
+    allowed: tuple[str, ...]
+
+    @property
+    def form(self) -> str:
+        """The words."""
+        return "|".join(self.allowed)
+
+    def __call__(self, text: str) -> str:
+        """Give the text, if it is one of the words."""
+        if text not in self.allowed:
+            raise ValueError("expected one of " + ", ".join(self.allowed))
         return text
 
-    return parse
+
+def one_of(*allowed: str) -> OneOf:
+    """Read one of the ``allowed`` words."""
+    return OneOf(allowed)
+
+
+_FORMS: Mapping[Callable[[str], Any], str] = {
+    boolean: "true|false",
+    positive: "whole number >= 1",
+    not_negative: "whole number >= 0",
+}
