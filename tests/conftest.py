@@ -1,7 +1,8 @@
-"""Fixtures that several folders share: brokers.
+"""Fixtures that several folders share: brokers, and one Spark session.
 
 `KAFKA` chooses what the connectors' tests run on: `embedded` (the default), `container`, or the address of a broker
-that runs already, as `host:port`.
+that runs already, as `host:port`. A JVM of its own for each module would cost most of the Spark tests' time; a test
+that needs another master, or a session to be killed, starts a process of its own.
 """
 
 from __future__ import annotations
@@ -11,13 +12,28 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from broker_lite import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.minBatchesToRetain": "5",
+}
+DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 
 # A test judges no times, and a busy machine is slow; what failed is printed so that it can be run again.
 settings.register_profile("sparkonce", deadline=None, print_blob=True)
@@ -61,3 +77,43 @@ def kafka() -> Iterator[Any]:
         raise pytest.UsageError(f"KAFKA={kind!r}: expected embedded, container or host:port")
     with context as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def delta_jar_paths() -> list[str] | None:
+    """Delta's jars for Spark's JVM, or None where Maven cannot give them."""
+    from jobs.peers import PeerMissingError, delta_jars
+
+    try:
+        return [str(path) for path in delta_jars()]
+    except PeerMissingError:
+        return None
+
+
+@pytest.fixture(scope="session")
+def crash_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the session's processes look into for crash plans."""
+    return tmp_path_factory.mktemp("crash-plans")
+
+
+@pytest.fixture(scope="session")
+def spark(delta_jar_paths: list[str] | None, crash_folder: Path) -> Iterator[SparkSession]:
+    """The session. It has Delta's jars where Maven gives them."""
+    from connectors.session import spark_session
+    from exactly_once.crash_points import FOLDER_VARIABLE
+
+    jars = {} if delta_jar_paths is None else {**DELTA_CONF, "spark.jars": ",".join(delta_jar_paths)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(crash_folder))  # for the JVM and its Python workers, not for other tests
+        session = spark_session("tests", **SPARK_CONF, **jars)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def delta_spark(spark: SparkSession, delta_jar_paths: list[str] | None) -> SparkSession:
+    """The session, for tests that need delta-spark in it."""
+    if delta_jar_paths is None:
+        pytest.skip("needs Delta's jars: install Maven")
+    return spark
