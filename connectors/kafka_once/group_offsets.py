@@ -45,9 +45,11 @@ _Result = TypeVar("_Result")
 class KafkaGroupOffsets:
     """One group on the cluster that ``client`` talks to; implements `offset_store.group.GroupOffsets`."""
 
-    def __init__(self, client: Client, group_id: str) -> None:
+    def __init__(self, client: Client, group_id: str, option: str = "offsetStore") -> None:
+        """``option`` is the one that named the group, for messages."""
         self._client = client
         self._group_id = group_id
+        self._option = option
         self._coordinator: tuple[str, int] | None = None
 
     def __str__(self) -> str:
@@ -76,7 +78,7 @@ class KafkaGroupOffsets:
     def _occupied(self, why: str) -> OffsetStoreError:
         return OffsetStoreError(
             f"{self} at {self._client.settings.servers_text} has live members ({why}), so Kafka takes commits from "
-            "them only. Stop its consumers, or choose another group id for offsetStore"
+            f"them only. Stop its consumers, or choose another group id for {self._option}"
         )
 
     def _retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
@@ -100,7 +102,7 @@ class KafkaGroupOffsets:
         hints = {
             ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user needs READ and DESCRIBE on the group",
             ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs READ on the topic",
-            ErrorCode.INVALID_GROUP_ID: "choose another group id for offsetStore",
+            ErrorCode.INVALID_GROUP_ID: f"choose another group id for {self._option}",
             ErrorCode.OFFSET_METADATA_TOO_LARGE: "appId and source are kept beside each offset: make them shorter, "
             "or raise offset.metadata.max.bytes of the brokers",
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "is kafka.bootstrap.servers the cluster that the source reads from?",
