@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import ask_again, report_loss
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.options import OffsetRule, SourceOptions
+from connectors.kafka_once.offset_rules import OffsetRule
+from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.planning import bundle, share_out, split
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from connectors.options import OptionError

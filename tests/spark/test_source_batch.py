@@ -102,9 +102,9 @@ def test_several_topics(spark: SparkSession, topics: Topics) -> None:
     ("options", "message"),
     [
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"assign": '{"t":[0]}'}, "only one of the options subscribe and assign"),
-        ({"startingOffsets": "latest"}, "startingOffsets can't be latest for batch queries"),
-        ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest for batch queries"),
+        ({"assign": '{"t":[0]}'}, "only one of the following options can be specified"),
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets instead"),
         ({"subscribe": "absent"}, "topic 'absent' does not exist"),
         (

@@ -163,7 +163,7 @@ def test_a_log_that_ends_before_the_checkpoint_is_lost_data(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endingOffsets": "latest"}, "endingOffsets is not valid in streaming queries"),
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
         ({"subscribe": "absent"}, "topic 'absent' does not exist"),
         ({"offsetStore": "delta:/nowhere"}, "offsetStore needs appId"),
     ],

@@ -143,7 +143,7 @@ def test_a_missing_topic_is_one_line(
     ("new", "message"),
     [
         ("subscribe_to =", "unknown option 'subscribe_to'"),
-        ("endingOffsets = 'latest'\nsubscribe =", "endingOffsets is not valid in streaming queries"),
+        ("endingOffsets = 'latest'\nsubscribe =", "ending offset not valid in streaming queries"),
     ],
 )
 def test_options_that_cannot_be_used_end_with_two(

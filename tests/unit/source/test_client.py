@@ -24,7 +24,8 @@ from connectors.kafka_once.client import (
 from connectors.kafka_once.data_loss import DataLossError
 from connectors.kafka_once.decode import CorruptBatchError
 from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
-from connectors.kafka_once.options import OffsetRule, SourceOptions
+from connectors.kafka_once.offset_rules import OffsetRule
+from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.planner import Planner
 from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
 from connectors.kafka_once.reading import read_range

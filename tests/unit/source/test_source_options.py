@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.options import OffsetRule, SourceOptions
+from connectors.kafka_once.offset_rules import OffsetRule
+from connectors.kafka_once.options import SourceOptions
 from connectors.options import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}
@@ -40,9 +41,14 @@ def test_an_unknown_option_gets_the_nearest_name() -> None:
     assert "did you mean 'startingOffsets'" in refusal({**BASE, "startingOffset": "earliest"})
 
 
-def test_exactly_one_of_subscribe_and_assign() -> None:
-    assert "only one of the options subscribe and assign" in refusal({**BASE, "assign": '{"t":[0]}'})
-    assert "one of the options subscribe and assign" in refusal({"kafka.bootstrap.servers": "h:1"})
+def test_exactly_one_of_the_three_says_what_is_read() -> None:
+    assert "one of the following options must be specified: subscribe, subscribePattern, assign" in refusal(
+        {"kafka.bootstrap.servers": "h:1"}
+    )
+    for other in ({"assign": '{"t":[0]}'}, {"subscribePattern": "t.*"}):
+        message = refusal({**BASE, **other})
+        assert "only one of the following options can be specified: subscribe, subscribePattern, assign" in message
+        assert f"found subscribe and {next(iter(other))}" in message
 
 
 @pytest.mark.parametrize(
@@ -59,6 +65,16 @@ def test_exactly_one_of_subscribe_and_assign() -> None:
         ("minPartitions", "-1"),
         ("failOnDataLoss", "yes"),
         ("fetchOffset.numRetries", "-1"),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "-1"),
+        ("endingTimestamp", "1.5"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}'),
+        ("endingOffsetsByTimestamp", "17"),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("maxRecordsPerPartition", "0"),
+        ("minOffsetsPerTrigger", "0"),
+        ("maxTriggerDelay", "15 minutes"),
+        ("maxTriggerDelay", "-1s"),
     ],
 )
 def test_a_value_that_cannot_be_read_names_option_and_value(name: str, text: str) -> None:
@@ -85,18 +101,80 @@ def test_keys_to_a_store_are_not_shown() -> None:
 
 def test_rules_of_streams() -> None:
     assert read().for_stream() == OffsetRule(LATEST)
-    with pytest.raises(OptionError, match="endingOffsets is not valid in streaming"):
-        read(endingOffsets="latest").for_stream()
+    for name, text, what in (
+        ("endingOffsets", "latest", "offset"),
+        ("endingTimestamp", "5", "timestamp"),
+        ("endingOffsetsByTimestamp", '{"a":{"0":5}}', "timestamp"),
+    ):
+        with pytest.raises(OptionError, match=f"{name}: ending {what} not valid in streaming queries"):
+            read(**{name: text}).for_stream()
 
 
 def test_rules_of_batches() -> None:
     assert read().for_batch() == (OffsetRule(EARLIEST), OffsetRule(LATEST))
     for options, message in (
-        ({"startingOffsets": "latest"}, "startingOffsets can't be latest"),
-        ({"startingOffsets": '{"a":{"0":-1}}'}, "startingOffsets can't be latest"),
-        ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),
-        ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets can't be earliest"),
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "startingOffsets for a-0 can't be latest for batch"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, "endingOffsets for a-0 can't be earliest for batch"),
         ({"offsetStore": "delta:/t", "appId": "a"}, "offsetStore is not valid in batch"),
+        (
+            {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"1":1}}'},
+            "should name the same topic-partitions.*start offset: a-0, topic-partitions for end offset: a-1",
+        ),
+        (
+            {"startingOffsets": '{"a":{"0":2}}', "endingOffsets": '{"a":{"0":1}}'},
+            "start offset 2 is greater than the end offset 1 for topic a partition 0",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":2}}', "endingOffsetsByTimestamp": '{"a":{"0":1}}'},
+            "start timestamp 2 is greater than the end timestamp 1 for topic a partition 0",
+        ),
     ):
         with pytest.raises(OptionError, match=message):
             read(**options).for_batch()
+
+
+def test_a_timestamp_for_all_wins_over_timestamps_for_each_and_these_over_offsets() -> None:
+    each = {"startingOffsets": "latest", "startingOffsetsByTimestamp": '{"a":{"0":7}}', "endingOffsets": "earliest"}
+    by_each, by_all = read(**each).starting, read(**each, startingTimestamp=" 9 ").starting
+    assert by_each == OffsetRule(each_timestamp_ms={("a", 0): 7})
+    assert by_all == OffsetRule(timestamp_ms=9)
+    starting, ending = read(**each, endingTimestamp="12").for_batch()
+    assert (starting.option, ending) == ("startingOffsetsByTimestamp", OffsetRule(timestamp_ms=12))
+
+
+def test_the_strategy_for_timestamps_without_a_match() -> None:
+    assert not read().latest_if_no_match
+    assert read(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("15m", 900_000),
+        ("15min", 900_000),
+        ("2H", 7_200_000),
+        ("1d", 86_400_000),
+        ("1500us", 1),
+        ("7", 7),
+        ("9s", 9000),
+    ],
+)
+def test_durations_as_spark_writes_them(text: str, expected_ms: int) -> None:
+    assert read(maxTriggerDelay=text).max_trigger_delay_ms == expected_ms
+
+
+def test_limits_that_contradict() -> None:
+    assert read(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").min_offsets_per_trigger == 5
+    message = refusal({**BASE, "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"})
+    assert "minOffsetsPerTrigger (6) is higher than the maxOffsetsPerTrigger (5)" in message
+
+
+def test_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    read(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="1", maxTriggerDelay="1s").for_batch()
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        assert f"option {name} ignored in batch queries" in caplog.text
+    assert "group" not in caplog.text
+    read(**{"KAFKA.GROUP.ID": "g", "groupIdPrefix": "p"}).for_stream()
+    assert "kafka.group.id=g has no effect" in caplog.text
