@@ -21,12 +21,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
+from connectors.kafka_once.group_commits import GroupCommitter
 from connectors.kafka_once.options import FORMAT, SourceOptions
 from connectors.kafka_once.planner import Offsets, Planner
 from connectors.kafka_once.ranges import KafkaInputPartition
 from connectors.options import OptionError
 from exactly_once.crash_points import CrashPoint, reach
-from offset_store.offsets import OffsetRange, SourceOffset
+from offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 
 
 class KafkaOnceReader(DataSourceReader):
@@ -67,12 +68,13 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._starting = options.for_stream()
         self._planner: Planner | None = None
+        self._committer: GroupCommitter | None = None
         self._pinned: Offsets | None = None
         self._latest: SourceOffset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the planner behind: workers read, and do not plan."""
-        return {**self.__dict__, "_planner": None, "_pinned": None, "_latest": None}
+        return {**self.__dict__, "_planner": None, "_committer": None, "_pinned": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Give where a query without a checkpoint begins."""
@@ -93,6 +95,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         planner = self._plan()
         partitions = planner.refresh()
         given = read_offset(start, self._options.source, planner.topics)
+        self._commit_group(given, partitions)
         if self._pinned is not None:
             partitions = [tp for tp in partitions if tp in self._pinned or tp in given.positions]
         position = planner.adapt(given, partitions)
@@ -101,6 +104,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._pinned is not None:
             latest = {tp: min(offset, self._pinned.get(tp, offset)) for tp, offset in latest.items()}
         end = planner.advance(position, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if self._committer is not None:
+            self._committer.settle()
         if end == given:
             return start
         reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
@@ -128,9 +133,25 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         reach(CrashPoint.SOURCE_FINISHED, app_id=self._options.app_id)
 
     def stop(self) -> None:
-        """Close the connections of the planner."""
+        """Close connections. PySpark 4.2 rather ends the process, so nothing may be left to do here."""
+        if self._committer is not None:
+            self._committer.close()
         if self._planner is not None:
             self._planner.close()
+
+    def _commit_group(self, finished: SourceOffset, partitions: Sequence[TopicPartition]) -> None:
+        """Have the start of the batch to plan committed to commitGroup: whatever leads to it is finished.
+
+        Spark plans on from a batch only after its sink has committed, and looks again after the last one of a run with
+        Trigger.AvailableNow, for which it never calls ``commit``. Before the first batch there is nothing to say.
+        """
+        group_id, positions = self._options.commit_group, finished.positions
+        if group_id is None or all(position.next == position.origin for position in positions.values()):
+            return
+        if self._committer is None:
+            self._committer = GroupCommitter(self._options.settings, group_id)
+        here = [tp for tp in partitions if tp in positions]
+        self._committer.offer({(tp.topic, tp.partition): positions[tp].next for tp in here})
 
     def _plan(self) -> Planner:
         if self._planner is None:
