@@ -1,0 +1,220 @@
+"""The listener that a user starts: it hears what Spark tells of every query of a session, and serves it to Prometheus.
+
+Spark calls it from threads of its own after each batch, off the query's path. Whatever goes wrong in it is counted and
+logged, and the query does not notice.
+
+    with LagListener(spark).start(port=9405) as lag:
+        query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from connectors.kafka_once.group_commits import SETTLE_S, GroupCommitter
+from connectors.kafka_once.options import group_id as checked_group_id
+from connectors.kafka_once.settings import read_settings
+from connectors.lag.metrics import LagCollector
+from connectors.lag.progress import Slot, SourceLag, source_lag
+from connectors.lag.state import Batch, LagState, QueryLag
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOPBACK = "127.0.0.1"
+WAIT_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    """A group that follows the query of this name, or every query."""
+
+    query: str | None
+    committer: GroupCommitter
+
+
+class LagListener(StreamingQueryListener):
+    """Lag of all streaming queries of a session. ``clock`` gives seconds that never go back."""
+
+    def __init__(self, spark: SparkSession, state: LagState | None = None, clock: Callable[[], float] = time.monotonic):
+        self.spark = spark
+        self.registry = CollectorRegistry()
+        """Holds these metrics and no others; register it where a server of your own answers scrapes."""
+        self._state = state or LagState()
+        self._clock = clock
+        self._told = threading.Condition()
+        self._errors = 0
+        self._followers: list[_Follower] = []
+        self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self._listening = False
+        self.registry.register(LagCollector(lambda: (self.queries(), self._clock(), self._errors)))
+
+    def start(self, port: int | None = 0, address: str = LOOPBACK) -> LagListener:
+        """Listen to the session, and serve ``/metrics``; port 0 takes any free one, None serves nothing.
+
+        There is nothing to log in to: an address other than loopback shows names of topics to whoever reaches it.
+
+        Raises:
+            RuntimeError: if it was started before.
+            OSError: if the port is taken.
+        """
+        if self._listening:
+            raise RuntimeError("this LagListener listens already")
+        if port is not None:
+            try:
+                self._server = start_http_server(port, address, self.registry)
+            except OSError as error:
+                raise OSError(error.errno, f"metrics cannot be served at {address}:{port}: {error.strerror}") from error
+        assert self.spark is not None
+        self.spark.streams.addListener(self)
+        self._listening = True
+        return self
+
+    @property
+    def port(self) -> int:
+        """The port that metrics are served on."""
+        if self._server is None:
+            raise RuntimeError("no metrics are served: call start() with a port, or 0 for any free one")
+        return int(self._server[0].server_port)
+
+    @property
+    def url(self) -> str:
+        """Where a scraper on this machine finds the metrics."""
+        assert self.port
+        host = self._server[0].server_address[0] if self._server else LOOPBACK
+        return f"http://{host!s}:{self.port}/metrics"
+
+    def commit_group(self, group_id: str, options: Mapping[str, str], query: str | None = None) -> LagListener:
+        """Commit the end of every finished batch to a consumer group, for lag tools.
+
+        ``options`` are the ``kafka.*`` options of the source, ``query`` is the name of the one query that is meant.
+        This serves Spark's own connector too, and a last batch with Trigger.Once. Nothing that goes wrong in it stops
+        a query; no partition of the group goes back.
+
+        Raises:
+            OptionError: for settings that cannot work.
+        """
+        committer = GroupCommitter(read_settings(options), checked_group_id(group_id), self._clock)
+        self._followers.append(_Follower(query, committer))
+        return self
+
+    def queries(self) -> tuple[QueryLag, ...]:
+        """Give what is known of each query now."""
+        return self._state.queries(self._clock())
+
+    def metrics_text(self) -> str:
+        """Give what a scrape would."""
+        return generate_latest(self.registry).decode()
+
+    def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
+        """Wait until the end of ``query`` was told and its group offsets are committed or refused; whether that is so.
+
+        Spark tells of a batch a moment after it is done, so a script that ends with its query calls this first.
+        """
+        query_id, run_id = str(query.id), str(query.runId)
+
+        def is_ended() -> bool:
+            found = [each for each in self.queries() if (each.query_id, each.run_id) == (query_id, run_id)]
+            return bool(found) and found[0].ended_at is not None
+
+        with self._told:
+            told = self._told.wait_for(is_ended, timeout_s)
+        return all([told, *(follower.committer.settle(timeout_s) for follower in self._followers)])
+
+    def stop(self) -> None:
+        """Stop listening and serving; may be called again, and after the session has ended."""
+        if self._listening:
+            self._listening = False
+            with suppress(Exception):  # the session may be gone, and its listeners with it
+                assert self.spark is not None
+                self.spark.streams.removeListener(self)
+        for follower in self._followers:
+            follower.committer.close(SETTLE_S)
+        if self._server is not None:
+            (server, thread), self._server = self._server, None
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def __enter__(self) -> LagListener:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """See `StreamingQueryListener`."""
+        self._carefully(lambda: self._state.started(str(event.id), str(event.runId), event.name, self._clock()))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """See `StreamingQueryListener`."""
+        self._carefully(lambda: self._progressed(event.progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """See `StreamingQueryListener`."""
+        self._carefully(lambda: self._state.idle(str(event.id), str(event.runId), self._clock()))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """See `StreamingQueryListener`."""
+        failed = event.exception is not None
+        self._carefully(lambda: self._state.ended(str(event.id), str(event.runId), failed, self._clock()))
+        with self._told:
+            self._told.notify_all()
+
+    def _progressed(self, progress: Any) -> None:
+        sources = tuple(source_lag(position, source) for position, source in enumerate(progress.sources))
+        name = progress.name or str(progress.id)
+        batch = Batch(
+            query_id=str(progress.id),
+            run_id=str(progress.runId),
+            name=name,
+            batch_id=progress.batchId,
+            duration_ms=progress.batchDuration,
+            rows=progress.numInputRows or 0,
+            sources=sources,
+        )
+        self._state.progressed(batch, self._clock())
+        for follower in self._followers:
+            if follower.query in (None, name):
+                follower.committer.offer(_finished(sources))
+
+    def _carefully(self, note: Callable[[], None]) -> None:
+        """Call ``note``; what it raises would be Spark's to log, with a long trace for each batch."""
+        try:
+            note()
+        except Exception as error:
+            self._errors += 1
+            if self._errors == 1:
+                _log.warning("lag listener: could not read an event (%r); more are only counted", error, exc_info=True)
+
+
+def _finished(sources: tuple[SourceLag, ...]) -> dict[Slot, int]:
+    """Give how far a query is on each partition: of two sources that read it, the one that is less far."""
+    finished: dict[Slot, int] = {}
+    for source in sources:
+        for each in source.partitions:
+            slot = each.topic, each.partition
+            finished[slot] = min(each.next, finished.get(slot, each.next))
+    return finished

@@ -1,0 +1,150 @@
+"""Lag in Prometheus' words: every scrape asks for a picture of all queries and names what is in it.
+
+Nothing is kept here, so a query or a partition that is forgotten takes its series with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+
+from connectors.lag.state import QueryLag
+
+QUERY = ("query", "query_id")
+SOURCE = (*QUERY, "source", "position")
+PARTITION = (*SOURCE, "topic", "partition")
+
+_Row = tuple[tuple[str, ...], float]
+
+
+class LagCollector:
+    """Gives the metrics of what ``picture`` returns: the queries, the time now, the errors of the listener so far."""
+
+    def __init__(self, picture: Callable[[], tuple[tuple[QueryLag, ...], float, int]]) -> None:
+        self._picture = picture
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics of one moment."""
+        queries, now, errors = self._picture()
+        yield from _of_queries(queries, now)
+        yield from _of_sources(queries)
+        yield from _of_partitions(queries)
+        failures = CounterMetricFamily("sparkonce_listener_errors", "Events that the listener could not make sense of.")
+        failures.add_metric([], errors)
+        yield failures
+
+
+def _of_queries(queries: Iterable[QueryLag], now: float) -> Iterator[Metric]:
+    by_query = [((query.name, query.query_id), query) for query in queries]
+    begun = [(labels, query) for labels, query in by_query if query.batch_at is not None]
+    yield _gauge(
+        "sparkonce_query_active",
+        "1 while the query runs, 0 after its end.",
+        QUERY,
+        ((labels, float(query.ended_at is None)) for labels, query in by_query),
+    )
+    yield _gauge(
+        "sparkonce_query_failed",
+        "1 after the query ended with an error.",
+        QUERY,
+        ((labels, float(query.failed)) for labels, query in by_query),
+    )
+    yield _gauge(
+        "sparkonce_query_silence_seconds",
+        "Since the listener last heard of the query: a batch, or that it is idle.",
+        QUERY,
+        ((labels, now - query.heard_at) for labels, query in by_query),
+    )
+    yield _gauge(
+        "sparkonce_batch_age_seconds",
+        "Since the last batch was done; the lag is as old as this, and the time that the batch took.",
+        QUERY,
+        ((labels, now - query.batch_at) for labels, query in begun if query.batch_at is not None),
+    )
+    yield _gauge(
+        "sparkonce_batch_id",
+        "Number of the last batch that is done.",
+        QUERY,
+        ((labels, query.batch_id) for labels, query in begun),
+    )
+    yield _gauge(
+        "sparkonce_last_batch_duration_seconds",
+        "How long the last batch took, from its trigger to its end.",
+        QUERY,
+        ((labels, query.batch_duration_ms / 1000) for labels, query in begun),
+    )
+    durations = SummaryMetricFamily("sparkonce_batch_duration_seconds", "Batches that are done.", labels=QUERY)
+    rows = CounterMetricFamily("sparkonce_rows", "Rows that batches have read.", labels=QUERY)
+    for labels, query in begun:
+        durations.add_metric(labels, count_value=query.batches, sum_value=query.duration_sum_ms / 1000)
+        rows.add_metric(labels, query.rows)
+    yield durations
+    yield rows
+
+
+def _of_sources(queries: Iterable[QueryLag]) -> Iterator[Metric]:
+    by_source = [
+        ((query.name, query.query_id, source.name, str(source.position)), source)
+        for query in queries
+        for source in query.sources
+    ]
+    yield _gauge(
+        "sparkonce_source_rows",
+        "Rows that the last batch read of this source.",
+        SOURCE,
+        ((labels, source.rows) for labels, source in by_source),
+    )
+    kafka = [(labels, source) for labels, source in by_source if source.partition_count]
+    for name, text in (("min", "Least"), ("max", "Most"), ("avg", "Mean")):
+        yield _gauge(
+            f"sparkonce_source_{name}_offsets_behind_latest",
+            f"{text} lag of a partition, as {name}OffsetsBehindLatest of Spark's progress.",
+            SOURCE,
+            ((labels, source.metrics[f"{name}OffsetsBehindLatest"]) for labels, source in kafka),
+        )
+    yield _gauge(
+        "sparkonce_source_lag_records",
+        "Lag of all partitions together.",
+        SOURCE,
+        ((labels, source.offsets_behind_latest) for labels, source in kafka),
+    )
+    yield _gauge(
+        "sparkonce_source_partitions",
+        "Partitions of this source.",
+        SOURCE,
+        ((labels, source.partition_count) for labels, source in kafka),
+    )
+    yield _gauge(
+        "sparkonce_source_partitions_left_out",
+        "Partitions that have no series of their own, because there are too many.",
+        SOURCE,
+        ((labels, source.partitions_left_out) for labels, source in kafka),
+    )
+
+
+def _of_partitions(queries: Iterable[QueryLag]) -> Iterator[Metric]:
+    lag = GaugeMetricFamily(
+        "sparkonce_partition_lag_records", "Latest offset less next offset, after the last batch.", labels=PARTITION
+    )
+    reached = GaugeMetricFamily("sparkonce_partition_next_offset", "The offset to read next.", labels=PARTITION)
+    latest = GaugeMetricFamily(
+        "sparkonce_partition_latest_offset", "The latest offset when the last batch was planned.", labels=PARTITION
+    )
+    for query in queries:
+        for source in query.sources:
+            front = (query.name, query.query_id, source.name, str(source.position))
+            for each in source.partitions:
+                labels = (*front, each.topic, str(each.partition))
+                reached.add_metric(labels, each.next)
+                if each.latest is not None:
+                    lag.add_metric(labels, each.records)
+                    latest.add_metric(labels, each.latest)
+    yield from (lag, reached, latest)
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
