@@ -14,14 +14,14 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from itertools import count, islice
-from pathlib import Path
 
 from broker_lite.protocol.apis import APIS, ApiKey
 from broker_lite.protocol.errors import ErrorCode, ProtocolError
 from broker_lite.protocol.frames import encode_request_header, read_response_header
 from broker_lite.protocol.primitives import Buffer, Reader, put_string
 from connectors.kafka_once.login import log_in
-from connectors.kafka_once.settings import ClientSettings, Tls
+from connectors.kafka_once.settings import ClientSettings
+from connectors.kafka_once.tls import wrap
 
 MAX_RESPONSE_BYTES = 1 << 30
 """No answer is larger; TLS bytes read as a frame on a plain port would be."""
@@ -52,7 +52,7 @@ class Connection:
             if settings.receive_buffer_bytes:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
             if settings.tls is not None:
-                self._socket = tls_context(settings.tls).wrap_socket(self._socket, server_hostname=host)
+                self._socket = wrap(self._socket, settings.tls, host)
             self._versions = self._ask_versions()
             if settings.sasl is not None:
                 log_in(self, settings.sasl)
@@ -142,19 +142,6 @@ class Connection:
         if error:
             raise ProtocolError(f"{self._name} refused ApiVersions: {ErrorCode(error).name}")
         return {reader.int16(): (reader.int16(), reader.int16()) for _ in range(reader.array_length(flexible=False))}
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Build a context that checks the broker's certificate, against the system's authorities if none are given."""
-    context = ssl.create_default_context(cafile=tls.ca_location, cadata=tls.ca_pem)
-    context.check_hostname = tls.check_hostname
-    if tls.certificate_location:
-        context.load_cert_chain(
-            Path(tls.certificate_location),
-            Path(tls.key_location) if tls.key_location else None,
-            tls.key_password,
-        )
-    return context
 
 
 def _request_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytearray:

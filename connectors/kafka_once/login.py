@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker_lite.protocol.primitives import Reader, put_bytes, put_string
-from connectors.kafka_once.settings import Sasl
+from connectors.kafka_once.oauth import token
+from connectors.kafka_once.security import OAuth, Sasl
 
 if TYPE_CHECKING:
     from connectors.kafka_once.connection import Connection
@@ -46,16 +47,37 @@ def log_in(connection: Connection, sasl: Sasl) -> None:
         reader = Reader(connection.request(SASL_AUTHENTICATE, 0, body))
         error, message = reader.int16(), reader.nullable_string(flexible=False)
         if error:
-            raise SaslError(
-                f"broker {host}:{port} refused user {sasl.username!r} ({sasl.mechanism}): {message or error}; check "
-                "kafka.sasl.username and kafka.sasl.password"
-            )
+            who = f"user {sasl.username!r}" if sasl.oauth is None else "the token"
+            check = "kafka.sasl.username and kafka.sasl.password" if sasl.oauth is None else "kafka.sasl.oauthbearer.*"
+            raise SaslError(f"broker {host}:{port} refused {who} ({sasl.mechanism}): {message or error}; check {check}")
         mechanism.receive(bytes(reader.bytes(flexible=False)))
 
 
 def _mechanism(sasl: Sasl) -> Any:
     from kafka.net.sasl import get_sasl_mechanism
 
+    if sasl.oauth is not None:
+        return _Bearer(sasl.oauth)
     return get_sasl_mechanism(sasl.mechanism)(
         sasl_mechanism=sasl.mechanism, sasl_plain_username=sasl.username, sasl_plain_password=sasl.password
     )
+
+
+class _Bearer:
+    """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end what the broker has refused."""
+
+    def __init__(self, oauth: OAuth) -> None:
+        extensions = "".join(f"\x01{name}={text}" for name, text in oauth.extensions)
+        self._message = f"n,,\x01auth=Bearer {token(oauth)}{extensions}\x01\x01".encode()
+        self._done = False
+
+    def is_done(self) -> bool:
+        return self._done
+
+    def auth_bytes(self) -> bytes:
+        return self._message
+
+    def receive(self, answer: bytes) -> None:
+        """Take the broker's answer: nothing, or why it refuses, which it says in so many words after one byte more."""
+        self._done = not answer
+        self._message = b"\x01"

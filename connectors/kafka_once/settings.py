@@ -1,45 +1,47 @@
-"""The ``kafka.*`` options: what the client honours, what it passes over, and what it refuses, and what to use instead.
+"""The ``kafka.*`` options of a reader: what the client honours, what it passes over, and what it refuses.
 
-Names are those of Kafka's Java consumer, and for certificates also those of librdkafka, since both kinds of user come
-here. Nothing is dropped in silence: a setting is used, known to have no bearing on a reader that joins no group, or an
-error.
+Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What all clients share is here as well;
+`connectors.kafka_once.security` has TLS and logging in, `connectors.kafka_once.sink.settings` what only a producer has.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from connectors.kafka_once.security import (
+    MECHANISMS,
+    REFUSED_SECURITY,
+    SECURITY,
+    SECURITY_WITHOUT_EFFECT,
+    Sasl,
+    Tls,
+    read_security,
+)
+from connectors.kafka_once.setting_table import (
+    FORMAT,
+    PREFIX,
+    Setting,
+    SettingTable,
+    by_name,
+    given_settings,
+)
 from connectors.options import OptionError, boolean, not_negative, one_of, positive
 
-PREFIX = "kafka."
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-_FORMAT = "kafka_once"
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Where certificates are; PEM throughout. Contents, where given, win over locations."""
-
-    ca_location: str | None = None
-    ca_pem: str | None = field(default=None, repr=False)
-    certificate_location: str | None = None
-    key_location: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    check_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Sasl:
-    """Who logs in, and how."""
-
-    mechanism: str
-    username: str
-    password: str = field(repr=False)
+__all__ = [
+    "COMMON",
+    "MECHANISMS",
+    "PREFIX",
+    "READER",
+    "SECURITY",
+    "ClientSettings",
+    "Sasl",
+    "Tls",
+    "bootstrap_servers",
+    "client_settings",
+    "given_settings",
+    "read_settings",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,92 +83,188 @@ def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _isolation_level = one_of("read_uncommitted", "read_committed")
-Reading = Mapping[str, tuple[str, Callable[[str], Any]]]
-"""By name: the field of `ClientSettings`, and how the text for it is read."""
 
-COMMON: Reading = {
-    "bootstrap.servers": ("bootstrap_servers", bootstrap_servers),
-    "client.id": ("client_id", str),
-    "request.timeout.ms": ("request_timeout_ms", positive),
-    "socket.connection.setup.timeout.ms": ("connection_setup_timeout_ms", positive),
-    "retry.backoff.ms": ("retry_backoff_ms", not_negative),
-    "retry.backoff.max.ms": ("retry_backoff_max_ms", positive),
-    "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: max(0, int(text))),
-}
+COMMON = by_name(
+    Setting(
+        "bootstrap.servers",
+        "brokers to ask first",
+        bootstrap_servers,
+        required=True,
+        value="host:port, several by comma",
+        spark=True,
+        attribute="bootstrap_servers",
+    ),
+    Setting(
+        "client.id",
+        "what the brokers' logs and quotas call this client",
+        default="sparkonce",
+        value="text",
+        attribute="client_id",
+    ),
+    Setting(
+        "request.timeout.ms",
+        "how long one request may take",
+        positive,
+        30_000,
+        attribute="request_timeout_ms",
+    ),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        "how long a connection may take, and the very first contact",
+        positive,
+        10_000,
+        attribute="connection_setup_timeout_ms",
+    ),
+    Setting(
+        "retry.backoff.ms",
+        "the pause before a request is sent again",
+        not_negative,
+        100,
+        attribute="retry_backoff_ms",
+    ),
+    Setting(
+        "retry.backoff.max.ms",
+        "the longest of these pauses, which grow",
+        positive,
+        1_000,
+        attribute="retry_backoff_max_ms",
+    ),
+    Setting(
+        "receive.buffer.bytes",
+        "of a connection's socket",
+        lambda text: max(0, int(text)),
+        default_text="the system's",
+        value="whole number",
+        attribute="receive_buffer_bytes",
+    ),
+    group="The connection",
+)
 """What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
 
-_DIRECT: Reading = {
-    **COMMON,
-    "default.api.timeout.ms": ("api_timeout_ms", positive),
-    "max.partition.fetch.bytes": ("fetch_max_bytes", positive),
-    "fetch.max.wait.ms": ("fetch_max_wait_ms", positive),
-    "isolation.level": ("read_committed", lambda text: _isolation_level(text) == "read_committed"),
-    "check.crcs": ("check_crcs", boolean),
+_FETCH = by_name(
+    Setting(
+        "default.api.timeout.ms",
+        "how long a request may take with all its retries",
+        positive,
+        60_000,
+        attribute="api_timeout_ms",
+    ),
+    Setting(
+        "isolation.level",
+        "`read_committed` leaves out aborted transactions and stops at the last stable offset",
+        lambda text: _isolation_level(text) == "read_committed",
+        value="read_uncommitted|read_committed",
+        default_text="read_uncommitted",
+        attribute="read_committed",
+    ),
+    Setting(
+        "check.crcs",
+        "whether the checksum of each batch is looked at",
+        boolean,
+        True,
+        attribute="check_crcs",
+    ),
+    Setting(
+        "max.partition.fetch.bytes",
+        "what one fetch asks for; small ranges ask for less",
+        positive,
+        8 << 20,
+        attribute="fetch_max_bytes",
+    ),
+    Setting(
+        "fetch.max.wait.ms",
+        "how long a broker may wait before it answers with nothing",
+        positive,
+        500,
+        attribute="fetch_max_wait_ms",
+    ),
+    group="Fetching",
+)
+
+MEASURED = "there is no Java client to measure"
+SOCKETS = (
+    "connections are kept in the worker process, and opened anew when they break; all addresses of a host are tried"
+)
+LEADERS = (
+    "leaders are asked for when a topic is first used, and when one has moved; all brokers that are known are tried"
+)
+_NO_GROUP = "no group is joined: offsets are in Spark's checkpoint"
+_ONE_PARTITION = "a fetch is for one partition and the records that were planned; max.partition.fetch.bytes bounds it"
+
+COMMON_WITHOUT_EFFECT = {
+    **SECURITY_WITHOUT_EFFECT,
+    **dict.fromkeys(
+        [
+            "auto.include.jmx.reporter",
+            "enable.metrics.push",
+            "metric.reporters",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+        ],
+        MEASURED,
+    ),
+    **dict.fromkeys(
+        [
+            "client.dns.lookup",
+            "connections.max.idle.ms",
+            "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms",
+            "send.buffer.bytes",
+            "socket.connection.setup.timeout.max.ms",
+        ],
+        SOCKETS,
+    ),
+    **dict.fromkeys(["metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms"], LEADERS),
 }
-SECURITY = (
-    "security.protocol",
-    "ssl.ca.location",
-    "ssl.ca.pem",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.truststore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.certificates",
-    "ssl.keystore.type",
-    "ssl.keystore.location",
-    "ssl.endpoint.identification.algorithm",
-    "sasl.mechanism",
-    "sasl.username",
-    "sasl.password",
-    "sasl.jaas.config",
-)
+"""What makes no difference to a reader nor to a producer, and why."""
 
-WITHOUT_EFFECT = frozenset(
-    {
-        "allow.auto.create.topics",
-        "auto.commit.interval.ms",
-        "connections.max.idle.ms",
-        "fetch.max.bytes",
-        "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "partition.assignment.strategy",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
-"""Settings of group members and of Java's own buffers: offsets live in Spark's checkpoint and no group is joined."""
-
-_JAVA_CLASSES = "Java classes cannot be loaded; kafka.sasl.mechanism is one of " + ", ".join(MECHANISMS)
 REFUSED_EVERYWHERE = {
-    "ssl.keystore.password": "Java key stores are not read; give PEM files: kafka.ssl.certificate.location, "
-    "kafka.ssl.key.location and kafka.ssl.key.password",
-    "ssl.truststore.password": "Java trust stores are not read; give a PEM file: kafka.ssl.ca.location",
-    "sasl.kerberos.service.name": "Kerberos is not supported; kafka.sasl.mechanism is one of " + ", ".join(MECHANISMS),
-    "sasl.login.callback.handler.class": _JAVA_CLASSES,
+    **REFUSED_SECURITY,
+    "config.providers": "values are taken as they stand and ${…} is not looked up; give the values themselves",
+    "config.providers.*": "values are taken as they stand and ${…} is not looked up; give the values themselves",
 }
 """What neither a reader nor a producer takes, and what to use instead."""
 
-_REFUSED = {
-    **REFUSED_EVERYWHERE,
-    "auto.offset.reset": "set the option startingOffsets instead: it says where a query without a checkpoint begins",
-    "enable.auto.commit": "offsets are kept in Spark's checkpoint and in the offset store, never committed by a timer",
-    "key.deserializer": "keys arrive as binary; convert them with DataFrame operations, e.g. CAST(key AS STRING)",
-    "value.deserializer": "values arrive as binary; convert them with DataFrame operations, e.g. CAST(value AS STRING)",
-    "interceptor.classes": "there is no Java consumer to intercept; transform the DataFrame instead",
-    "client.rack": "records are read from the leader of each partition; leave it out",
-}
-
-READER_SETTINGS = frozenset({*_DIRECT, *WITHOUT_EFFECT, *_REFUSED})
-"""All that a reader knows but for security, for the sink to tell a reader's setting from a slip of the pen."""
+READER = SettingTable(
+    honoured={**COMMON, **_FETCH, **SECURITY},
+    without_effect={
+        **dict.fromkeys(
+            [
+                "auto.commit.interval.ms",
+                "group.id",
+                "group.instance.id",
+                "group.protocol",
+                "group.remote.assignor",
+                "heartbeat.interval.ms",
+                "max.poll.interval.ms",
+                "partition.assignment.strategy",
+                "session.timeout.ms",
+            ],
+            _NO_GROUP,
+        ),
+        **dict.fromkeys(["fetch.max.bytes", "fetch.min.bytes", "max.poll.records"], _ONE_PARTITION),
+        "allow.auto.create.topics": "nothing is created by reading",
+        "client.rack": "records are read from the leader of each partition",
+        "exclude.internal.topics": "subscribePattern decides by itself, as Kafka's AdminClient does",
+        "internal.throw.on.fetch.stable.offset.unsupported": "it is for tests of Kafka's own",
+        "metadata.max.age.ms": "topics and partitions are asked for when a micro-batch is planned",
+        **dict.fromkeys(["share.acknowledgement.mode", "share.acquire.mode"], "there is no share group"),
+        **COMMON_WITHOUT_EFFECT,
+    },
+    refused={
+        **REFUSED_EVERYWHERE,
+        "auto.offset.reset": "set the option startingOffsets instead: it says where a query without a checkpoint "
+        "begins",
+        "enable.auto.commit": "offsets are kept in Spark's checkpoint and in the offset store, never committed by a "
+        "timer",
+        "key.deserializer": "keys arrive as binary; convert them with DataFrame operations, e.g. CAST(key AS STRING)",
+        "value.deserializer": "values arrive as binary; convert them with DataFrame operations, e.g. CAST(value AS "
+        "STRING)",
+        "interceptor.classes": "there is no Java consumer to intercept; transform the DataFrame instead",
+    },
+)
+"""All that a reader knows."""
 
 
 def read_settings(options: Mapping[str, str]) -> ClientSettings:
@@ -177,147 +275,21 @@ def read_settings(options: Mapping[str, str]) -> ClientSettings:
 
     """
     given = given_settings(options)
-    for name in given:
-        if name in _REFUSED:
-            raise refusal(name, _REFUSED[name])
-        if name not in _DIRECT and name not in SECURITY and name not in WITHOUT_EFFECT:
-            raise unknown(name, [*_DIRECT, *SECURITY], WITHOUT_EFFECT)
-    return client_settings(given, _DIRECT)
+    READER.check(given)
+    return client_settings(given, READER)
 
 
-def given_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Pick the settings out of ``options``, by their names in lower case and without ``kafka.``."""
-    return {key.lower()[len(PREFIX) :]: text.strip() for key, text in options.items() if key.lower().startswith(PREFIX)}
-
-
-def client_settings(given: Mapping[str, str], reading: Reading) -> ClientSettings:
-    """Read where the cluster is, how to log in, and what is in ``reading``. All names must have been looked at before.
+def client_settings(given: Mapping[str, str], table: SettingTable) -> ClientSettings:
+    """Read where the cluster is, how to log in, and what becomes an attribute. Names must have been checked before.
 
     Raises:
         OptionError: for a setting that is missing, unreadable or at odds with another. Secrets are not shown.
     """
     if not given.get("bootstrap.servers"):
         raise OptionError(
-            f"{_FORMAT}: option kafka.bootstrap.servers is required: host:port of one or more brokers, e.g. "
+            f"{FORMAT}: option kafka.bootstrap.servers must be specified: host:port of one or more brokers, e.g. "
             'option("kafka.bootstrap.servers", "localhost:9092")'
         )
-    values = {attribute: read_one(given, name, parse) for name, (attribute, parse) in reading.items() if name in given}
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise OptionError(
-            f"{_FORMAT}: option kafka.security.protocol={protocol!r}: expected PLAINTEXT, SSL, SASL_PLAINTEXT or "
-            "SASL_SSL"
-        )
-    tls = _tls(given) if protocol.endswith("SSL") else None
-    sasl = _sasl(given) if protocol.startswith("SASL") else None
+    values = table.values(given)
+    tls, sasl = read_security(given)
     return ClientSettings(**values, tls=tls, sasl=sasl)
-
-
-def read_one(given: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:
-    """Read the text of one setting that is not a secret.
-
-    Raises:
-        OptionError: if it cannot be read, with name and text.
-    """
-    try:
-        return parse(given[name])
-    except ValueError as error:
-        raise OptionError(f"{_FORMAT}: option {PREFIX}{name}={given[name]!r} cannot be read: {error}") from error
-
-
-def refusal(name: str, instead: str) -> OptionError:
-    """Make the error for a setting that is not taken."""
-    return OptionError(f"{_FORMAT}: option {PREFIX}{name} is not supported: {instead}")
-
-
-def unknown(name: str, honoured: Sequence[str], without_effect: Iterable[str]) -> OptionError:
-    """Make the error for a setting that nobody knows, with the nearest of those that are known."""
-    near = difflib.get_close_matches(name, [*honoured, *without_effect], n=1, cutoff=0.6)
-    hint = f"did you mean {PREFIX + near[0]!r}?" if near else "known: " + ", ".join(PREFIX + each for each in honoured)
-    return OptionError(f"{_FORMAT}: option {PREFIX}{name} is not one that this client can honour; {hint}")
-
-
-def _tls(given: Mapping[str, str]) -> Tls:
-    for store, instead in (
-        ("truststore", "kafka.ssl.ca.location"),
-        ("keystore", "kafka.ssl.certificate.location and kafka.ssl.key.location"),
-    ):
-        kind = given.get(f"ssl.{store}.type", "PEM").upper()
-        named = f"ssl.{store}.location" in given
-        if kind != "PEM" or (named and f"ssl.{store}.type" not in given):
-            raise OptionError(
-                f"{_FORMAT}: a Java {store} ({kind if kind != 'PEM' else 'JKS'}) cannot be read; convert it to PEM "
-                f"(keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12) and give {instead}, "
-                f"or set kafka.ssl.{store}.type=PEM if it is one"
-            )
-    algorithm = given.get("ssl.endpoint.identification.algorithm", "https").lower()
-    if algorithm not in ("https", "", "none"):
-        raise OptionError(
-            f"{_FORMAT}: option kafka.ssl.endpoint.identification.algorithm={algorithm!r}: expected https, or nothing "
-            "to accept a certificate for any host name"
-        )
-    return Tls(
-        ca_location=given.get("ssl.ca.location") or given.get("ssl.truststore.location"),
-        ca_pem=given.get("ssl.ca.pem") or given.get("ssl.truststore.certificates"),
-        certificate_location=given.get("ssl.certificate.location") or given.get("ssl.keystore.location"),
-        key_location=given.get("ssl.key.location"),
-        key_password=given.get("ssl.key.password"),
-        check_hostname=algorithm == "https",
-    )
-
-
-def _sasl(given: Mapping[str, str]) -> Sasl:
-    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism not in MECHANISMS:
-        raise OptionError(
-            f"{_FORMAT}: option kafka.sasl.mechanism={mechanism!r} is not supported; use one of {', '.join(MECHANISMS)}"
-        )
-    username, password = given.get("sasl.username"), given.get("sasl.password")
-    if "sasl.jaas.config" in given:
-        username, password = _jaas(given["sasl.jaas.config"])
-    if not username or not password:
-        raise OptionError(
-            f"{_FORMAT}: kafka.security.protocol asks for SASL, so kafka.sasl.username and kafka.sasl.password (or "
-            "kafka.sasl.jaas.config) are required"
-        )
-    return Sasl(mechanism, username, password)
-
-
-def _jaas(text: str) -> tuple[str | None, str | None]:
-    """Take user name and password out of a login module's line, as Kafka's `JaasConfig` reads it; it is never shown."""
-    module = _JAAS_MODULE.match(text)
-    if module is None:
-        raise OptionError(
-            f"{_FORMAT}: option kafka.sasl.jaas.config names a login module other than PlainLoginModule and "
-            "ScramLoginModule; set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password instead"
-        )
-    found: dict[str, str] = {}
-    position = module.end()
-    while (option := _JAAS_OPTION.match(text, position)) is not None:
-        name, double, single, word = option.groups()
-        quoted = single if double is None else double
-        found[name] = word if quoted is None else _ESCAPE.sub(_unescaped, quoted)
-        position = option.end()
-    if text[position:].strip() not in ("", ";"):
-        raise OptionError(
-            f'{_FORMAT}: option kafka.sasl.jaas.config cannot be read: its options are written name="value", with '
-            'blanks between them and one semicolon at the end; inside of a value \\" stands for a quotation mark. Or '
-            "set kafka.sasl.username and kafka.sasl.password instead"
-        )
-    return found.get("username"), found.get("password")
-
-
-_JAAS_MODULE = re.compile(
-    r"\s*\S+\.(?:PlainLoginModule|ScramLoginModule)\s+(?i:(?:required|requisite|sufficient|optional)\b)?"
-)
-_JAAS_OPTION = re.compile(
-    r"""\s*([\w.$-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s"';=]+))(?=[\s;]|$)""", re.DOTALL
-)
-_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
-_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    """Give what stands for itself behind a backslash, as Java's `StreamTokenizer` has it: numbers are octal."""
-    text = escape[1]
-    return chr(int(text, 8)) if text.isdigit() and text[0] < "8" else _ESCAPED.get(text, text)

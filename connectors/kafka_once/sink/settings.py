@@ -12,21 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_lite.protocol.compression import Compression
+from connectors.kafka_once.setting_table import FORMAT, PREFIX, Setting, SettingTable, by_name, given_settings, refusal
 from connectors.kafka_once.settings import (
     COMMON,
-    MECHANISMS,
-    READER_SETTINGS,
+    COMMON_WITHOUT_EFFECT,
+    READER,
     REFUSED_EVERYWHERE,
     SECURITY,
     ClientSettings,
-    Reading,
     client_settings,
-    given_settings,
-    read_one,
-    refusal,
-    unknown,
 )
-from connectors.options import Option, OptionError, boolean, not_negative, one_of, positive
+from connectors.options import OptionError, boolean, not_negative, one_of, positive
 from exactly_once.guarantee import Guarantee
 
 DEFAULT_BATCH_BYTES = 256 * 1024
@@ -59,152 +55,133 @@ class ProducerSettings:
     """How old a number of partitions may be when a task begins to write to the topic."""
 
 
-def _between(least: int, most: int, also: int | None = None) -> Any:
-    def parse(text: str) -> int:
-        expected = f"expected a whole number from {least} to {most}" + ("" if also is None else f", or {also}")
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Reads a whole number between two bounds, or one more."""
+
+    least: int
+    most: int
+    also: int | None = None
+
+    @property
+    def form(self) -> str:
+        return f"whole number from {self.least} to {self.most}" + ("" if self.also is None else f", or {self.also}")
+
+    def __call__(self, text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            raise ValueError(expected) from None
-        if not least <= number <= most and number != also:
-            raise ValueError(expected)
+            raise ValueError(f"expected a {self.form}") from None
+        if not self.least <= number <= self.most and number != self.also:
+            raise ValueError(f"expected a {self.form}")
         return number
-
-    return parse
 
 
 _CODECS = tuple(codec.name.lower() for codec in Compression)
 
-SETTINGS = (
-    Option(
+SETTINGS = by_name(
+    Setting(
         "acks",
         "who must have a record before it counts as written: `all` in-sync replicas; with at-most-once also `1`, the "
         "leader, or `0`, nobody is asked",
         one_of("all", "-1", "1", "0"),
         "all",
     ),
-    Option("compression.type", "of record batches: " + ", ".join(_CODECS), one_of(*_CODECS), "none"),
-    Option("compression.gzip.level", "1 to 9, or -1 for zlib's own choice", _between(1, 9, -1), -1),
-    Option("compression.lz4.level", "1 to 17", _between(1, 17), 9),
-    Option("compression.zstd.level", "-131072 to 22", _between(-131072, 22), 3),
-    Option(
+    Setting("compression.type", "of record batches", one_of(*_CODECS), "none"),
+    Setting("compression.gzip.level", "how hard gzip tries; -1 for zlib's own choice", _Between(1, 9, -1), -1),
+    Setting("compression.lz4.level", "how hard lz4 tries", _Between(1, 17), 9),
+    Setting("compression.zstd.level", "how hard zstd tries", _Between(-131072, 22), 3),
+    Setting(
         "batch.size",
         "bytes of a record batch before compression; a larger record is a batch by itself",
         not_negative,
         DEFAULT_BATCH_BYTES,
     ),
-    Option(
+    Setting(
         "max.request.size",
         "bounds batch.size. A larger record is a batch by itself, and the topic's max.message.bytes decides",
         positive,
         DEFAULT_MAX_REQUEST_BYTES,
     ),
-    Option(
+    Setting(
         "max.in.flight.requests.per.connection",
-        "requests that wait for an answer, 1 to 5; the order of records is kept",
-        _between(1, MOST_IN_FLIGHT),
+        "requests that wait for an answer; the order of records is kept",
+        _Between(1, MOST_IN_FLIGHT),
         MOST_IN_FLIGHT,
     ),
-    Option(
+    Setting(
         "delivery.timeout.ms",
         "how long a record may take from its sending to its acknowledgement; not below request.timeout.ms",
         positive,
         DEFAULT_DELIVERY_TIMEOUT_MS,
     ),
-    Option("retries", "records are sent again until delivery.timeout.ms is over, so only 0 is refused", not_negative),
-    Option(
+    Setting("retries", "records are sent again until delivery.timeout.ms is over, so only 0 is refused", not_negative),
+    Setting(
         "enable.idempotence",
         "whether the broker passes over what comes twice: `true`, or `false` with acks=0, where nothing does",
         boolean,
     ),
-    Option("max.block.ms", "how long to wait for metadata and coordinators, with all retries", positive, 60_000),
-    Option(
+    Setting(
+        "max.block.ms",
+        "how long to wait for metadata and coordinators, with all retries",
+        positive,
+        60_000,
+        attribute="api_timeout_ms",
+    ),
+    Setting(
         "metadata.max.age.ms",
         "how long partitions that are added to a topic may go without records; where leaders are is learned at once",
         not_negative,
         DEFAULT_METADATA_MAX_AGE_MS,
     ),
-    Option(
+    Setting(
         "transaction.timeout.ms",
         "exactly-once: when the broker gives up an open transaction. It bounds how long a batch may take, and how long "
         "after a crash it can still be made visible; at most the broker's transaction.max.timeout.ms",
         positive,
         DEFAULT_TRANSACTION_TIMEOUT_MS,
     ),
-    Option(
+    Setting(
         "partitioner.ignore.keys", "only `false`: for another distribution write a column partition", boolean, False
     ),
+    group="Records",
 )
 """What is used of the Java producer's settings, besides those of every client."""
 
 _WAITING = "a task has its rows at hand: batches are sent as they fill, the rest at its end, and memory is bounded"
-_LEADERS = "leaders are asked for when a topic is first written to, and when one has moved"
 _SPREAD = "records without a key are spread evenly"
-_MEASURED = "there is no Java producer to measure"
-_SOCKETS = (
-    "connections are kept in the worker process, and opened anew when they break; all addresses of a host are tried"
-)
-WITHOUT_EFFECT = {
-    "linger.ms": _WAITING,
-    "buffer.memory": _WAITING,
-    "metadata.max.idle.ms": _LEADERS,
-    "metadata.recovery.strategy": _LEADERS,
-    "metadata.recovery.rebootstrap.trigger.ms": _LEADERS,
-    "partitioner.adaptive.partitioning.enable": _SPREAD,
-    "partitioner.availability.timeout.ms": _SPREAD,
-    "auto.include.jmx.reporter": _MEASURED,
-    "enable.metrics.push": _MEASURED,
-    "metric.reporters": _MEASURED,
-    "metrics.num.samples": _MEASURED,
-    "metrics.recording.level": _MEASURED,
-    "metrics.sample.window.ms": _MEASURED,
-    "client.dns.lookup": _SOCKETS,
-    "connections.max.idle.ms": _SOCKETS,
-    "reconnect.backoff.max.ms": _SOCKETS,
-    "reconnect.backoff.ms": _SOCKETS,
-    "send.buffer.bytes": _SOCKETS,
-    "socket.connection.setup.timeout.max.ms": _SOCKETS,
-}
-"""Settings of the Java producer that make no difference here, and why."""
-
 _SERIALIZER = "columns key and value are binary or string; convert them with DataFrame operations, e.g. to_json(…)"
 _PARTITIONER = (
     "records with a key go where Java's default partitioner puts them (librdkafka's murmur2_random); "
     "to put them elsewhere, write a column partition"
 )
-_PEM_KEY = "give PEM files: kafka.ssl.certificate.location and kafka.ssl.key.location"
-_JAVA_TLS = (
-    "Java's TLS is not used; Python's takes TLS 1.2 or later, as OpenSSL is set up on this machine: leave it out"
+_READERS = "that is a setting of readers, and this is the sink; set it on the source, or leave it out"
+
+PRODUCER = SettingTable(
+    honoured={**COMMON, **SETTINGS, **SECURITY},
+    without_effect={
+        **dict.fromkeys(["linger.ms", "buffer.memory"], _WAITING),
+        "metadata.max.idle.ms": "leaders are asked for when a topic is first written to, and when one has moved",
+        **dict.fromkeys(["partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"], _SPREAD),
+        **COMMON_WITHOUT_EFFECT,
+    },
+    refused={
+        **REFUSED_EVERYWHERE,
+        "transactional.id": "the sink makes transactional ids from the option appId, a new one for each task; set "
+        "appId",
+        "transaction.two.phase.commit.enable": "the sink ends its transactions through a decision of its own; leave "
+        "it out",
+        "key.serializer": _SERIALIZER,
+        "value.serializer": _SERIALIZER,
+        "interceptor.classes": "there is no Java producer to intercept; transform the DataFrame instead",
+        "partitioner.class": _PARTITIONER,
+        "partitioner": _PARTITIONER,
+        "default.api.timeout.ms": "that is a reader's; set kafka.max.block.ms",
+    },
+    of_others=dict.fromkeys([*READER.honoured, *READER.without_effect, *READER.refused], _READERS),
 )
-REFUSED = {
-    **REFUSED_EVERYWHERE,
-    "transactional.id": "the sink makes transactional ids from the option appId, a new one for each task; set appId",
-    "transaction.two.phase.commit.enable": "the sink ends its transactions through a decision of its own; leave it out",
-    "key.serializer": _SERIALIZER,
-    "value.serializer": _SERIALIZER,
-    "interceptor.classes": "there is no Java producer to intercept; transform the DataFrame instead",
-    "partitioner.class": _PARTITIONER,
-    "partitioner": _PARTITIONER,
-    "config.providers": "values are taken as they stand and ${…} is not looked up; give the values themselves",
-    "default.api.timeout.ms": "that is a reader's; set kafka.max.block.ms",
-    "ssl.keystore.certificate.chain": _PEM_KEY,
-    "ssl.keystore.key": _PEM_KEY,
-    "security.providers": _JAVA_TLS,
-    "ssl.cipher.suites": _JAVA_TLS,
-    "ssl.enabled.protocols": _JAVA_TLS,
-    "ssl.engine.factory.class": _JAVA_TLS,
-    "ssl.keymanager.algorithm": _JAVA_TLS,
-    "ssl.protocol": _JAVA_TLS,
-    "ssl.provider": _JAVA_TLS,
-    "ssl.secure.random.implementation": _JAVA_TLS,
-    "ssl.trustmanager.algorithm": _JAVA_TLS,
-}
-"""What a producer here does not take, and what to use instead."""
+"""All that a producer knows."""
 
-_LOGGING_IN = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.", "sasl.client.")
-"""How the names begin of what logs in by Kerberos, OAuth or a Java class."""
-
-_CLIENT: Reading = {**COMMON, "max.block.ms": ("api_timeout_ms", positive)}
 _LEVELS = {
     Compression.GZIP: "compression.gzip.level",
     Compression.LZ4: "compression.lz4.level",
@@ -220,12 +197,11 @@ def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[Cli
             Secrets are not shown.
     """
     given = given_settings(options)
-    for name in given:
-        _check_name(name)
-    client = client_settings(given, _CLIENT)
+    PRODUCER.check(given)
+    client = client_settings(given, PRODUCER)
     values = {
-        setting.name: read_one(given, setting.name, setting.parse) if setting.name in given else setting.default
-        for setting in SETTINGS
+        name: setting.read(given[name], FORMAT, PREFIX) if name in given else setting.default
+        for name, setting in SETTINGS.items()
     }
     _refuse_values(values)
     acks = -1 if values["acks"] == "all" else int(values["acks"])
@@ -241,22 +217,6 @@ def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[Cli
         transaction_timeout_ms=values["transaction.timeout.ms"],
         metadata_max_age_ms=values["metadata.max.age.ms"],
     )
-
-
-def _check_name(name: str) -> None:
-    used = {*_CLIENT, *SECURITY, *(setting.name for setting in SETTINGS)}
-    if name in used or name in WITHOUT_EFFECT:
-        return
-    if name in REFUSED:
-        raise refusal(name, REFUSED[name])
-    if name in READER_SETTINGS:
-        raise refusal(name, "that is a setting of readers, and this is the sink; set it on the source, or leave it out")
-    if name.startswith(_LOGGING_IN):
-        raise refusal(
-            name,
-            f"Kerberos, OAuth and login classes are not; kafka.sasl.mechanism is one of {', '.join(MECHANISMS)}",
-        )
-    raise unknown(name, sorted(used), WITHOUT_EFFECT)
 
 
 def _refuse_values(values: Mapping[str, Any]) -> None:

@@ -222,7 +222,7 @@ def test_what_cannot_be_examined_ends_with_one(table: Table, arguments: list[str
         (["--coordinates", "partition"], "expected PARTITION_COLUMN,OFFSET_COLUMN"),
         (["--storage", "key"], "argument --storage: expected KEY=VALUE"),
         (["--command-config", "/nowhere/at.all"], "there is no such file"),
-        (["--kafka", "security.protocol=SSL"], "kafka.bootstrap.servers is required"),
+        (["--kafka", "security.protocol=SSL"], "kafka.bootstrap.servers must be specified"),
         (["--bootstrap-servers", "nonsense"], "'nonsense' is not host:port"),
     ],
 )

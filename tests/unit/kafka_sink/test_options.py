@@ -77,7 +77,7 @@ def test_what_every_stream_needs(name: str, guarantee: str) -> None:
 
 
 def test_the_brokers_are_needed() -> None:
-    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is required"):
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers must be specified"):
         KafkaSinkOptions.read({"appId": "a", "checkpointLocation": "/c"})
 
 

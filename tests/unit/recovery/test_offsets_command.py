@@ -393,7 +393,7 @@ def test_topic_ids_that_no_topic_has(pipeline: Pipeline, capsys: pytest.CaptureF
         (1, ("rewind", "--to-version", 3, "--app-id", APP), "not older"),
         (2, ("show", "--bootstrap-servers", "nowhere"), "is not host:port"),
         (2, ("show", "--command-config", "/nowhere/at.all"), "--command-config /nowhere/at.all: there is no such file"),
-        (2, ("show", "--kafka", "security.protocol=SSL"), "kafka.bootstrap.servers is required"),
+        (2, ("show", "--kafka", "security.protocol=SSL"), "kafka.bootstrap.servers must be specified"),
     ],
 )
 def test_refusals(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from connectors.kafka_once.settings import ClientSettings, read_settings
+from connectors.kafka_once.settings import READER, ClientSettings, read_settings
 from connectors.options import OptionError
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}
+JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_consumer_settings.txt").read_text().split()
+"""What `ConsumerConfig.configDef()` of Apache Kafka 4.3.0 names."""
 
 
 def read(**options: str) -> ClientSettings:
@@ -44,7 +48,9 @@ def test_settings_of_group_members_are_passed_over() -> None:
         ("key.deserializer", "CAST"),
         ("value.deserializer", "CAST"),
         ("interceptor.classes", "transform"),
-        ("ssl.keystore.password", "kafka.ssl.certificate.location"),
+        ("ssl.engine.factory.class", "PEM, PKCS12 or JKS"),
+        ("config.providers.file.class", "the values themselves"),
+        ("sasl.oauthbearer.assertion.algorithm", "token.endpoint.url"),
         ("sasl.kerberos.service.name", "SCRAM-SHA-512"),
     ],
 )
@@ -52,6 +58,21 @@ def test_what_is_refused_says_what_to_use(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=f"kafka.{name} is not supported") as caught:
         read_settings({**SERVERS, f"kafka.{name}": "x"})
     assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize("name", JAVA_NAMES)
+def test_every_setting_of_kafka_s_consumer_is_known(name: str) -> None:
+    ways = [name in READER.honoured, name in READER.without_effect, READER.instead_of(name) is not None]
+    assert ways.count(True) == 1
+    if ways[1]:
+        assert read_settings({**SERVERS, f"kafka.{name}": "whatever"}) == read()
+    if ways[2]:
+        with pytest.raises(OptionError, match=f"option kafka.{name} is not supported: ."):
+            read_settings({**SERVERS, f"kafka.{name}": "whatever"})
+
+
+def test_names_come_in_any_case() -> None:
+    assert read_settings({"KAFKA.Bootstrap.Servers": "a:1", "kafka.CLIENT.id": "me"}).client_id == "me"
 
 
 def test_an_unknown_setting_gets_the_nearest_name() -> None:
@@ -68,11 +89,59 @@ def test_tls_takes_names_of_both_worlds() -> None:
     assert java.tls.check_hostname
 
 
-def test_java_key_stores_are_refused_with_the_way_out() -> None:
-    for options in ({"ssl_truststore_location": "/x.jks"}, {"ssl_truststore_type": "JKS"}):
-        text = refusal(security_protocol="SSL", **options)
-        assert "JKS" in text
-        assert "kafka.ssl.ca.location" in text
+def test_key_stores_of_java_are_read_where_a_connection_is_made() -> None:
+    found = read(
+        security_protocol="SSL",
+        ssl_truststore_location="/t.jks",
+        ssl_truststore_password="s3cret",
+        ssl_truststore_type="JKS",
+        ssl_keystore_location="/k.p12",
+        ssl_keystore_password="s3cret",
+        ssl_key_password="s3cret",
+    ).tls
+    assert found is not None
+    assert (found.ca_location, found.ca_password) == ("/t.jks", "s3cret")
+    assert (found.certificate_location, found.certificate_password, found.key_password) == ("/k.p12", *["s3cret"] * 2)
+    assert "s3cret" not in repr(found)
+
+
+def test_stores_of_other_kinds_are_refused_with_the_way_out() -> None:
+    text = refusal(security_protocol="SSL", ssl_keystore_type="BCFKS")
+    assert "kafka.ssl.keystore.type='BCFKS'" in text
+    assert "PEM, PKCS12, JKS" in text
+    assert "keytool" in text
+
+
+def test_a_key_without_its_certificates_is_refused() -> None:
+    assert "go together" in refusal(security_protocol="SSL", ssl_keystore_key="s3cret")
+    assert "s3cret" not in refusal(security_protocol="SSL", ssl_keystore_key="s3cret")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "newest", "versions"),
+    [
+        ("", "", ("TLSv1.2", "TLSv1.3")),
+        ("TLSv1.2", "", ("TLSv1.2",)),
+        ("TLSv1.2,TLSv1.1,TLSv1", "", ("TLSv1.2",)),
+        ("TLSv1.3, TLSv1.2", "TLS", ("TLSv1.2", "TLSv1.3")),
+        ("", "TLSv1.2", ("TLSv1.2",)),
+        ("", "TLSv1.3", ("TLSv1.2", "TLSv1.3")),
+    ],
+)
+def test_versions_of_tls(enabled: str, newest: str, versions: tuple[str, ...]) -> None:
+    given = {"ssl_enabled_protocols": enabled, "ssl_protocol": newest}
+    found = read(security_protocol="SSL", **{name: text for name, text in given.items() if text}).tls
+    assert found is not None
+    assert found.versions == versions
+
+
+def test_versions_of_tls_that_cannot_be_had() -> None:
+    assert "expected TLSv1.2, TLSv1.3" in refusal(security_protocol="SSL", ssl_enabled_protocols="TLSv1.1")
+    assert "expected TLSv1.2, TLSv1.3" in refusal(security_protocol="SSL", ssl_enabled_protocols="TLSv1.2,TLSv9")
+    assert "expected TLS, TLSv1.2 or TLSv1.3" in refusal(security_protocol="SSL", ssl_protocol="SSLv3")
+    assert "no version of TLS" in refusal(
+        security_protocol="SSL", ssl_protocol="TLSv1.2", ssl_enabled_protocols="TLSv1.3"
+    )
 
 
 def test_a_jaas_line_is_translated_and_never_shown() -> None:
@@ -125,5 +194,9 @@ def test_a_jaas_line_that_cannot_be_read_is_refused_and_not_shown(written: str) 
 
 def test_sasl_without_a_user_or_with_kerberos() -> None:
     assert "kafka.sasl.username" in refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN")
-    assert "SCRAM-SHA-256" in refusal(security_protocol="SASL_PLAINTEXT")
+    assert "Kerberos" in refusal(security_protocol="SASL_PLAINTEXT")
+    assert "SCRAM-SHA-256" in refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
+    line = 'x.PlainLoginModule required username="u" password="p";'
+    text = refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=line)
+    assert "PlainLoginModule, which is not for kafka.sasl.mechanism=SCRAM-SHA-256; use that of PLAIN" in text
     assert "PLAINTEXT, SSL" in refusal(security_protocol="TLS")
