@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 FORMAT_VERSION = 1
 MARK = "sparkonce"
@@ -65,16 +66,19 @@ class SourceOffset:
     source: str
     positions: Mapping[TopicPartition, Position]
 
+    def to_document(self) -> dict[str, Any]:
+        """Give the offset as a JSON object whose keys are in order, so that equal positions give equal text."""
+        topics: dict[str, Any] = {}
+        for tp, position in sorted(self.positions.items(), key=lambda each: (each[0].topic, str(each[0].partition))):
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = topics[tp.topic] = {"id": tp.topic_id, "partitions": {}}
+            topic["partitions"][str(tp.partition)] = {"next": position.next, "origin": position.origin}
+        return {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
+
     def to_json(self) -> str:
         """Give the canonical text, equal for equal positions."""
-        topics: dict[str, dict[str, object]] = {}
-        for tp, position in self.positions.items():
-            topic = topics.setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
-            partitions = topic["partitions"]
-            assert isinstance(partitions, dict)
-            partitions[str(tp.partition)] = {"next": position.next, "origin": position.origin}
-        document = {MARK: FORMAT_VERSION, "source": self.source, "topics": topics}
-        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return json.dumps(self.to_document(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> SourceOffset:
@@ -85,6 +89,18 @@ class SourceOffset:
         """
         try:
             document = json.loads(text)
+        except ValueError as error:
+            raise OffsetFormatError(f"not an offset of kafka_once: {text[:200]!r} ({error!r})") from error
+        return cls.from_document(document)
+
+    @classmethod
+    def from_document(cls, document: Any) -> SourceOffset:
+        """Read what ``to_document`` gave, after its way through JSON.
+
+        Raises:
+            OffsetFormatError: if it is anything else.
+        """
+        try:
             if document[MARK] != FORMAT_VERSION:
                 raise OffsetFormatError(
                     f"this offset has format {document[MARK]!r}; this version of sparkonce reads {FORMAT_VERSION}"
@@ -98,6 +114,7 @@ class SourceOffset:
         except OffsetFormatError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = json.dumps(document)
             raise OffsetFormatError(f"not an offset of kafka_once: {text[:200]!r} ({error!r})") from error
 
 
@@ -114,13 +131,14 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
     """Give the range of each partition of the batch that leads from ``start`` to ``end``.
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
-    the initial offset is asked for again after a restart, when the world may have moved on. A topic that has an id in
+    the initial offset is asked for again after a restart, when the world may have moved on. Nor is it for one that
+    went back: its log was cut, and the query went on at the new end, which is then the origin. A topic that has an id in
     ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
     """
     ranges = {}
     for tp, position in end.positions.items():
         before = (start.positions.get(tp) or start.positions.get(tp.by_name)) if start else None
-        same_life = before is not None and before.origin == position.origin
+        same_life = before is not None and before.origin == position.origin and before.next <= position.next
         begin = before.next if before is not None and same_life else position.origin
         ranges[tp] = OffsetRange(begin, position.next)
     return ranges
