@@ -1,0 +1,75 @@
+"""What the offsets in a progress say about lag, in the form of our source and of Spark's own."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from connectors.lag.progress import PartitionLag, read_offsets, source_lag
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+
+def ours(source: str = "kafka", **next_offsets: int) -> str:
+    positions = {TopicPartition("flights", "id", int(name[1:])): Position(0, at) for name, at in next_offsets.items()}
+    return SourceOffset(source, positions).to_json()
+
+
+def entry(end: str | None, latest: str | None, rows: int | None = 5) -> SimpleNamespace:
+    return SimpleNamespace(description="d", startOffset=None, endOffset=end, latestOffset=latest, numInputRows=rows)
+
+
+def test_lag_is_what_lies_between_the_end_of_the_batch_and_the_latest_offset() -> None:
+    lag = source_lag(1, entry(ours("orders", p0=10, p1=7), ours("orders", p0=25, p1=7)))
+    assert (lag.name, lag.position, lag.rows) == ("orders", 1, 5)
+    assert lag.partitions == (PartitionLag("flights", 0, 10, 25), PartitionLag("flights", 1, 7, 7))
+    assert [each.records for each in lag.partitions] == [15, 0]
+    assert lag.offsets_behind_latest == 15
+    assert lag.metrics == {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 15, "avgOffsetsBehindLatest": 7.5}
+
+
+def test_the_same_of_sparks_own_connector() -> None:
+    lag = source_lag(0, entry('{"flights":{"0":10,"1":7}}', '{"flights":{"1":8,"0":10}}'))
+    assert lag.name == "kafka"
+    assert [(each.partition, each.records) for each in lag.partitions] == [(0, 0), (1, 1)]
+    assert lag.metrics["avgOffsetsBehindLatest"] == 0.5
+
+
+def test_a_log_that_was_cut_is_no_negative_lag() -> None:
+    assert source_lag(0, entry(ours(p0=10), ours(p0=3))).partitions[0].records == 0
+
+
+@pytest.mark.parametrize("latest", [None, "", "null", "None"])
+def test_without_a_latest_offset_there_is_no_lag_and_no_figure(latest: str | None) -> None:
+    lag = source_lag(0, entry(ours(p0=10), latest))
+    assert lag.partitions == (PartitionLag("flights", 0, 10, None),)
+    assert lag.metrics == {}
+    assert lag.partition_count == 0
+
+
+def test_a_partition_that_only_the_end_has_is_left_out_of_the_figures() -> None:
+    lag = source_lag(0, entry(ours(p0=1, p1=1), ours(p0=4)))
+    assert lag.metrics == {"minOffsetsBehindLatest": 3, "maxOffsetsBehindLatest": 3, "avgOffsetsBehindLatest": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "null",
+        "7",
+        '"x"',
+        "[1]",
+        '{"logOffset":3}',
+        '{"topic":{"zero":1}}',
+        '{"topic":{"0":"1"}}',
+        '{"topic":{"0":null}}',
+        json.dumps({"sparkonce": 99, "source": "kafka", "topics": {}}),
+        "{",
+    ],
+)
+def test_offsets_of_other_kinds_are_none(text: str | None) -> None:
+    assert read_offsets(text) == {}
+    lag = source_lag(0, entry(text, text, rows=None))
+    assert (lag.name, lag.rows, lag.partitions) == ("d", 0, ())
