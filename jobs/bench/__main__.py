@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobs.bench import brokers, chart, guarantees, kafka_sink, pipelines
 from jobs.bench.load import LoadError
-from jobs.bench.pipelines import SideError
 from jobs.bench.results import Results
+from jobs.bench.sessions import SideError
 from jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
 from jobs.bench.tools import ToolError
 
@@ -63,8 +63,11 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         names=tuple(chosen) or ALL_BENCHMARKS,
         rows=given.rows or size["rows"],
         rounds=given.rounds or size["rounds"],
+        json_rows=given.rows or size["json_rows"],
         micro_batches=size["micro_batches"],
         micro_passes=size["micro_passes"],
+        planning_batches=size["planning_batches"],
+        memory_batches=size["memory_batches"],
         guarantee_rows=given.rows or size["guarantee_rows"],
         guarantee_rounds=given.rounds or size["guarantee_rounds"],
         guarantee_micro_batches=size["guarantee_micro_batches"],

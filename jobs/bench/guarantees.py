@@ -17,18 +17,20 @@ from statistics import median
 from broker_lite import EmbeddedBroker
 from exactly_once.guarantee import Guarantee
 from jobs.bench.load import create_topic, fill
-from jobs.bench.pipelines import OURS, SESSION, VALUE_BYTES, WARM_UP_BATCHES, SideError, SparkSide
 from jobs.bench.progress import say
 from jobs.bench.results import Comparison, Results
+from jobs.bench.sessions import OURS, SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from jobs.bench.settings import (
     GUARANTEE_BATCH_ROWS,
     GUARANTEE_BENCHMARKS,
     MICRO_BATCH_ROWS,
     PARTITIONS,
     TARGETS,
+    VALUE_BYTES,
     Settings,
 )
 from jobs.bench.spark_side import Outcome, Query
+from jobs.bench.values import random_bytes
 
 THROUGHPUT, MICRO_BATCH = GUARANTEE_BENCHMARKS
 _SIDES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)
@@ -84,7 +86,7 @@ class _Bench:
         for number in range(rounds):
             for guarantee in order_of(number):
                 outcome = self._run("guarantee-micro", rows, MICRO_BATCH_ROWS, guarantee)
-                measured = outcome.batches_s[WARM_UP_BATCHES:]
+                measured = [batch.trigger_s for batch in outcome.batches[WARM_UP_BATCHES:]]
                 times[guarantee].extend(measured)
                 say(f"{MICRO_BATCH}: round {number + 1}/{rounds}, {guarantee.value} median {median(measured):.3f} s")
         return _comparison(MICRO_BATCH, times)
@@ -92,11 +94,11 @@ class _Bench:
     def _fill(self, topic: str, rows: int) -> None:
         say(f"filling topic {topic} with {rows:,} records of {VALUE_BYTES} bytes")
         create_topic(self._broker, topic, PARTITIONS)
-        fill(self._broker, topic, rows, VALUE_BYTES, PARTITIONS)
+        fill(self._broker, topic, rows, random_bytes(VALUE_BYTES), PARTITIONS)
 
     def _run(self, topic: str, rows: int, rows_per_batch: int, guarantee: Guarantee) -> Outcome:
         options = {"deliveryGuarantee": guarantee.value}
-        query = Query("kafka_once", "delta_once", self._broker, topic, rows_per_batch, {}, options)
+        query = Query("kafka_once", "delta_once", self._broker, topic, rows_per_batch, sink_options=options)
         outcome = self._side.run(query)
         if outcome.rows != rows:
             raise SideError(f"{guarantee.value} read {outcome.rows} of {rows} rows")

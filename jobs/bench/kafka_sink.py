@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import psutil
-
 from broker_lite import EmbeddedBroker
 from exactly_once.guarantee import Guarantee
 from jobs.bench.load import committed_in, create_topic, delete_topic, fill
-from jobs.bench.pipelines import SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from jobs.bench.progress import say
 from jobs.bench.results import Comparison, Missing, Results
+from jobs.bench.sessions import SESSION, WARM_UP_BATCHES, SideError, SparkSide
 from jobs.bench.settings import (
     MICRO_BATCH_ROWS,
     PARTITIONS,
@@ -38,6 +36,7 @@ from jobs.bench.settings import (
 )
 from jobs.bench.sides import round_name
 from jobs.bench.spark_side import Outcome, Query
+from jobs.bench.values import random_bytes
 from jobs.peers import PeerMissingError, RealKafka, spark_kafka_jars
 
 APACHE_KAFKA, EMBEDDED = SINK_BROKERS
@@ -143,18 +142,6 @@ def order_of(round_number: int, variants: Sequence[Variant]) -> Sequence[Variant
     return variants if round_number % 2 == 0 else variants[::-1]
 
 
-def cpu_s(pid: int) -> float:
-    """Give the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
-    total = 0.0
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        try:
-            total += sum(process.cpu_times()[:4])  # the last two are of children that were waited for
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
 def _session(results: Results) -> tuple[dict[str, str], bool]:
     """Give the session's settings, and whether the JVM's connector is in it."""
     try:
@@ -226,7 +213,7 @@ class _Bench:
     def _topic(self, name: str, rows: int, value_bytes: int) -> Iterator[str]:
         say(f"filling topic {name} with {rows:,} records of {value_bytes} bytes")
         create_topic(self._broker.bootstrap_servers, name, PARTITIONS)
-        fill(self._broker.bootstrap_servers, name, rows, value_bytes, PARTITIONS)
+        fill(self._broker.bootstrap_servers, name, rows, random_bytes(value_bytes), PARTITIONS)
         yield name
         delete_topic(self._broker.bootstrap_servers, name)
 
@@ -234,22 +221,22 @@ class _Bench:
         """Copy the topic, and count what has arrived if asked to."""
         target = f"{topic}-{variant.name}-{uuid.uuid4().hex[:8]}"
         create_topic(self._broker.bootstrap_servers, target, PARTITIONS)
-        began = cpu_s(self._side.pid)
         outcome = self._side.run(self._query(variant, topic, target, rows_per_batch))
-        spent = cpu_s(self._side.pid) - began
         _expect(variant, outcome, rows)
         if count:
             arrived = committed_in(self._broker.bootstrap_servers, target, PARTITIONS)
             if arrived != rows:
                 raise SideError(f"{variant.name}: {arrived} of {rows} rows are visible in {target}")
         delete_topic(self._broker.bootstrap_servers, target)
-        return Sample(rows / outcome.wall_s, spent / rows * 1e6, outcome.batches_s)
+        batches_s = tuple(batch.trigger_s for batch in outcome.batches)
+        return Sample(rows / outcome.wall_s, outcome.cpu_s / rows * 1e6, batches_s)
 
     def _query(self, variant: Variant, topic: str, target: str, rows_per_batch: int | None) -> Query:
         options = {**variant.options, "topic": target, "kafka.bootstrap.servers": self._broker.bootstrap_servers}
         if variant.sink == "kafka_once":
             options["appId"] = target  # each query is an application of its own, whose offsets begin anew
-        return Query(variant.source, variant.sink, self._broker.bootstrap_servers, topic, rows_per_batch, {}, options)
+        servers = self._broker.bootstrap_servers
+        return Query(variant.source, variant.sink, servers, topic, rows_per_batch, sink_options=options)
 
 
 def comparisons(name: str, suffix: str, samples: Mapping[str, Sequence[Sample]]) -> list[Comparison]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
+from collections.abc import Sequence
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -102,16 +102,17 @@ def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
-def fill(bootstrap_servers: str, topic: str, rows: int, value_bytes: int, partitions: int) -> None:
-    """Produce ``rows`` records without keys, dealt to the partitions in turn; the values' bytes are random.
+def fill(
+    bootstrap_servers: str, topic: str, rows: int, values: Sequence[bytes], partitions: int, compression: str = "none"
+) -> None:
+    """Produce ``rows`` records without keys, dealt to the first ``partitions`` of the topic in turn, as are the values.
 
     Raises:
         LoadError: if a record was not acknowledged.
     """
     # Batches as large as Kafka's tools make in the broker benchmarks, rather than librdkafka's megabyte.
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "batch.size": 65536})
-    dealer = random.Random(1)  # noqa: S311 - bytes that do not compress, alike in each run
-    values = [dealer.randbytes(value_bytes) for _ in range(1000)]
+    settings = {"linger.ms": 20, "batch.size": 65536, "compression.type": compression}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
     failures: list[object] = []
 
     def delivered(error: object, _message: object) -> None:

@@ -2,113 +2,112 @@
 
 Each side is a process of its own with a session that stays, so that its JVM, its Python workers and its compiled code
 are warm; the sides take turns. Every query reads the whole topic from its beginning with Trigger.AvailableNow and is
-timed from `readStream` to the end of the query. Tables and checkpoints are new for each query.
+timed from `readStream` to the end of the query. Tables and checkpoints are new for each query. CPU time is that of the
+whole session: the JVM, its Python workers, the driver's Python; not the broker's.
+
+Here is what is compared by rows a second; `micro_batches` and `planning` have the rest, over the same sessions.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from broker_lite import EmbeddedBroker
-from jobs.bench.load import create_topic, fill
+from jobs.bench import values
+from jobs.bench.load import create_topic, delete_topic, fill
+from jobs.bench.micro_batches import compare_micro_batches
+from jobs.bench.planning import compare_planning, watch_memory
 from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Missing, Results
-from jobs.bench.settings import MICRO_BATCH_ROWS, PARTITIONS, SPARK_BENCHMARKS, TARGETS, Settings
+from jobs.bench.results import Comparison, Results
+from jobs.bench.sessions import JVM, OURS, SideError, SparkSide, session_settings
+from jobs.bench.settings import (
+    MICRO_BENCHMARKS,
+    PARTITIONS,
+    PLANNING_BENCHMARKS,
+    SPARK_BENCHMARKS,
+    TARGETS,
+    THROUGHPUT_BENCHMARKS,
+    VALUE_BYTES,
+    Settings,
+)
+from jobs.bench.sides import round_name
 from jobs.bench.spark_side import Outcome, Query
-from jobs.peers import PeerMissingError, jvm_session
-
-OURS = "sparkonce"
-JVM = "Spark's JVM"
-VALUE_BYTES = 100
-WARM_UP_BATCHES = 5
-_TUNED = {"spark.databricks.delta.snapshotPartitions": "1"}
-_FORMATS = {OURS: ("kafka_once", "delta_once"), JVM: ("kafka", "delta")}
-SESSION = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "1g",
-    "spark.sql.streaming.numRecentProgressUpdates": "1000",
-}
 
 
-class SideError(RuntimeError):
-    """A Spark session of the benchmark failed; the message holds its error, or the end of its log."""
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What is read: made when the first benchmark wants it, and removed after the last."""
+
+    name: str
+    rows: Callable[[Settings], int]
+    values: Callable[[], Sequence[bytes]]
+    compression: str = "none"
 
 
-class SparkSide:
-    """A `jobs.bench.spark_side` process."""
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How one side reads and writes."""
 
-    def __init__(self, name: str, conf: Mapping[str, str], directory: Path) -> None:
-        self.name = name
-        self._directory = directory / name.replace(" ", "-").replace("'", "")
-        self._directory.mkdir()
-        self._log = self._directory / "spark.log"
-        command = [sys.executable, "-m", "jobs.bench.spark_side", json.dumps(dict(conf))]
-        root = Path(__file__).resolve().parents[2]
-        with open(self._log, "wb") as log:
-            self._child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=root
-            )
-        try:
-            self._answer()
-        except BaseException:
-            self.close()
-            raise
+    source: str
+    sink: str
+    source_options: Mapping[str, str] = field(default_factory=dict)
+    selections: Sequence[Sequence[str]] = ()
 
-    @property
-    def pid(self) -> int:
-        """The driver's process, which all others of the session descend from."""
-        return self._child.pid
 
-    def run(self, query: Query) -> Outcome:
-        """Run one query there.
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One benchmark: the topic, and what each side does with it."""
 
-        Raises:
-            SideError: if it fails.
-        """
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(asdict(query)) + "\n")
-        self._child.stdin.flush()
-        outcome = Outcome(**self._answer())  # type: ignore[arg-type]
-        return Outcome(outcome.wall_s, outcome.rows, tuple(outcome.batches_s))
+    topic: Topic
+    ours: Pipeline
+    jvm: Pipeline
+    every_column_filled: bool = False
+    """Whether a null in the table means that a side did not do its work."""
 
-    def close(self) -> None:
-        """End the session: its input ends, and it stops by itself."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.close()
-        self._child.stdout.close()
-        try:
-            self._child.wait(60)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
 
-    def __enter__(self) -> SparkSide:
-        return self
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one query took."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+    rows_per_s: float
+    cpu_s_per_million_rows: float
 
-    def _answer(self) -> dict[str, object]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            tail = self._log.read_text(errors="replace")[-2000:]
-            raise SideError(f"the Spark session of {self.name} ended; its log ends with:\n{tail}")
-        answer: dict[str, object] = json.loads(line)
-        if "error" in answer:
-            raise SideError(f"{self.name}: {answer['error']}")
-        return answer
+
+PLAIN = Topic("rows", lambda settings: settings.rows, lambda: values.random_bytes(VALUE_BYTES))
+KIBIBYTES = Topic("rows-1KiB", lambda settings: settings.rows_of(1024), lambda: values.random_bytes(1024))
+ZSTD = Topic("rows-zstd", lambda settings: settings.rows, lambda: values.words(VALUE_BYTES), "zstd")
+JSON = Topic("rows-json", lambda settings: settings.json_rows, values.documents)
+
+_JSON_OPTIONS = {"columns": "value", "valueFormat": "json", "valueSchema": values.SCHEMA}
+_FROM_JSON = (f"from_json(cast(value as string), '{values.SCHEMA}') as value",)
+
+CASES: Mapping[str, Case] = dict(
+    zip(
+        THROUGHPUT_BENCHMARKS,
+        (
+            Case(PLAIN, Pipeline("kafka_once", "noop"), Pipeline("kafka", "noop")),
+            Case(
+                PLAIN,
+                Pipeline("kafka_once", "noop", {"columns": "value"}),
+                Pipeline("kafka", "noop", selections=(("value",),)),
+            ),
+            Case(KIBIBYTES, Pipeline("kafka_once", "noop"), Pipeline("kafka", "noop")),
+            Case(ZSTD, Pipeline("kafka_once", "noop"), Pipeline("kafka", "noop")),
+            Case(PLAIN, Pipeline("kafka_once", "delta_once"), Pipeline("kafka", "delta")),
+            Case(
+                JSON,
+                Pipeline("kafka_once", "delta_once", _JSON_OPTIONS, (("value.*",),)),
+                Pipeline("kafka", "delta", selections=(_FROM_JSON, ("value.*",))),
+                every_column_filled=True,
+            ),
+        ),
+        strict=True,
+    )
+)
 
 
 def run(settings: Settings, results: Results) -> None:
@@ -116,7 +115,7 @@ def run(settings: Settings, results: Results) -> None:
     names = [name for name in SPARK_BENCHMARKS if name in settings.names]
     if not names:
         return
-    conf, with_jvm = _session(results)
+    conf, with_jvm = session_settings(results)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         broker = stack.enter_context(EmbeddedBroker(process=True)).bootstrap_servers
@@ -124,100 +123,84 @@ def run(settings: Settings, results: Results) -> None:
         sides = [
             stack.enter_context(SparkSide(name, conf, directory)) for name in ((OURS, JVM) if with_jvm else (OURS,))
         ]
-        bench = _Bench(broker, sides, settings, results)
-        if "source-noop" in names or "pipeline-delta" in names:
-            bench.fill("rows", settings.rows)
+        throughput([name for name in names if name in THROUGHPUT_BENCHMARKS], broker, sides, settings, results)
         for name in names:
-            if name == "micro-batch-400":
-                bench.micro_batches()
-            else:
-                bench.throughput(name, into_table=name == "pipeline-delta")
+            if name in MICRO_BENCHMARKS:
+                compare_micro_batches(name, broker, sides, settings, results)
+            elif name == PLANNING_BENCHMARKS[0]:
+                compare_planning(name, broker, sides, settings, results)
+            elif name == PLANNING_BENCHMARKS[1]:
+                watch_memory(name, broker, sides[0], settings, results)
 
 
-def _session(results: Results) -> tuple[dict[str, str], bool]:
-    """Give the settings of both sessions, alike, and whether the JVM's side can run."""
-    try:
-        return {**SESSION, **jvm_session()}, True
-    except PeerMissingError as error:
-        remedy = (
-            "where the registry has all artifacts, Maven fetches them by itself; else set SPARK_KAFKA_JARS to a comma "
-            "list of jars with spark-sql-kafka-0-10_2.13, spark-token-provider-kafka-0-10_2.13, kafka-clients, "
-            "commons-pool2 and scala-parallel-collections_2.13"
-        )
-        results.missing.append(Missing("spark-jvm-kafka-and-delta", str(error), remedy))
-        return dict(SESSION), False
+def throughput(
+    names: Sequence[str], broker: str, sides: Sequence[SparkSide], settings: Settings, results: Results
+) -> None:
+    """Compare rows a second, and CPU seconds for a million rows, over whole queries."""
+    filled: set[str] = set()
+    for position, name in enumerate(names):
+        topic = CASES[name].topic
+        rows = topic.rows(settings)
+        if topic.name not in filled:
+            say(f"filling topic {topic.name} with {rows:,} records")
+            create_topic(broker, topic.name, PARTITIONS)
+            fill(broker, topic.name, rows, topic.values(), PARTITIONS, topic.compression)
+            filled.add(topic.name)
+        results.comparisons.extend(_compare(name, broker, sides, rows, settings.rounds))
+        if all(CASES[later].topic is not topic for later in names[position + 1 :]):
+            delete_topic(broker, topic.name)
 
 
-class _Bench:
-    """The Spark benchmarks over the same sides and broker."""
+def _compare(name: str, broker: str, sides: Sequence[SparkSide], rows: int, rounds: int) -> list[Comparison]:
+    """Let the sides take turns; the first round of each is its warm-up, and dropped."""
+    samples: dict[str, list[Sample]] = {OURS: [], JVM: []}
+    for number in range(rounds + 1):
+        for side in sides:
+            outcome = side.run(query(name, side.name, broker))
+            check(name, side.name, outcome, rows)
+            sample = Sample(rows / outcome.wall_s, outcome.cpu_s / rows * 1e6)
+            say(
+                f"{name}: {round_name(number, rounds)}, {side.name} {sample.rows_per_s:,.0f} rows/s, "
+                f"{sample.cpu_s_per_million_rows:.2f} CPU s/M rows"
+            )
+            if number:
+                samples[side.name].append(sample)
+    speeds = {side: tuple(one.rows_per_s for one in taken) for side, taken in samples.items()}
+    cpu = {side: tuple(one.cpu_s_per_million_rows for one in taken) for side, taken in samples.items()}
+    return [
+        Comparison(name, "rows/s", speeds[OURS], speeds[JVM], JVM, TARGETS[name]),
+        Comparison(f"{name}-cpu", "CPU s/M rows", cpu[OURS], cpu[JVM], JVM, less_is_better=True),
+    ]
 
-    def __init__(self, broker: str, sides: list[SparkSide], settings: Settings, results: Results) -> None:
-        self._broker = broker
-        self._sides = sides
-        self._settings = settings
-        self._results = results
 
-    def fill(self, topic: str, rows: int) -> None:
-        """Make a topic and produce ``rows`` records of 100 bytes to it."""
-        say(f"filling topic {topic} with {rows:,} records of {VALUE_BYTES} bytes")
-        create_topic(self._broker, topic, PARTITIONS)
-        fill(self._broker, topic, rows, VALUE_BYTES, PARTITIONS)
+def query(name: str, side: str, broker: str) -> Query:
+    """Give one side's query of a benchmark."""
+    case = CASES[name]
+    pipeline = case.ours if side == OURS else case.jvm
+    return Query(
+        pipeline.source,
+        pipeline.sink,
+        broker,
+        case.topic.name,
+        None,
+        source_options=pipeline.source_options,
+        selections=pipeline.selections,
+        count_table=pipeline.sink != "noop",
+    )
 
-    def throughput(self, name: str, into_table: bool) -> None:
-        """Compare rows a second over a whole query, the first of each side apart as its warm-up."""
-        figures: dict[str, list[float]] = {side.name: [] for side in self._sides}
-        for number in range(self._settings.rounds + 1):
-            for side in self._sides:
-                outcome = side.run(self._query(side.name, "rows", into_table))
-                self._expect(side, outcome, self._settings.rows)
-                per_second = outcome.rows / outcome.wall_s
-                round_name = f"round {number}/{self._settings.rounds}" if number else "warm-up"
-                say(f"{name}: {round_name}, {side.name} {per_second:,.0f} rows/s")
-                if number:
-                    figures[side.name].append(per_second)
-        ours, peer = tuple(figures[OURS]), tuple(figures.get(JVM, ()))
-        self._results.comparisons.append(Comparison(name, "rows/s", ours, peer, JVM, TARGETS[name]))
 
-    def micro_batches(self) -> None:
-        """Compare the time of a micro-batch, also with Delta's snapshot tuned for small tables."""
-        name = "micro-batch-400"
-        passes = self._settings.micro_passes
-        batches = self._settings.micro_batches // passes + WARM_UP_BATCHES
-        rows = batches * MICRO_BATCH_ROWS
-        self.fill("micro", rows)
-        times: dict[str, list[float]] = {}
-        for number in range(passes):
-            for side in self._sides:
-                variants = {"": {}, "tuned": _TUNED} if side.name == JVM else {"": {}}
-                for variant, conf in variants.items():
-                    outcome = side.run(self._query(side.name, "micro", True, MICRO_BATCH_ROWS, conf))
-                    self._expect(side, outcome, rows)
-                    measured = outcome.batches_s[WARM_UP_BATCHES:]
-                    times.setdefault(side.name + variant, []).extend(measured)
-                    shown = sorted(measured)[len(measured) // 2]
-                    say(f"{name}: pass {number + 1}/{passes}, {side.name} {variant} median {shown:.3f} s")
-        ours = tuple(times[OURS])
-        self._results.comparisons.extend(
-            [
-                Comparison(name, "s", ours, tuple(times.get(JVM, ())), JVM, TARGETS[name], less_is_better=True),
-                Comparison(
-                    f"{name}-tuned", "s", ours, tuple(times.get(JVM + "tuned", ())), f"{JVM}, snapshotPartitions=1",
-                    less_is_better=True,
-                ),
-            ]
-        )  # fmt: skip
+def check(name: str, side: str, outcome: Outcome, rows: int) -> None:
+    """See that a query did all of its work.
 
-    def _query(
-        self,
-        side: str,
-        topic: str,
-        into_table: bool,
-        rows_per_batch: int | None = None,
-        conf: Mapping[str, str] | None = None,
-    ) -> Query:
-        source, sink = _FORMATS[side]
-        return Query(source, sink if into_table else "noop", self._broker, topic, rows_per_batch, conf or {})
-
-    def _expect(self, side: SparkSide, outcome: Outcome, rows: int) -> None:
-        if outcome.rows != rows:
-            raise SideError(f"{side.name} read {outcome.rows} of {rows} rows")
+    Raises:
+        SideError: if rows are missing, or columns that should be filled are not.
+    """
+    if outcome.rows != rows:
+        raise SideError(f"{name}: {side} read {outcome.rows} of {rows} rows")
+    if outcome.table is None:
+        return
+    if outcome.table["rows"] != rows:
+        raise SideError(f"{name}: {side} wrote {outcome.table['rows']} of {rows} rows")
+    nulls = {column: number for column, number in outcome.table["nulls"].items() if number}
+    if nulls and CASES[name].every_column_filled:
+        raise SideError(f"{name}: {side} wrote nulls where the records have values: {nulls}")

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 PARTITIONS = 4
 BATCHES = {"default": None, "64KiB": 65536}
 """`batch.size` of Kafka's producer in the broker benchmarks: its default is 16 KiB, and measures the client more."""
+VALUE_BYTES = 100
+"""Of records of benchmarks whose names say nothing else."""
 MICRO_BATCH_ROWS = 400
+MANY_VERSIONS = 2000
+MANY_PARTITIONS = 1000
 GUARANTEE_BATCH_ROWS = 100_000
 
 CONNECTIONS = (1, 8, 64)
@@ -29,7 +33,17 @@ SHARED_BENCHMARKS = (
 ALONE_BENCHMARKS = ("broker-ready", "broker-recovery")
 """That start and stop brokers of their own."""
 BROKER_BENCHMARKS = TOOL_BENCHMARKS + SHARED_BENCHMARKS + ALONE_BENCHMARKS
-SPARK_BENCHMARKS = ("source-noop", "pipeline-delta", "micro-batch-400")
+THROUGHPUT_BENCHMARKS = (
+    "source-noop",
+    "source-columns",
+    "source-1KiB",
+    "source-zstd",
+    "pipeline-delta",
+    "pipeline-json",
+)
+MICRO_BENCHMARKS = ("micro-batch-400", "micro-batch-2000-versions")
+PLANNING_BENCHMARKS = ("planning-1000", "planning-memory")
+SPARK_BENCHMARKS = THROUGHPUT_BENCHMARKS + MICRO_BENCHMARKS + PLANNING_BENCHMARKS
 GUARANTEE_BENCHMARKS = ("guarantee-throughput", "guarantee-micro-batch")
 SINK_VALUE_BYTES = {"kafka-sink-100B": 100, "kafka-sink-1KiB": 1024}
 SINK_MICRO_BATCH = "kafka-sink-micro-batch"
@@ -49,9 +63,15 @@ TARGETS = {
     **{f"broker-groups-{count}": 1.0 for count in GROUP_MEMBERS},
     **{f"broker-partitions-{what}-{count}": 1.0 for what in ("produce", "consume") for count in PARTITION_COUNTS},
     "broker-recovery": 1.0,
-    "source-noop": 1.0,
-    "pipeline-delta": 1.1,
-    "micro-batch-400": 0.3,
+    "source-noop": 1.15,
+    "source-columns": 1.5,
+    "source-1KiB": 1.1,
+    "source-zstd": 1.1,
+    "pipeline-delta": 1.25,
+    "pipeline-json": 1.5,
+    **dict.fromkeys(MICRO_BENCHMARKS, 0.2),
+    **{f"{name}-tuned": 0.7 for name in MICRO_BENCHMARKS},
+    "planning-1000": 1.0,
     "guarantee-throughput": 1.0,
     "guarantee-micro-batch": 1.0,
     **{f"{name}-at-least-once": 1.0 for name in SINK_VALUE_BYTES},
@@ -66,6 +86,7 @@ LIMITS = {
     "broker-ready-idle-rss-mb": 40.0,
     "broker-ready-1000-partitions-s": 1.0,
     "broker-ready-1000-partitions-rss-mb": 150.0,
+    "planning-memory-growth-mb": 10.0,
 }
 """Bounds of figures themselves, all from above; Kafka's are told beside."""
 
@@ -89,8 +110,13 @@ class Settings:
     names: tuple[str, ...]
     rows: int
     rounds: int
+    json_rows: int
     micro_batches: int
+    """That are measured of each variant, in all passes together."""
     micro_passes: int
+    planning_batches: int
+    """That are measured in each round."""
+    memory_batches: int
     guarantee_rows: int
     guarantee_rounds: int
     """Of both guarantees: they differ by little, so there are more of them."""
@@ -104,7 +130,7 @@ class Settings:
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
-        """Give the number of records of a benchmark of brokers with values of ``value_bytes``."""
+        """Give the number of records of a benchmark of brokers or sources with values of ``value_bytes``."""
         return self.rows if value_bytes <= 100 else max(1, self.rows // 5)
 
     def sink_rows_of(self, value_bytes: int) -> int:
@@ -119,8 +145,11 @@ class Settings:
 FULL = {
     "rows": 3_000_000,
     "rounds": 3,
-    "micro_batches": 50,
+    "json_rows": 1_000_000,
+    "micro_batches": 30,
     "micro_passes": 2,
+    "planning_batches": 10,
+    "memory_batches": 600,
     "guarantee_rows": 1_000_000,
     "guarantee_rounds": 6,
     "guarantee_micro_batches": 20,
@@ -134,8 +163,11 @@ FULL_BROKER = BrokerSizes(
 QUICK = {
     "rows": 1_000_000,
     "rounds": 2,
+    "json_rows": 300_000,
     "micro_batches": 10,
     "micro_passes": 1,
+    "planning_batches": 5,
+    "memory_batches": 100,
     "guarantee_rows": 500_000,
     "guarantee_rounds": 2,
     "guarantee_micro_batches": 15,

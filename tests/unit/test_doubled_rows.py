@@ -148,7 +148,7 @@ def test_what_cannot_be_done_is_refused(words: list[str], capsys: pytest.Capture
 
 def test_a_topic_is_read_to_its_end(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "doubled", 3)
-    fill(kafka_broker.bootstrap_servers, "doubled", 300, 20, 3)
+    fill(kafka_broker.bootstrap_servers, "doubled", 300, [bytes(20)], 3)
     found = read_committed(kafka_broker.bootstrap_servers, "doubled", 3)
     assert [(record.partition, record.offset) for record in found] == [(n // 100, n % 100) for n in range(300)]
     await_uncommitted(kafka_broker.bootstrap_servers, "doubled", 3, {found[-1].value}.__contains__, 30)

@@ -30,7 +30,7 @@ def test_all_benchmarks_run_at_full_size_by_default() -> None:
 
 
 def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
-    settings, _ = parse(["broker-consume-1KiB", "source"])
+    settings, _ = parse(["broker-consume-1KiB", "source-n"])
     assert settings.names == ("broker-consume-1KiB-default", "broker-consume-1KiB-64KiB", "source-noop")
 
 

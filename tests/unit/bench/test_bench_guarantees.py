@@ -11,10 +11,10 @@ from exactly_once.guarantee import Guarantee
 from jobs.bench import guarantees
 from jobs.bench.__main__ import parse
 from jobs.bench.guarantees import order_of
-from jobs.bench.pipelines import WARM_UP_BATCHES, SideError
 from jobs.bench.results import Results
+from jobs.bench.sessions import WARM_UP_BATCHES, SideError
 from jobs.bench.settings import MICRO_BATCH_ROWS
-from jobs.bench.spark_side import Outcome, Query
+from jobs.bench.spark_side import Batch, Outcome, Query
 
 EXACTLY, AT_LEAST = Guarantee.EXACTLY_ONCE.value, Guarantee.AT_LEAST_ONCE.value
 
@@ -38,7 +38,8 @@ class FakeSide:
         assert query.rows_per_batch is not None
         rows = 1000 if query.rows_per_batch > MICRO_BATCH_ROWS else (WARM_UP_BATCHES + 2) * MICRO_BATCH_ROWS
         wall_s = 1000.0 if len(self.queries) <= 2 else each * 10
-        return Outcome(wall_s, self.rows or rows, (100.0,) * WARM_UP_BATCHES + (each, each))
+        batches = (Batch(100.0, 0.0),) * WARM_UP_BATCHES + (Batch(each, 0.0),) * 2
+        return Outcome(wall_s, self.rows or rows, batches)
 
 
 @pytest.fixture

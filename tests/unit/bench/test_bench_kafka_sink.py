@@ -15,12 +15,13 @@ import pytest
 from broker_lite import EmbeddedBroker
 from jobs.bench import kafka_sink
 from jobs.bench.__main__ import parse
-from jobs.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, cpu_s, order_of
+from jobs.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, order_of
 from jobs.bench.load import LoadError, committed_in, create_topic, fill
-from jobs.bench.pipelines import WARM_UP_BATCHES, SideError
+from jobs.bench.processes import cpu_s
 from jobs.bench.results import Missing, Results
+from jobs.bench.sessions import WARM_UP_BATCHES, SideError
 from jobs.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
-from jobs.bench.spark_side import Outcome, Query
+from jobs.bench.spark_side import Batch, Outcome, Query
 from jobs.peers import PeerMissingError
 
 SECONDS = {"at-least-once": 0.5, "exactly-once": 1.0, None: 2.0}
@@ -45,13 +46,13 @@ class FakeSide:
     def run(self, query: Query) -> Outcome:
         self.queries.append(query)
         wall_s = SECONDS[query.sink_options.get("deliveryGuarantee")]
-        return Outcome(wall_s, rows_of(query) - self.lost, (9.0,) * WARM_UP_BATCHES + (wall_s / 10,) * BATCHES)
+        batches = (Batch(9.0, 0.0),) * WARM_UP_BATCHES + (Batch(wall_s / 10, 0.0),) * BATCHES
+        return Outcome(wall_s, rows_of(query) - self.lost, batches, cpu_s=1.0)
 
 
 @pytest.fixture
 def side(monkeypatch: pytest.MonkeyPatch) -> FakeSide:
     side = FakeSide()
-    clock = iter(range(10**6))
 
     @contextmanager
     def broker(name: str, results: Results) -> Iterator[Broker]:
@@ -60,7 +61,6 @@ def side(monkeypatch: pytest.MonkeyPatch) -> FakeSide:
     monkeypatch.setattr(kafka_sink, "SparkSide", lambda *_: side)
     monkeypatch.setattr(kafka_sink, "spark_kafka_jars", lambda: ["kafka.jar"])
     monkeypatch.setattr(kafka_sink, "_broker", broker)
-    monkeypatch.setattr(kafka_sink, "cpu_s", lambda _: float(next(clock)))
     for name in ("create_topic", "delete_topic", "fill"):
         monkeypatch.setattr(kafka_sink, name, lambda *_: None)
     monkeypatch.setattr(kafka_sink, "committed_in", lambda *_: side.queries and rows_of(side.queries[-1]))
@@ -187,7 +187,7 @@ def test_cpu_time_counts_processes_that_have_ended() -> None:
 def test_what_arrived_is_counted_by_reading(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "counted", 4)
     assert committed_in(kafka_broker.bootstrap_servers, "counted", 4) == 0
-    fill(kafka_broker.bootstrap_servers, "counted", 2500, 10, 4)
+    fill(kafka_broker.bootstrap_servers, "counted", 2500, [bytes(10)], 4)
     assert committed_in(kafka_broker.bootstrap_servers, "counted", 4) == 2500
 
 

@@ -1,0 +1,80 @@
+"""A Delta table with thousands of versions behind it, made in seconds.
+
+A query has made the first few. What follows are copies of its newest commit, in the form that its writer gave it: new
+names for the files, which are links to the ones that are there, and transaction ids that have moved on. So the log
+says what it would if the query had gone on for so long; no reader can tell, and every row that the log promises is
+there. Checkpoints of the table's state are left to the writers that are measured.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Action = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A table to make copies of."""
+
+    path: Path
+    versions: int
+    rows: int
+
+
+def template(table: Path, versions: int) -> Template:
+    """Prolong the log of a table until it has so many versions."""
+    log = table / "_delta_log"
+    newest = max(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
+    actions = [json.loads(line) for line in _commit_file(log, newest).read_text().splitlines() if line]
+    for version in range(newest + 1, versions):
+        commit = [_moved_on(action, version - newest) for action in actions]
+        for old, new in zip(actions, commit, strict=True):
+            if "add" in new:
+                os.link(table / old["add"]["path"], table / new["add"]["path"])
+        text = "\n".join(json.dumps(action, separators=(",", ":")) for action in commit)
+        _commit_file(log, version).write_text(text + "\n")
+    return Template(table, versions, sum(_rows(path) for path in log.glob("*.json") if path.stem.isdigit()))
+
+
+@contextmanager
+def copy_of(table: Template, path: Path) -> Iterator[Path]:
+    """Give a copy of a table, of links to its files, which no writer of Delta ever changes; it is removed after use."""
+    shutil.copytree(table.path, path, copy_function=os.link)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def _commit_file(log: Path, version: int) -> Path:
+    return log / f"{version:020d}.json"
+
+
+def _moved_on(action: Action, by: int) -> Action:
+    """Give an action as a later commit has it."""
+    action = copy.deepcopy(action)
+    if "add" in action:
+        directory, _, name = action["add"]["path"].rpartition("/")
+        suffix = "".join(Path(name).suffixes)
+        action["add"]["path"] = f"{directory}/" * bool(directory) + f"part-{by:05d}-{uuid.uuid4()}{suffix}"
+        action["add"]["modificationTime"] += by
+    if "txn" in action:
+        action["txn"]["version"] += by
+    if "commitInfo" in action:
+        action["commitInfo"]["timestamp"] += by
+    return action
+
+
+def _rows(commit: Path) -> int:
+    actions = [json.loads(line) for line in commit.read_text().splitlines() if line]
+    return sum(json.loads(action["add"]["stats"])["numRecords"] for action in actions if "add" in action)
