@@ -91,21 +91,35 @@ def delta_jar_paths() -> list[str] | None:
 
 
 @pytest.fixture(scope="session")
+def kafka_jar_paths() -> list[str] | str:
+    """The jars of Spark's own Kafka connector for its JVM, or why they are not to be had."""
+    from jobs.peers import PeerMissingError, spark_kafka_jars
+
+    try:
+        return spark_kafka_jars()
+    except PeerMissingError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="session")
 def crash_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the session's processes look into for crash plans."""
     return tmp_path_factory.mktemp("crash-plans")
 
 
 @pytest.fixture(scope="session")
-def spark(delta_jar_paths: list[str] | None, crash_folder: Path) -> Iterator[SparkSession]:
-    """The session. It has Delta's jars where Maven gives them."""
+def spark(
+    delta_jar_paths: list[str] | None, kafka_jar_paths: list[str] | str, crash_folder: Path
+) -> Iterator[SparkSession]:
+    """The session. It has the jars of Delta and of Spark's own Kafka connector where they are to be had."""
     from connectors.session import spark_session
     from exactly_once.crash_points import FOLDER_VARIABLE
 
-    jars = {} if delta_jar_paths is None else {**DELTA_CONF, "spark.jars": ",".join(delta_jar_paths)}
+    jars = [*(delta_jar_paths or []), *(kafka_jar_paths if isinstance(kafka_jar_paths, list) else [])]
+    conf = {**SPARK_CONF, **({} if delta_jar_paths is None else DELTA_CONF), "spark.jars": ",".join(jars)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(crash_folder))  # for the JVM and its Python workers, not for other tests
-        session = spark_session("tests", **SPARK_CONF, **jars)
+        session = spark_session("tests", **conf)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -116,4 +130,12 @@ def delta_spark(spark: SparkSession, delta_jar_paths: list[str] | None) -> Spark
     """The session, for tests that need delta-spark in it."""
     if delta_jar_paths is None:
         pytest.skip("needs Delta's jars: install Maven")
+    return spark
+
+
+@pytest.fixture(scope="session")
+def jvm_kafka_spark(spark: SparkSession, kafka_jar_paths: list[str] | str) -> SparkSession:
+    """The session, for tests that need Spark's own Kafka connector in it."""
+    if isinstance(kafka_jar_paths, str):
+        pytest.skip(f"needs the jars of Spark's own Kafka connector: {kafka_jar_paths}")
     return spark
