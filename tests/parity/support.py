@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from pyspark.sql.datasource_internal import ReadLimitRegistry
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
@@ -274,6 +274,11 @@ class Stream:
         while self.committed < len(self.offset_log) or self.plan():
             self.tasks()
         return sorted(numbers(row for batch in self.batches[before:] for row in batch))
+
+    def once(self) -> list[int]:
+        """Run with Trigger.Once: one batch of all there is, whatever limits the options set."""
+        self._limit = ReadAllAvailable()
+        return self.trigger()
 
     def available_now(self) -> list[list[int]]:
         """Run with Trigger.AvailableNow to its end, and give the numbers of each batch."""
