@@ -14,23 +14,24 @@ MOST_IN_ADVANCE = 1 << 20
 
 _NO_BYTES = np.zeros(0, np.uint8)
 _NO_INT32S = np.zeros(0, np.int32)
+_NO_INT64S = np.zeros(0, np.int64)
 _NO_COLUMN = Column(_NO_INT32S, _NO_BYTES, _NO_BYTES)
 _NO_HEADERS = Headers(_NO_INT32S, _NO_BYTES, _NO_COLUMN, _NO_COLUMN)
 
 
-def allocate(capacity: int, size: int, include_headers: bool) -> Rows:
-    """Make room for ``capacity`` records that take ``size`` bytes together.
+def allocate(capacity: int, size: int, wanted: int) -> Rows:
+    """Make room for the ``wanted`` columns of ``capacity`` records that take ``size`` bytes together.
 
     No column can hold more bytes than were read, so there is nothing to count beforehand; pages that stay untouched
     cost nothing.
     """
     return Rows(
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int32),
-        _column(capacity, size),
-        _column(capacity, size),
-        _header_columns(capacity, size) if include_headers else _NO_HEADERS,
+        np.empty(capacity, np.int64) if wanted & kernel.OFFSETS else _NO_INT64S,
+        np.empty(capacity, np.int64) if wanted & kernel.TIMES else _NO_INT64S,
+        np.empty(capacity, np.int32) if wanted & kernel.TIME_TYPES else _NO_INT32S,
+        _column(capacity, size) if wanted & kernel.KEYS else _NO_COLUMN,
+        _column(capacity, size) if wanted & kernel.VALUES else _NO_COLUMN,
+        _header_columns(capacity, size) if wanted & kernel.WITH_HEADERS else _NO_HEADERS,
     )
 
 
@@ -68,19 +69,28 @@ class Constants:
     def __init__(self, topic: str, partition: int) -> None:
         self._name = topic.encode()
         self._partition = partition
-        self._capacity = 0
         self._topics = pa.array([], pa.string())
         self._partitions = pa.array([], pa.int32())
 
-    def take(self, count: int) -> tuple[pa.Array, pa.Array]:
-        """Give the columns topic and partition for ``count`` rows."""
-        if count > self._capacity:
-            self._capacity = max(count, min(2 * self._capacity, MOST_IN_ADVANCE))
-            self._partitions = pa.array(np.full(self._capacity, self._partition, np.int32))
-            offsets = np.arange(self._capacity + 1, dtype=np.int32) * len(self._name)
-            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._name * self._capacity)]
-            self._topics = pa.Array.from_buffers(pa.string(), self._capacity, buffers, 0)
-        return self._topics.slice(0, count), self._partitions.slice(0, count)
+    def topics(self, count: int) -> pa.Array:
+        """Give the column topic for ``count`` rows."""
+        if count > len(self._topics):
+            capacity = _capacity(count, len(self._topics))
+            offsets = np.arange(capacity + 1, dtype=np.int32) * len(self._name)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._name * capacity)]
+            self._topics = pa.Array.from_buffers(pa.string(), capacity, buffers, 0)
+        return self._topics.slice(0, count)
+
+    def partitions(self, count: int) -> pa.Array:
+        """Give the column partition for ``count`` rows."""
+        if count > len(self._partitions):
+            capacity = _capacity(count, len(self._partitions))
+            self._partitions = pa.array(np.full(capacity, self._partition, np.int32))
+        return self._partitions.slice(0, count)
+
+
+def _capacity(count: int, so_far: int) -> int:
+    return max(count, min(2 * so_far, MOST_IN_ADVANCE))
 
 
 def _column(capacity: int, size: int) -> Column:

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from connectors.kafka_once.options import FORMAT, SourceOptions
-from connectors.kafka_once.schema import spark_schema
 from connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
 from connectors.options import OptionError
 
@@ -53,7 +52,7 @@ class KafkaOnceDataSource(DataSource):
         Raises:
             OptionError: for options that cannot work.
         """
-        return spark_schema(self._source_options().include_headers)
+        return self._source_options().rows.spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query.
@@ -108,9 +107,10 @@ class KafkaOnceDataSource(DataSource):
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = self._source_options()
-        if schema != spark_schema(options.include_headers):
+        if schema != options.rows.spark_schema():
             raise OptionError(
                 f"{FORMAT}: the columns are fixed (key, value, topic, …); leave out .schema(…) and convert the columns "
-                "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …)"
+                "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …), or have values decoded with the "
+                "options valueFormat and valueSchema"
             )
         return options

@@ -8,7 +8,7 @@ becomes a Python object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,18 @@ from broker_lite.protocol.primitives import Reader
 from connectors.kafka_once import kernel
 from connectors.kafka_once.columns import Constants, allocate, binary, fixed, header_lists
 from connectors.kafka_once.kernel import Bytes, Int64s, Rows
-from connectors.kafka_once.schema import arrow_schema
+from connectors.kafka_once.schema import (
+    COLUMNS,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    VALUE,
+    arrow_schema,
+)
 
 MAX_ROWS_PER_ARROW_BATCH = 65_536
 MAX_BYTES_PER_ARROW_BATCH = 32 << 20
@@ -32,6 +43,16 @@ MAX_BYTES_PER_ARROW_COLUMN = (1 << 31) - 1
 """What the offsets of Arrow's strings reach. Only the topic's name can come to more than what was read."""
 
 _SMALLEST_RECORD = 7
+
+_WANTED = {
+    KEY: kernel.KEYS,
+    VALUE: kernel.VALUES,
+    OFFSET: kernel.OFFSETS,
+    TIMESTAMP: kernel.TIMES,
+    TIMESTAMP_TYPE: kernel.TIME_TYPES,
+    HEADERS: kernel.WITH_HEADERS,
+}
+"""What the kernel writes for a column. The topic and the partition it knows nothing of."""
 
 
 class CorruptBatchError(RuntimeError):
@@ -54,16 +75,17 @@ class RecordDecoder:
         topic: str,
         partition: int,
         *,
-        include_headers: bool = False,
+        columns: Sequence[str] = COLUMNS,
         check_crcs: bool = True,
         max_rows: int = MAX_ROWS_PER_ARROW_BATCH,
     ) -> None:
         self._topic = topic
         self._partition = partition
-        self._include_headers = include_headers
+        self._columns = tuple(columns)
+        self._wanted = sum(_WANTED.get(name, 0) for name in self._columns)
         self._check_crcs = check_crcs
         self._max_rows = max_rows
-        self._schema = arrow_schema(include_headers)
+        self._schema = arrow_schema(self._columns)
         self._constants = Constants(topic, partition)
 
     def scan(self, data: Bytes, at_offset: int) -> Scanned:
@@ -163,34 +185,32 @@ class RecordDecoder:
 
     def _decode(self, buffer: Bytes, table: Int64s, start_offset: int, end_offset: int) -> pa.RecordBatch:
         capacity = int(table[:, kernel.COUNT].sum())
-        if capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
+        if TOPIC in self._columns and capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
             offset = int(table[0, kernel.BASE_OFFSET])
             raise self._corrupt(offset, f"its {capacity} records are more than a column can name the topic for")
         size = int((table[:, kernel.END] - table[:, kernel.RECORDS]).sum())
-        rows = allocate(capacity, size, self._include_headers)
+        rows = allocate(capacity, size, self._wanted)
         buffer = buffer.view()
         buffer.flags.writeable = False  # so that the kernel is compiled for one kind of array only
         state = np.zeros(kernel.STATE_SLOTS, np.int64)
-        kernel.decode_batches(buffer, table, start_offset, end_offset, rows, self._include_headers, state)
+        kernel.decode_batches(buffer, table, start_offset, end_offset, rows, self._wanted, state)
         if state[kernel.STATUS] != kernel.OK:
             raise self._corrupt(int(state[kernel.FAILED_OFFSET]), kernel.REASONS[int(state[kernel.STATUS])])
         return self._arrow(rows, state)
 
     def _arrow(self, rows: Rows, state: Int64s) -> pa.RecordBatch:
         count = int(state[kernel.ROWS])
-        topics, partitions = self._constants.take(count)
-        arrays = [
-            binary(pa.binary(), rows.keys, count, state, kernel.KEY_BYTES),
-            binary(pa.binary(), rows.values, count, state, kernel.VALUE_BYTES),
-            topics,
-            partitions,
-            fixed(pa.int64(), rows.offsets, count),
-            fixed(pa.timestamp("us", tz="UTC"), rows.times, count),
-            fixed(pa.int32(), rows.time_types, count),
-        ]
-        if self._include_headers:
-            arrays.append(header_lists(self._schema.field("headers").type, rows.headers, count, state))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        make: dict[str, Callable[[], pa.Array]] = {
+            KEY: lambda: binary(pa.binary(), rows.keys, count, state, kernel.KEY_BYTES),
+            VALUE: lambda: binary(pa.binary(), rows.values, count, state, kernel.VALUE_BYTES),
+            TOPIC: lambda: self._constants.topics(count),
+            PARTITION: lambda: self._constants.partitions(count),
+            OFFSET: lambda: fixed(pa.int64(), rows.offsets, count),
+            TIMESTAMP: lambda: fixed(pa.timestamp("us", tz="UTC"), rows.times, count),
+            TIMESTAMP_TYPE: lambda: fixed(pa.int32(), rows.time_types, count),
+            HEADERS: lambda: header_lists(self._schema.field(HEADERS).type, rows.headers, count, state),
+        }
+        return pa.RecordBatch.from_arrays([make[name]() for name in self._columns], schema=self._schema)
 
     def _corrupt(self, offset: int, what: str) -> CorruptBatchError:
         return CorruptBatchError(

@@ -48,6 +48,9 @@ STATUS, ROWS, FAILED_OFFSET, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = ra
 HEADERS, HEADER_LISTS, HEADER_KEY_BYTES, HEADER_KEY_NULLS, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(7, 13)
 STATE_SLOTS = 13
 
+# Which columns `decode_batches` writes; the others are passed over, and their buffers may be empty.
+KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS = 1, 2, 4, 8, 16, 32
+
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -71,7 +74,7 @@ class Headers(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The buffers that are filled. Those for headers may be empty where none are wanted."""
+    """The buffers that are filled; those that are not wanted may be empty."""
 
     offsets: Int64s
     times: Int64s
@@ -167,6 +170,19 @@ def _append(buffer: Bytes, position: int, end: int, column: Column, row: int, st
 
 
 @compiled
+def _skip(buffer: Bytes, position: int, end: int) -> int:
+    """Pass over a sized value; give the position behind it or a negative status."""
+    length, position = _varint(buffer, position, end)
+    if position < 0:
+        return -BAD_VARINT
+    if length < -1:
+        return -BAD_LENGTH
+    if length > end - position:
+        return -OVERRUN
+    return position + length if length > 0 else position
+
+
+@compiled
 def _append_headers(buffer: Bytes, position: int, end: int, headers: Headers, row: int, state: Int64s) -> int:
     """Read the headers of one record; give the position behind them or a negative status."""
     count, position = _varint(buffer, position, end)
@@ -193,21 +209,25 @@ def _append_headers(buffer: Bytes, position: int, end: int, headers: Headers, ro
 
 
 @compiled
-def _decode_record(
-    buffer: Bytes, position: int, end: int, rows: Rows, with_headers: bool, row: int, state: Int64s
-) -> int:
-    """Read key, value and headers; give a status."""
-    position = _append(buffer, position, end, rows.keys, row, state, KEY_BYTES)
-    if position >= 0:
-        position = _append(buffer, position, end, rows.values, row, state, VALUE_BYTES)
-    if position >= 0 and with_headers:
+def _decode_record(buffer: Bytes, position: int, end: int, rows: Rows, wanted: int, row: int, state: Int64s) -> int:
+    """Read key, value and headers, as far as they are wanted; give a status."""
+    if wanted & KEYS:
+        position = _append(buffer, position, end, rows.keys, row, state, KEY_BYTES)
+    elif wanted & (VALUES | WITH_HEADERS):
+        position = _skip(buffer, position, end)
+    if wanted & VALUES:
+        if position >= 0:
+            position = _append(buffer, position, end, rows.values, row, state, VALUE_BYTES)
+    elif wanted & WITH_HEADERS and position >= 0:
+        position = _skip(buffer, position, end)
+    if wanted & WITH_HEADERS and position >= 0:
         position = _append_headers(buffer, position, end, rows.headers, row, state)
     return OK if position >= 0 else -position
 
 
 @compiled
 def _decode_batch(
-    buffer: Bytes, header: Int64s, start_offset: int, end_offset: int, rows: Rows, with_headers: bool, state: Int64s
+    buffer: Bytes, header: Int64s, start_offset: int, end_offset: int, rows: Rows, wanted: int, state: Int64s
 ) -> int:
     """Decode one batch; give a status."""
     appended = header[ATTRIBUTES] & LOG_APPEND_TIME != 0
@@ -233,15 +253,18 @@ def _decode_batch(
         if start_offset <= offset < end_offset:
             state[FAILED_OFFSET] = offset
             row = state[ROWS]
-            time = header[MAX_TIME] if appended else header[BASE_TIME] + time_delta
-            if time > MAX_TIMESTAMP_MS or time < -MAX_TIMESTAMP_MS:
-                return BAD_TIMESTAMP
-            status = _decode_record(buffer, position, end, rows, with_headers, row, state)
+            if wanted & TIMES:
+                time = header[MAX_TIME] if appended else header[BASE_TIME] + time_delta
+                if time > MAX_TIMESTAMP_MS or time < -MAX_TIMESTAMP_MS:
+                    return BAD_TIMESTAMP
+                rows.times[row] = time * 1000
+            status = _decode_record(buffer, position, end, rows, wanted, row, state)
             if status != OK:
                 return status
-            rows.offsets[row] = offset
-            rows.times[row] = time * 1000
-            rows.time_types[row] = 1 if appended else 0
+            if wanted & OFFSETS:
+                rows.offsets[row] = offset
+            if wanted & TIME_TYPES:
+                rows.time_types[row] = 1 if appended else 0
             state[ROWS] = row + 1
         position = end
     return OK if position == header[END] else BAD_COUNT
@@ -254,17 +277,18 @@ def decode_batches(
     start_offset: int,
     end_offset: int,
     rows: Rows,
-    with_headers: bool,
+    wanted: int,
     state: Int64s,
 ) -> None:
     """Decode the records with ``start_offset <= offset < end_offset`` of the batches in ``table``.
 
-    ``rows`` must have room for them all; its bits and the first element of its offsets must be zero. Timestamps become
-    microseconds; null is the length -1, as in Kafka. ``state``, zero on entry, receives the slots named above.
+    ``wanted`` says which columns to write. ``rows`` must have room for them; its bits and the first element of its
+    offsets must be zero. Timestamps become microseconds; null is the length -1, as in Kafka. ``state``, zero on entry,
+    receives the slots named above.
     """
     for batch in range(table.shape[0]):
         state[FAILED_OFFSET] = table[batch, BASE_OFFSET]
-        status = _decode_batch(buffer, table[batch], start_offset, end_offset, rows, with_headers, state)
+        status = _decode_batch(buffer, table[batch], start_offset, end_offset, rows, wanted, state)
         if status != OK:
             state[STATUS] = status
             return

@@ -22,6 +22,7 @@ from connectors.kafka_once.offset_rules import (
 )
 from connectors.kafka_once.settings import ClientSettings, read_settings
 from connectors.kafka_once.topic_choice import Partitions, TopicPattern, assignment, check_choice, pattern, topics
+from connectors.kafka_once.values.options import ROW_OPTIONS, RowOptions, read_rows
 from connectors.options import (
     STORAGE_PREFIX,
     Option,
@@ -51,7 +52,7 @@ def _strategy(text: str) -> str:
 _EACH = '{"topicA":{"0":23,"1":-1}}'
 _EACH_TIME = '{"topicA":{"0":1700000000000}}'
 _WHICH, _WHERE, _HOW_MUCH, _LOSS = "What is read", "Where it begins and ends", "How much at once", "Lost records"
-_STORES, _COLUMNS, _GROUPS = "Offsets kept elsewhere", "Columns", "Consumer groups"
+_STORES, _GROUPS = "Offsets kept elsewhere", "Consumer groups"
 
 
 def group_id(text: str) -> str:
@@ -161,6 +162,14 @@ OPTIONS = OptionSet(
         Option("appId", "the application whose stored offsets are meant; the same as the sink's", group=_STORES),
         Option("source", "the name of this source, where one query has several", str, "kafka", group=_STORES),
         Option(
+            "checkpointLocation",
+            "the query's checkpoint; needed only to carry on one of Spark's own Kafka connector whose batch 0 was "
+            "planned and did not finish: where it begins is kept there",
+            value="path or URI",
+            scope=Scope.STREAM,
+            group=_STORES,
+        ),
+        Option(
             "maxOffsetsPerTrigger",
             "about how many records one micro-batch reads at most, shared out by what each partition has",
             positive,
@@ -237,7 +246,7 @@ OPTIONS = OptionSet(
             spark=True,
             group=_LOSS,
         ),
-        Option("includeHeaders", "whether to add the column headers", boolean, False, spark=True, group=_COLUMNS),
+        *ROW_OPTIONS,
         Option(
             "commitGroup",
             "a consumer group into which the offsets of finished batches are committed, for tools that show lag",
@@ -274,10 +283,11 @@ class SourceOptions:
     app_id: str | None
     source: str
     commit_group: str | None
+    checkpoint_location: str | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    include_headers: bool
+    rows: RowOptions
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
@@ -313,10 +323,11 @@ class SourceOptions:
             app_id=values["appId"],
             source=values["source"],
             commit_group=values["commitGroup"],
+            checkpoint_location=values["checkpointLocation"],
             max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
             min_offsets_per_trigger=values["minOffsetsPerTrigger"],
             max_trigger_delay_ms=values["maxTriggerDelay"],
-            include_headers=values["includeHeaders"],
+            rows=read_rows(values, OPTIONS, given),
             min_partitions=values["minPartitions"],
             max_records_per_partition=values["maxRecordsPerPartition"],
             fail_on_data_loss=values["failOnDataLoss"],

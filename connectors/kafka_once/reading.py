@@ -38,7 +38,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
     decoder = RecordDecoder(
         wanted.topic,
         wanted.partition,
-        include_headers=options.include_headers,
+        columns=options.rows.decoded,
         check_crcs=options.settings.check_crcs,
     )
     batch_id = _batch_id()

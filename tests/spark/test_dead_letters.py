@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from connectors.dead_letters import COLUMN, mark
-from connectors.kafka_once.schema import spark_schema
+from connectors.kafka_once.schema import COLUMNS, spark_schema
 from exactly_once.crash_points import arm, fired
 from jobs.cli import main
 from tests.spark.source_support import DEADLINE_S, Topics
@@ -64,7 +64,7 @@ def test_what_is_marked(spark: SparkSession) -> None:
     }
     at = dt.datetime(2024, 2, 29)
     rows = [(b"k", value, "t", 0, offset, at, 0) for offset, value in enumerate(expected)]
-    records = spark.createDataFrame(rows, spark_schema(include_headers=False))
+    records = spark.createDataFrame(rows, spark_schema(COLUMNS))
     marked = mark(records, json=FIELDS, rules=rules(), keep=["timestamp"])
     assert marked.columns == ["flight_id", "delay", "timestamp", COLUMN]
     assert reasons(marked) == {offset: text for offset, text in enumerate(expected.values()) if text}

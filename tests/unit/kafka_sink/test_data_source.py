@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 import pyspark_kafka_once
 from connectors.kafka_once import KafkaOnceDataSource
-from connectors.kafka_once.schema import spark_schema
+from connectors.kafka_once.schema import COLUMNS, spark_schema
 from connectors.options import OptionError
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
@@ -52,7 +52,7 @@ def test_nothing_is_refused_before_it_is_known_what_for() -> None:
 
 def test_a_reader_has_its_columns_and_no_others() -> None:
     source = KafkaOnceDataSource(READS)
-    assert source.schema() == spark_schema(False)
+    assert source.schema() == spark_schema(COLUMNS)
     source.reader(source.schema())
     source.streamReader(source.schema())
     for make in (source.reader, source.streamReader):

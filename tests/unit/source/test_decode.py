@@ -18,7 +18,7 @@ from broker_lite.protocol.fetch import AbortedTransaction
 from broker_lite.protocol.records import Record, encode_batch, write_crc
 from connectors.kafka_once import decode as decode_module
 from connectors.kafka_once.decode import CorruptBatchError, RecordDecoder
-from connectors.kafka_once.schema import arrow_schema
+from connectors.kafka_once.schema import ALL_COLUMNS, COLUMNS, arrow_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CODECS = [0, 1, 2, 3, 4]
@@ -40,12 +40,12 @@ def decode(
     aborted: tuple[AbortedTransaction, ...] = (),
     **options: Any,
 ) -> list[dict[str, Any]]:
-    decoder = RecordDecoder("orders", 3, **{"include_headers": True, **options})
+    decoder = RecordDecoder("orders", 3, **{"columns": ALL_COLUMNS, **options})
     array = np.frombuffer(data, np.uint8)
     rows = []
     for batch in decoder.rows(array, decoder.scan(array, start), start, end, aborted):
         batch.validate(full=True)
-        assert batch.schema.equals(arrow_schema(options.get("include_headers", True)))
+        assert batch.schema.equals(arrow_schema(options.get("columns", ALL_COLUMNS)))
         rows += batch.to_pylist()
     return rows
 
@@ -118,7 +118,7 @@ def test_log_append_time_is_the_batch_s_largest_timestamp() -> None:
 
 
 def test_without_headers_there_is_no_such_column() -> None:
-    (found,) = decode(encode_batch([Record(None, b"a", headers=(("k", b"v"),))]), include_headers=False)
+    (found,) = decode(encode_batch([Record(None, b"a", headers=(("k", b"v"),))]), columns=COLUMNS)
     assert list(found) == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
@@ -206,7 +206,7 @@ def test_damage_gives_rows_or_an_error_never_a_wild_read(each: list[Record], dam
     for position, value in damage:
         batch[position % (len(batch) - 17) + 17] = value
     data = np.frombuffer(batch, np.uint8)
-    decoder = RecordDecoder("orders", 3, include_headers=True, check_crcs=False)
+    decoder = RecordDecoder("orders", 3, columns=ALL_COLUMNS, check_crcs=False)
     with suppress(CorruptBatchError):
         for rows in decoder.rows(data, decoder.scan(data, 0), 0, 1 << 62):
             headers_as_bytes = rows.column("headers").values.field("key").cast(pa.binary())
@@ -222,3 +222,21 @@ def test_more_records_than_a_column_can_name_the_topic_for_are_refused(monkeypat
     monkeypatch.setattr(decode_module, "MAX_BYTES_PER_ARROW_COLUMN", 5 * len("orders") - 1)
     with pytest.raises(CorruptBatchError, match="its 5 records are more than a column can name the topic for"):
         decode(batch)
+
+
+@given(st.lists(records, min_size=1, max_size=8), st.sets(st.sampled_from(ALL_COLUMNS), min_size=1), st.data())
+def test_only_the_wanted_columns_are_made_in_the_wanted_order(
+    some: list[Record], wanted: set[str], data: st.DataObject
+) -> None:
+    columns = tuple(data.draw(st.permutations(sorted(wanted))))
+    batch = encode_batch(some, base_offset=5)
+    found = decode(batch, columns=columns)
+    assert [list(each) for each in found] == [list(columns)] * len(some)
+    assert found == [{name: each[name] for name in columns} for each in decode(batch)]
+
+
+def test_a_timestamp_beyond_spark_matters_only_to_who_reads_it() -> None:
+    batch = encode_batch([Record(None, b"v", timestamp=1 << 61)])
+    assert decode(batch, columns=("value",)) == [{"value": b"v"}]
+    with pytest.raises(CorruptBatchError, match="microseconds"):
+        decode(batch, columns=("value", "timestamp"))

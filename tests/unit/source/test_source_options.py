@@ -26,7 +26,7 @@ def test_keys_come_in_any_case() -> None:
     found = read(STARTINGOFFSETS="Earliest", maxoffsetspertrigger="7", IncludeHeaders="TRUE")
     assert found.topics == ("a", "b")
     assert found.starting == OffsetRule(EARLIEST)
-    assert (found.max_offsets_per_trigger, found.include_headers) == (7, True)
+    assert (found.max_offsets_per_trigger, found.rows.columns[-1]) == (7, "headers")
 
 
 def test_assign_and_offsets_in_json() -> None:
@@ -178,3 +178,53 @@ def test_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "group" not in caplog.text
     read(**{"KAFKA.GROUP.ID": "g", "groupIdPrefix": "p"}).for_stream()
     assert "kafka.group.id=g has no effect" in caplog.text
+
+
+def test_columns_in_the_order_given() -> None:
+    found = read(columns="Offset, value").rows
+    assert (found.columns, found.decoded) == (("offset", "value"), ("offset", "value"))
+    assert found.spark_schema().simpleString() == "struct<offset:bigint,value:binary>"
+    assert read(columns="headers,key").rows.columns == ("headers", "key")
+    assert read(columns="headers", includeHeaders="true").rows.columns == ("headers",)
+    assert read().rows.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"columns": ""}, "expected names separated by commas"),
+        ({"columns": "value,"}, "expected names separated by commas"),
+        ({"columns": "value,vlaue"}, "found 'vlaue'"),
+        ({"columns": "value,VALUE"}, "value is there twice"),
+        ({"columns": "value", "includeHeaders": "true"}, "leaves headers out"),
+        ({"valueFormat": "avro"}, "expected one of binary, json"),
+        ({"valueFormat": "json"}, "needs the option valueSchema"),
+        ({"valueSchema": "a INT"}, 'option("valueFormat", "json")'),
+        ({"includeDeadLetters": "true"}, 'option("valueFormat", "json")'),
+        ({"valueFormat": "json", "valueSchema": "a INT", "columns": "key"}, "leaves value out"),
+        ({"valueFormat": "json", "valueSchema": "a INT, a INT"}, "two fields a"),
+        ({"valueFormat": "json", "valueSchema": "a VARIANT"}, "VARIANT is no type"),
+        ({"valueFormat": "json", "valueSchema": "_corrupt_record INT"}, "must be STRING"),
+        ({"valueFormat": "json", "valueSchema": "a INT", "mode": "LAX"}, "expected one of PERMISSIVE"),
+        ({"valueFormat": "json", "valueSchema": "a INT", "timeZone": "Mars"}, "no time zone 'Mars'"),
+        ({"valueFormat": "json", "valueSchema": "a INT", "dateFormat": "GG"}, "GG is none of"),
+        (
+            {"valueFormat": "json", "valueSchema": "a INT", "mode": "FAILFAST", "includeDeadLetters": "true"},
+            "needs mode PERMISSIVE",
+        ),
+    ],
+)
+def test_columns_and_values_that_contradict_each_other(given: dict[str, str], part: str) -> None:
+    assert part in refusal({**BASE, **given})
+
+
+def test_a_schema_for_values() -> None:
+    rows = read(valueFormat="json", valueSchema="id BIGINT NOT NULL, s STRUCT<x: INT>", columns="value,offset").rows
+    assert rows.spark_schema().simpleString() == "struct<value:struct<id:bigint,s:struct<x:int>>,offset:bigint>"
+    again = read(valueFormat="json", valueSchema=rows.json.schema.json()).rows
+    assert again.json.schema == rows.json.schema
+    more = read(valueFormat="json", valueSchema="id BIGINT", columns="value", includeDeadLetters="true").rows
+    assert (more.decoded, more.spark_schema().names) == (
+        ("value", "key", "offset", "timestamp"),
+        ["value", "_dead_letter"],
+    )

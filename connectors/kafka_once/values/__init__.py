@@ -1,0 +1,1 @@
+"""Values of records decoded into typed columns in the worker: ``valueFormat=json``."""
