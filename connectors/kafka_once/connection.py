@@ -74,6 +74,11 @@ class Connection:
             )
         return version
 
+    def serves(self, api_key: ApiKey) -> bool:
+        """Whether both sides speak a version of an API."""
+        low, high = self._versions.get(api_key, (0, -1))
+        return max(low, APIS[api_key].min_version) <= min(high, APIS[api_key].max_version)
+
     def request(self, api_key: int, version: int, body: bytes | bytearray) -> memoryview:
         """Send a request and give the body of its answer."""
         self.send(api_key, version, body)

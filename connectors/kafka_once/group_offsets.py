@@ -27,8 +27,9 @@ MAX_OFFSET_FETCH_VERSION = 7
 MAX_OFFSET_COMMIT_VERSION = 8
 """The last version before KIP-848's errors for members, which we never are."""
 REQUIRE_STABLE_FROM = 7
-VACANT_STATES = ("", "Empty", "Dead")
-"""States of DescribeGroups in which a group has no members; an id that nobody used is Dead."""
+DEAD = "Dead"
+VACANT_STATES = ("", "Empty", DEAD)
+"""States in which a group has no members; an id that nobody used is Dead."""
 MEMBERSHIP_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -70,7 +71,7 @@ class KafkaGroupOffsets:
         self._retry(f"commit offsets to {self}", attempt)
 
     def check_vacant(self) -> None:
-        """See `GroupOffsets.check_vacant`. A group of KIP-848 is told by its commit only: it is not described so."""
+        """See `GroupOffsets.check_vacant`; groups of both protocols of consumers are looked at."""
         state = self._retry(f"describe {self}", self._state)
         if state not in VACANT_STATES:
             raise self._occupied(f"it is in state {state}")
@@ -128,8 +129,21 @@ class KafkaGroupOffsets:
         version = connection.version(ApiKey.DESCRIBE_GROUPS)
         answer = self._client.ask(connection, ApiKey.DESCRIBE_GROUPS, version, groups=[self._group_id])
         (group,) = answer.groups
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return ""
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
+            return self._consumer_state(connection) if connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE) else DEAD
+        _check(group.error_code, "describe the group")
+        return str(group.group_state)
+
+    def _consumer_state(self, connection: Connection) -> str:
+        """Ask about a group of the newer protocol (KIP-848), which DescribeGroups takes for one that is not there."""
+        version = connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
+        answer = self._client.ask(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, version, group_ids=[self._group_id])
+        (group,) = answer.groups
+        # A broker that knows the request may have the protocol turned off (group.coordinator.rebalance.protocols).
+        if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            return DEAD
+        if group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return "unknown: its members read topics that this user may not describe"
         _check(group.error_code, "describe the group")
         return str(group.group_state)
 

@@ -46,7 +46,10 @@ MAX_PRODUCE_VERSION = 11
 MAX_FETCH_BYTES = 4 << 20
 CREATE_WITH_DEFAULT_FACTOR_FROM = 4
 """From this version of CreateTopics on the broker chooses the replication factor (KIP-464)."""
-TOPIC_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+CLEANUP_POLICY = "cleanup.policy"
+TOPIC_RESOURCE = 2
+"""A topic, among the kinds of resources that DescribeConfigs serves."""
+TOPIC_CONFIGS: Mapping[str, str] = {CLEANUP_POLICY: "compact", "segment.bytes": str(16 << 20)}
 """A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions."""
 POLL_S = 0.005
 COMPRESSED_FROM_BYTES = 16 << 10
@@ -81,21 +84,25 @@ class DecisionLog:
     _next: int | None = None
     _leader: Leader | None = None
     _topic_id: str = ""
+    _is_kept: bool = False
+    """Whether the topic was seen to keep what is in it."""
     _pending: dict[int, _Open] = field(default_factory=dict)
     """Transactions without a marker yet that hold records that are wanted, by producer id."""
 
     def ensure(self) -> None:
-        """Make the topic if it is not there.
+        """Make the topic if it is not there, and see that it keeps what is in it.
 
         Raises:
-            DecisionTopicError: if this user may not, or Kafka refuses it.
+            DecisionTopicError: if this user may not, or Kafka refuses it, or records expire in the topic.
             PermissionError: if this user may not see it.
             KafkaUnreachableError: if no broker answers in time.
         """
         try:
-            return self._recognize()
+            self._recognize()
         except MissingTopicError:
             self._retry(f"create the topic {self.topic}", self._create)
+        else:
+            return self._check_kept()
         deadline = time.monotonic() + self.client.settings.api_timeout_ms / 1000
         while True:
             try:
@@ -110,7 +117,43 @@ class DecisionLog:
         topic_id = self.client.topics([self.topic])[self.topic].topic_id
         if topic_id != self._topic_id:
             self._forget()
+            self._is_kept = False
         self._topic_id = topic_id
+
+    def _check_kept(self) -> None:
+        """See that the topic is compacted and nothing else: retention would delete the last decision one day."""
+        if self._is_kept:
+            return
+        policy = self._retry(f"look at the topic {self.topic}", self._cleanup_policy)
+        if policy is None:
+            _log.warning(
+                "kafka_once: this user may not see whether the topic %s has cleanup.policy=compact, which decisions "
+                "need (DESCRIBE_CONFIGS on the topic)",
+                self.topic,
+            )
+        elif {each.strip() for each in policy.split(",")} != {"compact"}:
+            raise DecisionTopicError(
+                f"the topic {self.topic!r} of decisions has cleanup.policy={policy}: Kafka would delete decisions that "
+                "are still needed, and a restart would then lose rows or write them twice. Set it with "
+                f"kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+                "--add-config cleanup.policy=compact; or name another topic with the option decisionTopic, which is "
+                "made where it is missing"
+            )
+        self._is_kept = True
+
+    def _cleanup_policy(self) -> str | None:
+        """Give the topic's setting; None if this user may not see it."""
+        connection = self.client.any_connection()
+        version = connection.version(ApiKey.DESCRIBE_CONFIGS)
+        resource = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(
+            version=version, resource_type=TOPIC_RESOURCE, resource_name=self.topic, configuration_keys=[CLEANUP_POLICY]
+        )
+        answer = self.client.ask(connection, ApiKey.DESCRIBE_CONFIGS, version, resources=[resource])
+        (result,) = answer.results
+        if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        _check(result.error_code, f"settings of {self.topic}")
+        return next((str(each.value) for each in result.configs if each.name == CLEANUP_POLICY), None)
 
     def read(self) -> Decisions:
         """Read what is new, up to the end; waits for the markers of this application's own transactions.

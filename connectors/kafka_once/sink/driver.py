@@ -97,10 +97,12 @@ class Driver:
         """Topics, with their ids, that this cluster was seen to have."""
         self._is_settled = False
 
-    def begin(self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
+    def begin(
+        self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0
+    ) -> ProducerIdentity:
         """Claim the application for one batch. What an earlier run may have left is looked after first.
 
-        ``timeout_ms`` bounds the transaction of the decision.
+        ``timeout_ms`` bounds the transaction of the decision, ``task_timeout_ms`` those of tasks.
 
         Raises:
             as `take_over`.
@@ -111,7 +113,7 @@ class Driver:
             identity = self.claim(timeout_ms)
             follows = last.was_last(identity) and self.log.read().unfinished is None
         if identity is None or not follows:
-            identity = self.take_over(timeout_ms)
+            identity = self.take_over(timeout_ms, task_timeout_ms)
         self._begun = _Begun(record.query_id, record.batch_id, identity)
         return identity
 
@@ -143,8 +145,10 @@ class Driver:
         """Become the one driver that may decide; whoever was it before is fenced."""
         return self.transactions.init_producer_id(self.scope.driver_id, timeout_ms)
 
-    def take_over(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
+    def take_over(self, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0) -> ProducerIdentity:
         """Claim, finish or undo what was decided, and abort all else, so that nothing of an earlier run is open.
+
+        A ``task_timeout_ms`` that brokers do not allow is refused here, and not by every task.
 
         Raises:
             TransactionsGoneError: if what was decided can be neither finished nor undone.
@@ -152,6 +156,8 @@ class Driver:
         """
         self.log.ensure()
         self.group.check_vacant()
+        if task_timeout_ms > timeout_ms:
+            self.claim(task_timeout_ms)
         identity = self.claim(timeout_ms)
         unfinished = self.log.read().unfinished
         if unfinished is not None:

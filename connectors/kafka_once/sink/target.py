@@ -83,10 +83,11 @@ class KafkaTarget:
                 self._driver().settle_earlier()
             return KafkaPlan(self._delivery(None).begin(batch))
         driver = self._driver()
+        longest_ms = self.producer.transaction_timeout_ms
         if self.spool is None:
-            identity = driver.begin(batch.record, min(DRIVER_TIMEOUT_MS, self.producer.transaction_timeout_ms))
+            identity = driver.begin(batch.record, min(DRIVER_TIMEOUT_MS, longest_ms), longest_ms)
         else:
-            identity = driver.begin(batch.record, self.producer.transaction_timeout_ms)
+            identity = driver.begin(batch.record, longest_ms)
             self.spool.clear()
         plan = self._delivery(identity).begin(batch)
         return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}/")

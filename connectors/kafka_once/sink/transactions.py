@@ -147,7 +147,8 @@ class TransactionClient:
             _check(answer.error_code, "")
             return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
 
-        return self._retry(f"claim the transactional id {transactional_id!r}", transactional_id, attempt)
+        what = f"claim the transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
+        return self._retry(what, transactional_id, attempt)
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[Partition]) -> None:
         """Take partitions into the transaction, which begins with the first.

@@ -99,6 +99,24 @@ def config_of(client: Client, topic: str, name: str) -> str:
     return str(found.value)
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_whose_records_expire_is_refused(policy: str, observer: Client) -> None:
+    name = f"expires-{next(_numbers)}"
+    create_topics(observer, name, partitions=1, cleanup_policy=policy)
+    log = DecisionLog(observer, name, "app")
+    for _ in range(2):
+        with pytest.raises(DecisionTopicError, match=rf"cleanup.policy={policy}: .*--entity-name {name} --add-config"):
+            log.ensure()
+
+
+def test_a_topic_that_was_made_anew_is_looked_at_again(observer: Client, topic: str, log: DecisionLog) -> None:
+    log.ensure()
+    delete_topic(observer, topic)
+    create_topics(observer, topic, partitions=1)
+    with pytest.raises(DecisionTopicError, match=r"cleanup.policy=delete"):
+        log.ensure()
+
+
 def test_a_topic_that_the_brokers_take_a_while_to_tell_of(shared_broker: EmbeddedBroker, observer: Client) -> None:
     """Apache Kafka answers CreateTopics before every broker has heard of the topic."""
     name = f"slow-{next(_numbers)}"
@@ -383,6 +401,18 @@ def test_a_topic_that_may_be_made(root: Client, alice: Client) -> None:
     log.ensure()
     log.append_finished(3)
     assert log.read().finished == 3
+
+
+def test_whether_a_topic_keeps_decisions_may_be_hidden(
+    root: Client, alice: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topics(root, "opaque", partitions=1)
+    allow(root, "opaque", Operation.READ, Operation.WRITE)
+    DecisionLog(alice, "opaque", "app").ensure()
+    assert "DESCRIBE_CONFIGS" in caplog.text
+    allow(root, "opaque", Operation.DESCRIBE_CONFIGS)
+    with pytest.raises(DecisionTopicError, match=r"cleanup.policy=delete"):
+        DecisionLog(alice, "opaque", "app").ensure()
 
 
 def test_a_topic_that_may_not_be_written_to(root: Client, alice: Client) -> None:

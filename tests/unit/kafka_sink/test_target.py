@@ -334,6 +334,49 @@ def test_a_group_with_members_is_refused(application: Application, observer: Cli
         application.write(incarnation, application.batch(incarnation, 1, 2, 4))
 
 
+def test_a_group_with_members_of_the_newer_protocol_is_refused(application: Application, observer: Client) -> None:
+    member = join_newer(observer, application.name)
+    with pytest.raises(OffsetStoreError, match="has live members"):
+        run(application, application.start(), 0)
+    join_newer(observer, application.name, member, LEAVES)
+    run(application, application.start(), 0)
+    check_whole(observer, application, 2)
+
+
+LEAVES = -1
+
+
+def join_newer(client: Client, group_id: str, member_id: str = "m", epoch: int = 0) -> str:
+    """Send a heartbeat of KIP-848; the first one joins."""
+    subscription = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [INPUT], "topic_partitions": []}
+    answer = client.ask(
+        client.any_connection(),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        group_id=group_id,
+        member_id=member_id,
+        member_epoch=epoch,
+        **({} if epoch else subscription),
+    )
+    assert answer.error_code == 0, answer
+    return str(answer.member_id)
+
+
+def test_a_timeout_that_brokers_do_not_allow_is_refused_before_the_tasks(
+    application: Application, observer: Client
+) -> None:
+    run(application, application.start(), 0)
+    longer = replace(application, transaction_timeout_ms=900_001)
+    incarnation = application.start()
+    with (
+        application.machine.process(incarnation.begins),
+        pytest.raises(TransactionError, match=r"900001 ms.*set kafka\.transaction\.timeout\.ms lower"),
+    ):
+        longer.target.begin(application.batch(incarnation, 1, 2, 4))
+    run(application, application.start(), 1)
+    check_whole(observer, application, 4)
+
+
 def join(client: Client, group_id: str) -> None:
     connection = client.any_connection()
     version = min(connection.version(ApiKey.JOIN_GROUP), 3)  # before a member has to join twice
