@@ -98,6 +98,35 @@ class Client:
         wanted = sorted(set(names))
         return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
 
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Ask for topics by name, and leave out those that do not exist.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+        wanted = sorted(set(names))
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found, brokers = self._describe(wanted)
+            missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return {topic.name: _topic_metadata(topic, brokers) for topic in found if topic.error_code != missing}
+
+        return self.retry("ask for the topics " + ", ".join(wanted), attempt)
+
+    def matching_topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicMetadata]:
+        """Ask for all topics and give those whose names are ``wanted``, without Kafka's internal ones.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found, brokers = self._describe(None)
+            chosen = (topic for topic in found if not topic.is_internal and wanted(topic.name))
+            return {topic.name: _topic_metadata(topic, brokers) for topic in chosen}
+
+        return self.retry("ask for all topics", attempt)
+
     def offsets(
         self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]
     ) -> dict[tuple[str, int], int]:
@@ -121,6 +150,11 @@ class Client:
 
         With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
         """
+        found, brokers = self._describe(names, create=create)
+        return {topic.name: _topic_metadata(topic, brokers) for topic in found}
+
+    def _describe(self, names: list[str] | None, *, create: bool = False) -> tuple[list[Any], dict[int, _Address]]:
+        """Ask for topics, all of them if ``names`` is None, and give the answer's topics and brokers."""
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
@@ -128,12 +162,12 @@ class Client:
             connection,
             ApiKey.METADATA,
             version,
-            topics=[request_topic(version=version, name=name) for name in names],
+            topics=None if names is None else [request_topic(version=version, name=name) for name in names],
             allow_auto_topic_creation=create,
         )
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._known_brokers = list(brokers.values())
-        return {topic.name: _topic_metadata(topic, brokers) for topic in answer.topics}
+        return answer.topics, brokers
 
     def connection(self, address: _Address) -> Connection:
         """Give the connection to a broker, opened if need be."""

@@ -25,10 +25,11 @@ def report_loss(what: str, *, fail: bool) -> None:
     """
     if fail:
         raise DataLossError(
-            f"{what}. The query stops because option failOnDataLoss is true: set it to false to go on with what is "
-            "left, or begin with a new checkpoint. Longer retention (retention.ms, retention.bytes) prevents this"
+            f"Some data may have been lost: {what}. The query stops because option failOnDataLoss is true: set it to "
+            "false to go on with what is left, or begin with a new checkpoint. Longer retention (retention.ms, "
+            "retention.bytes) prevents this"
         )
-    _log.warning("kafka_once: %s; going on, since failOnDataLoss is false", what)
+    _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
 
 
 def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:

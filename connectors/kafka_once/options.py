@@ -159,8 +159,22 @@ OPTIONS = OptionSet(
             scope=Scope.STREAM,
             group=_STORES,
         ),
-        Option("appId", "the application whose stored offsets are meant; the same as the sink's", group=_STORES),
-        Option("source", "the name of this source, where one query has several", str, "kafka", group=_STORES),
+        Option(
+            "appId",
+            "the application whose stored offsets are meant; the same as the sink's",
+            value="name",
+            scope=Scope.STREAM,
+            group=_STORES,
+        ),
+        Option(
+            "source",
+            "the name of this source, where one query has several",
+            str,
+            "kafka",
+            value="name",
+            scope=Scope.STREAM,
+            group=_STORES,
+        ),
         Option(
             "checkpointLocation",
             "the query's checkpoint; needed only to carry on one of Spark's own Kafka connector whose batch 0 was "
@@ -263,6 +277,12 @@ OPTIONS = OptionSet(
         ),
     ],
     passed_through=("kafka.", STORAGE_PREFIX),
+    elsewhere={
+        "topic": "is of the sink; here subscribe names the topics",
+        "path": "has no use: load() takes no path here; name the topics with the option subscribe",
+        "spark.kafka.*": "is of Spark's configuration, for delegation tokens, which are not supported: log in with "
+        "kafka.sasl.mechanism SCRAM-SHA-512, PLAIN or OAUTHBEARER",
+    },
 )
 
 

@@ -2,27 +2,35 @@
 
 One planner lives as long as its query. Choosing the end of a micro-batch costs two questions to the brokers, topics and
 latest offsets, over connections that stay open.
+
+What was there before and is missing now is asked for again before it counts as lost (`data_loss.ask_again`): metadata
+takes a while to reach every broker. A topic that vanishes between two questions makes the planner look anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
+from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import ask_again, report_loss
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.planning import bundle, share_out, split
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
-from connectors.options import OptionError
+from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
+from connectors.kafka_once.resolving import Offsets, resolve
+from connectors.kafka_once.spark_initial_offset import initial_offset
 from offset_store import open_store
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
-Offsets = dict[TopicPartition, int]
+_NOTHING = Line(SourceOffset("", {}), ours=True)
 
 
 class Planner:
@@ -37,58 +45,73 @@ class Planner:
         """Close the connections."""
         self._client.close()
 
-    def refresh(self) -> list[TopicPartition]:
+    def refresh(self, before: Line = _NOTHING, *, lenient: bool = False) -> list[TopicPartition]:
         """Ask for the topics again, and give the partitions that this query reads.
+
+        Those that were read ``before`` may be missing, and if ``lenient`` all may.
 
         Raises:
             MissingTopicError: if a topic, or an assigned partition, does not exist.
             KafkaUnreachableError: if no broker answers.
         """
-        self.topics = self._client.topics(self._options.topics)
-        found = []
-        for name in self._options.topics:
-            topic = self.topics[name]
-            assigned = self._options.assigned
-            numbers = sorted(topic.partitions) if assigned is None else assigned[name]
-            missing = [number for number in numbers if number not in topic.partitions]
-            if missing:
-                raise MissingTopicError(
-                    f"topic {name} has no partition {missing[0]}, which option assign names; it has partitions 0 to "
-                    f"{len(topic.partitions) - 1}"
-                )
-            found += [TopicPartition(name, topic.topic_id, number) for number in numbers]
-        return found
+        optional = {(tp.topic, tp.partition) for tp in before.offset.positions}
+        if lenient:
+            optional = {(topic, number) for topic in self._options.topics for number in self._assigned(topic)}
+        self.topics = self._find_topics({topic for topic, _ in optional})
+        return [
+            TopicPartition(name, topic.topic_id, number)
+            for name, topic in sorted(self.topics.items())
+            for number in self._numbers(topic, optional)
+        ]
 
-    def resolve(self, option: str, rule: OffsetRule, partitions: list[TopicPartition]) -> Offsets:
-        """Turn a rule into an offset for each partition.
+    def survey(self, start: Mapping[str, Any]) -> tuple[Line, list[TopicPartition]]:
+        """Read a line of the checkpoint, and ask which partitions there are now, twice if some seem to be gone.
 
         Raises:
-            OptionError: if the rule names some partitions only, or others.
-            DataLossError: if it names an offset that the log does not have and failOnDataLoss is true.
+            CheckpointError: if the line is of another source, or cannot be read.
+            MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
-        if rule.everywhere is not None:
-            return self.ask(dict.fromkeys(partitions, rule.everywhere))
-        assigned = {(tp.topic, tp.partition) for tp in partitions}
-        if assigned != set(rule.each):
-            raise OptionError(
-                f"kafka_once: if {option} contains specific offsets, it must name all partitions. Use -1 for latest, "
-                f"-2 for earliest. Specified: {_names(rule.each)}. Assigned: {_names(assigned)}"
-            )
-        wanted = {tp: rule.each[tp.topic, tp.partition] for tp in partitions}
-        offsets = {tp: offset for tp, offset in wanted.items() if offset >= 0}
-        offsets |= self.ask({tp: offset for tp, offset in wanted.items() if offset < 0})
-        earliest, latest = self._bounds([tp for tp, offset in wanted.items() if offset >= 0])
-        for tp in earliest:
-            if not earliest[tp] <= offsets[tp] <= latest[tp]:
-                report_loss(
-                    f"{option} for {tp} was {offsets[tp]}, but its log holds offsets {earliest[tp]} to {latest[tp]}",
-                    fail=self._options.fail_on_data_loss,
-                )
-                offsets[tp] = min(max(offsets[tp], earliest[tp]), latest[tp])
-        return offsets
+        line = read_line(start, self._options.source)
+        partitions = self.refresh(line)
+
+        def is_strange() -> bool:
+            partitions[:] = self.refresh(line)
+            return bool(self._gone(line, partitions))
+
+        if self._gone(line, partitions):
+            self._ask_again(is_strange)
+        return line.with_topic_ids(self.topics), partitions
+
+    def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
+        """Call ``plan``, and again if a topic vanishes between its questions.
+
+        Raises:
+            MissingTopicError: if that goes on.
+        """
+        for _ in range(self._options.offset_retries):
+            try:
+                return plan()
+            except MissingTopicError as error:
+                _log.info("kafka_once: %s, looking again", error)
+                time.sleep(self._options.offset_retry_interval_ms / 1000)
+        return plan()
+
+    def resolve(self, rule: OffsetRule, partitions: list[TopicPartition]) -> Offsets:
+        """Turn a rule into an offset for each partition; for errors see `resolving.resolve`."""
+        latest_if_no_match = self._options.latest_if_no_match or rule.option.startswith("ending")
+        return resolve(
+            rule,
+            partitions,
+            self.ask,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            latest_if_no_match=latest_if_no_match,
+        )
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Ask the brokers for LATEST or EARLIEST of each partition; latest heeds kafka.isolation.level."""
+        """Ask the brokers for LATEST or EARLIEST of each partition, or for the offset at a timestamp.
+
+        Latest heeds kafka.isolation.level.
+        """
         found = self._client.offsets({(tp.topic, tp.partition): what for tp, what in wanted.items()}, self.topics)
         return {tp: found[tp.topic, tp.partition] for tp in wanted}
 
@@ -100,33 +123,38 @@ class Planner:
         if offsets and rest and rule.everywhere == LATEST:
             # Nothing of these partitions was ever written to the table, or it would have their offsets. Beginning at
             # the latest could lose what came in since the others were stored, so they are read from their start.
-            _log.warning("kafka_once: no offsets stored for %s: reading from the start", ", ".join(map(str, rest)))
+            _log.warning("kafka_once: no offsets stored for %s: reading from the start", _text(rest))
             offsets |= self.ask(dict.fromkeys(rest, EARLIEST))
         elif rest:
-            by_rule = self.resolve("startingOffsets", rule, partitions)
+            by_rule = self.resolve(rule, partitions)
             offsets |= {tp: by_rule[tp] for tp in rest}
         return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()})
 
-    def adapt(self, start: SourceOffset, partitions: list[TopicPartition]) -> SourceOffset:
+    def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
         """Give ``start`` with partitions added that are new, and those taken out that this query reads no more.
 
         Raises:
             DataLossError: if either loses records and failOnDataLoss is true.
+            RecreatedTopicError: if a topic was created again and failOnDataLoss is true.
         """
         current = set(partitions)
         gone = sorted(tp for tp in start.positions if tp not in current)
+        recreated = self._report_recreated(gone)
+        gone = [tp for tp in gone if tp.topic not in recreated]
         if gone:
             report_loss(
-                f"partitions {', '.join(map(str, gone))} are in the checkpoint, but this query does not read them any "
-                "more (deleted, or no longer in subscribe or assign: set that back)",
+                f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or subscribe, "
+                "subscribePattern or assign does not name them any more (then set that back)",
                 fail=self._options.fail_on_data_loss,
             )
+        new = [tp for tp in partitions if tp not in start.positions]
+        if not gone and not recreated and not new:
+            return start
         positions = {tp: position for tp, position in start.positions.items() if tp in current}
-        new = [tp for tp in partitions if tp not in positions]
         for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
-            if earliest > 0:
+            if earliest > 0 and tp.topic not in recreated:
                 report_loss(
-                    f"partition {tp} is new and should be read from offset 0, but its log begins at {earliest}",
+                    f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
                     fail=self._options.fail_on_data_loss,
                 )
             positions[tp] = Position(earliest, earliest)
@@ -141,40 +169,121 @@ class Planner:
         positions = start.positions
         offsets = self.ask(dict.fromkeys(positions, LATEST))
 
-        def is_strange() -> bool:
-            behind = [tp for tp in positions if offsets[tp] < positions[tp].next]
-            offsets.update(self.ask(dict.fromkeys(behind, LATEST)))
-            return any(offsets[tp] < positions[tp].next for tp in behind)
+        def behind() -> list[TopicPartition]:
+            return [tp for tp, position in positions.items() if offsets[tp] < position.next]
 
-        if any(offsets[tp] < positions[tp].next for tp in positions) and ask_again(
-            is_strange, self._options.offset_retries, self._options.offset_retry_interval_ms
-        ):
-            for tp, position in sorted(positions.items()):
-                if offsets[tp] < position.next:
-                    report_loss(
-                        f"records of {tp} from offset {offsets[tp]} to {position.next - 1} were read before and are "
-                        f"gone: its log now ends at {offsets[tp]}, so new records take the same offsets again",
-                        fail=self._options.fail_on_data_loss,
-                    )
+        def is_strange() -> bool:
+            offsets.update(self.ask(dict.fromkeys(behind(), LATEST)))
+            return bool(behind())
+
+        if behind() and self._ask_again(is_strange):
+            for tp in sorted(behind()):
+                report_loss(
+                    f"the offset of partition {tp} was changed from {positions[tp].next} to {offsets[tp]}, where its "
+                    "log ends now: what was read before or where the query should start is gone, and new records take "
+                    "the same offsets again",
+                    fail=self._options.fail_on_data_loss,
+                )
         return offsets
 
-    def advance(self, start: SourceOffset, latest: Offsets, limit: int | None) -> SourceOffset:
-        """Give the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit."""
-        begin = {tp: position.next for tp, position in start.positions.items()}
-        target = {tp: max(offset, begin[tp]) for tp, offset in latest.items() if tp in begin}
+    def advance(
+        self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
+    ) -> SourceOffset:
+        """Give the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
+
+        It does not go past what is ``pinned``, if anything is. A partition whose log was cut goes back to where it
+        ends now, as in Spark's connector: a new beginning.
+        """
+        positions = start.positions
+        begin = {tp: position.next for tp, position in positions.items()}
+        target = latest
+        if pinned is not None:
+            target = {tp: min(offset, max(begin[tp], pinned.get(tp, offset))) for tp, offset in latest.items()}
         ends = target if limit is None else share_out(limit, begin, target)
         return SourceOffset(
             start.source,
-            {tp: Position(position.origin, ends.get(tp, position.next)) for tp, position in start.positions.items()},
+            {tp: _position(position, ends[tp]) if tp in ends else position for tp, position in positions.items()},
         )
+
+    def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[KafkaInputPartition]:
+        """Cut the batch between two lines of the checkpoint into tasks.
+
+        Raises:
+            CheckpointError: if the batch cannot be told from them.
+            RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
+        """
+        first, last = read_line(start, self._options.source), read_line(end, self._options.source)
+        if not self.topics:
+            self.refresh(last)
+        first, last = first.with_topic_ids(self.topics), last.with_topic_ids(self.topics)
+        if first.ours and not last.ours and self._options.checkpoint_location is not None:
+            found = initial_offset(self._options.checkpoint_location, last.offset)
+            first = Line(found, ours=False).with_topic_ids(self.topics)
+        ranges = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
+        recreated = self._report_recreated(ranges)
+        return self.tasks({tp: extent for tp, extent in ranges.items() if tp.topic not in recreated})
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
         """Cut ranges into tasks, each with the leader to ask first."""
-        least = self._options.min_partitions
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        asked_for = least is not None or most is not None
         return [
             KafkaInputPartition(tuple(self._fetch_range(tp, extent) for tp, extent in pieces))
-            for pieces in bundle(split(ranges, least), least)
+            for pieces in bundle(split(ranges, least, most), asked_for=asked_for)
         ]
+
+    def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
+        if self._options.pattern is not None:
+            return self._client.matching_topics(self._options.pattern.finds)
+        if not optional:
+            return self._client.topics(self._options.topics)
+        found = self._client.existing_topics(self._options.topics)
+        missing = [name for name in self._options.topics if name not in found and name not in optional]
+        return {**found, **self._client.topics(missing)} if missing else found
+
+    def _assigned(self, topic: str) -> tuple[int, ...]:
+        """Give the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""
+        return (0,) if self._options.assigned is None else self._options.assigned[topic]
+
+    def _numbers(self, topic: TopicMetadata, optional: set[tuple[str, int]]) -> list[int]:
+        if self._options.assigned is None:
+            return sorted(topic.partitions)
+        assigned = self._assigned(topic.name)
+        for number in assigned:
+            if number not in topic.partitions and (topic.name, number) not in optional:
+                raise MissingTopicError(
+                    f"topic {topic.name} has no partition {number}, which option assign names; it has partitions 0 to "
+                    f"{len(topic.partitions) - 1}"
+                )
+        return [number for number in assigned if number in topic.partitions]
+
+    def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        current = set(partitions)
+        return [tp for tp in line.with_topic_ids(self.topics).offset.positions if tp not in current]
+
+    def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:
+        """Say which topics have another id now than these partitions; raise or warn.
+
+        Raises:
+            RecreatedTopicError: if there are any and failOnDataLoss is true.
+        """
+        recreated = set()
+        for tp in planned:
+            topic = self.topics.get(tp.topic)
+            if topic is None or tp.topic in recreated or is_same_topic(tp.topic_id, topic.topic_id):
+                continue
+            recreated.add(tp.topic)
+            if self._options.fail_on_data_loss:
+                check_same_topic(tp.topic, tp.topic_id, topic.topic_id)
+            report_loss(
+                f"topic {tp.topic} was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id}), "
+                "so the old one's records are gone and the new one is read from its start",
+                fail=False,
+            )
+        return recreated
+
+    def _ask_again(self, strange: Callable[[], bool]) -> bool:
+        return ask_again(strange, self._options.offset_retries, self._options.offset_retry_interval_ms)
 
     def _fetch_range(self, tp: TopicPartition, extent: OffsetRange) -> FetchRange:
         return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp))
@@ -194,9 +303,11 @@ class Planner:
         )
         return store.read(self._options.source, partitions)
 
-    def _bounds(self, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-        return self.ask(dict.fromkeys(partitions, EARLIEST)), self.ask(dict.fromkeys(partitions, LATEST))
+
+def _position(before: Position, end: int) -> Position:
+    """Move a position; one that goes back begins a new life there."""
+    return Position(end, end) if end < before.next else Position(before.origin, end)
 
 
-def _names(partitions: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
+def _text(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise, repeat
 
 from offset_store.offsets import OffsetRange, TopicPartition
+
+Piece = tuple[TopicPartition, OffsetRange]
 
 SMALL_BATCH_RECORDS = 2_000
 """Up to so many records a batch is read by one task."""
@@ -30,34 +32,52 @@ def share_out(
 
 
 def split(
-    ranges: Mapping[TopicPartition, OffsetRange], min_partitions: int | None
-) -> list[tuple[TopicPartition, OffsetRange]]:
-    """Cut ranges into one piece per task: whole ranges, or about ``min_partitions`` pieces of like size.
+    ranges: Mapping[TopicPartition, OffsetRange], min_partitions: int | None, max_records: int | None = None
+) -> list[Piece]:
+    """Cut ranges into one piece per task, as Spark's connector does (KafkaOffsetRangeCalculator).
 
-    The pieces of a range differ by one record at most, and none is empty.
+    First each range is cut so that no piece has more than ``max_records``. If there are fewer pieces than
+    ``min_partitions`` then, the large ones are cut again, in proportion, into about so many in all. The pieces that
+    one is cut into differ by one record at most, and none is empty.
     """
-    wanted = [(tp, extent) for tp, extent in sorted(ranges.items()) if extent.end > extent.start]
-    if min_partitions is None or len(wanted) >= min_partitions:
-        return wanted
-    total = sum(extent.end - extent.start for _, extent in wanted)
-    pieces = []
-    for tp, extent in wanted:
-        size = extent.end - extent.start
-        count = min(size, max(1, math.floor(size / total * min_partitions + 0.5)))
-        cuts = [extent.start + size * index // count for index in range(count + 1)]
-        pieces += [(tp, OffsetRange(begin, end)) for begin, end in pairwise(cuts)]
-    return pieces
+    pieces = [(tp, extent) for tp, extent in sorted(ranges.items()) if extent.end > extent.start]
+    if max_records is not None:
+        pieces = [part for piece in pieces for part in _cut(piece, -(-_size(piece) // max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(map(_size, pieces))
+    # The owners of a piece that is worth one task only stay whole, and what they hold is left out of the proportion.
+    whole = [piece for piece in pieces if _part_count(piece, total, min_partitions) == 1]
+    owners = {tp for tp, _ in whole}
+    rest, wanted = total - sum(map(_size, whole)), max(min_partitions - len(whole), 1)
+    return [
+        part for piece in pieces for part in _cut(piece, 1 if piece[0] in owners else _part_count(piece, rest, wanted))
+    ]
 
 
-def bundle(
-    pieces: list[tuple[TopicPartition, OffsetRange]], min_partitions: int | None
-) -> list[list[tuple[TopicPartition, OffsetRange]]]:
-    """Give the pieces of each task: one, or all of them where the batch is small and no number of tasks is asked for.
+def _size(piece: Piece) -> int:
+    return piece[1].end - piece[1].start
+
+
+def _part_count(piece: Piece, total: int, wanted: int) -> int:
+    return max(1, math.floor(_size(piece) / total * wanted + 0.5))
+
+
+def _cut(piece: Piece, count: int) -> list[Piece]:
+    """Cut into ``count`` pieces, the larger ones last, or into single records if there are fewer."""
+    tp, extent = piece
+    small, larger = divmod(_size(piece), count)
+    ends = accumulate(chain(repeat(small, count - larger), repeat(small + 1, larger)), initial=extent.start)
+    return [(tp, OffsetRange(start, end)) for start, end in pairwise(ends) if end > start]
+
+
+def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
+    """Give the pieces of each task: one, or all of them where the batch is small and no number of tasks ``asked_for``.
 
     Starting a Python task costs Spark tens of milliseconds, reading a few hundred records one: a small micro-batch is
     quicker in one task, and its sink writes one file rather than one for each partition.
     """
-    total = sum(extent.end - extent.start for _, extent in pieces)
-    if pieces and min_partitions is None and total <= SMALL_BATCH_RECORDS:
+    total = sum(map(_size, pieces))
+    if pieces and not asked_for and total <= SMALL_BATCH_RECORDS:
         return [pieces]
     return [[piece] for piece in pieces]

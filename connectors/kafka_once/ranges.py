@@ -32,16 +32,22 @@ class KafkaInputPartition(InputPartition):
     wanted: tuple[FetchRange, ...]
 
 
+def is_same_topic(planned_id: str, found_id: str) -> bool:
+    """Compare topic ids; an unknown one (a broker before Kafka 2.8) may be any."""
+    return not planned_id or not found_id or planned_id == found_id
+
+
 def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
-    """Compare topic ids; an unknown one (a broker before Kafka 2.8) passes.
+    """Compare topic ids.
 
     Raises:
         RecreatedTopicError: if they differ.
 
     """
-    if planned_id and found_id and planned_id != found_id:
+    if not is_same_topic(planned_id, found_id):
         raise RecreatedTopicError(
             f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "
             f"topic now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new one "
-            "from its start, give the query a new checkpointLocation and startingOffsets=earliest"
+            "from its start, give the query a new checkpointLocation and startingOffsets=earliest, or set "
+            "failOnDataLoss=false to go on with the new one in this query"
         )

@@ -7,6 +7,7 @@ was used to plan.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -17,14 +18,17 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
-from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
+from connectors.kafka_once.client import LATEST
 from connectors.kafka_once.group_commits import GroupCommitter
 from connectors.kafka_once.options import FORMAT, SourceOptions
-from connectors.kafka_once.planner import Offsets, Planner
+from connectors.kafka_once.planner import Planner
 from connectors.kafka_once.ranges import KafkaInputPartition
+from connectors.kafka_once.resolving import Offsets
+from connectors.kafka_once.trigger_delay import TriggerDelay
 from connectors.options import OptionError
 from exactly_once.crash_points import CrashPoint, reach
 from offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
@@ -43,16 +47,16 @@ class KafkaOnceReader(DataSourceReader):
         planner = Planner(self._options)
         try:
             partitions = planner.refresh()
-            begin = planner.resolve("startingOffsets", starting, partitions)
-            end = planner.resolve("endingOffsets", ending, partitions)
+            begin = planner.resolve(starting, partitions)
+            end = planner.resolve(ending, partitions)
         finally:
             planner.close()
         wrong = [tp for tp in partitions if begin[tp] > end[tp]]
         if wrong:
             tp = wrong[0]
             raise OptionError(
-                f"{FORMAT}: partition {tp} would begin at offset {begin[tp]}, behind its end at {end[tp]}: look at "
-                "startingOffsets and endingOffsets"
+                f"{FORMAT}: the resolved start offset {begin[tp]} is greater than the resolved end offset {end[tp]} "
+                f"for topic {tp.topic} partition {tp.partition}: look at {starting.option} and {ending.option}"
             )
         return list(planner.tasks({tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}))
 
@@ -71,6 +75,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._committer: GroupCommitter | None = None
         self._pinned: Offsets | None = None
         self._latest: SourceOffset | None = None
+        self._delay: TriggerDelay | None = None
+        if options.min_offsets_per_trigger is not None:
+            self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the planner behind: workers read, and do not plan."""
@@ -78,51 +85,63 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Give where a query without a checkpoint begins."""
-        return to_document(self._plan().initial(self._starting))
+        return self._plan().initial(self._starting).to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Give the limit of maxOffsetsPerTrigger, if there is one."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Give the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
+
+        PySpark has no limit made of both. Trigger.Once asks for all that is available instead, whatever this says.
+        """
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now: the query reads up to here, and stops."""
         planner = self._plan()
-        self._pinned = planner.ask(dict.fromkeys(planner.refresh(), -1))
+        self._pinned = planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
-        planner = self._plan()
-        partitions = planner.refresh()
-        given = read_offset(start, self._options.source, planner.topics)
-        self._commit_group(given, partitions)
-        if self._pinned is not None:
-            partitions = [tp for tp in partitions if tp in self._pinned or tp in given.positions]
-        position = planner.adapt(given, partitions)
-        latest = planner.latest(position)
-        self._latest = planner.advance(position, latest, None)
-        if self._pinned is not None:
-            latest = {tp: min(offset, self._pinned.get(tp, offset)) for tp, offset in latest.items()}
-        end = planner.advance(position, latest, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
         if self._committer is not None:
             self._committer.settle()
-        if end == given:
+        if end is None:
             return start
         reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
-        return to_document(end)
+        return end.to_document()
+
+    def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> SourceOffset | None:
+        planner = self._plan()
+        given, partitions = planner.survey(start)
+        self._commit_group(given.offset, partitions)
+        if self._pinned is not None:
+            partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
+        position = planner.adapt(given.offset, partitions)
+        latest = planner.latest(position)
+        self._latest = planner.advance(position, latest, None)
+        if self._holds_back(position, latest, limit):
+            return None
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = planner.advance(position, latest, most, self._pinned)
+        return None if end == given.offset else end
+
+    def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
+        """Whether minOffsetsPerTrigger puts this batch off; a run that reads all that is available never waits."""
+        if self._delay is None or self._pinned is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        available = sum(latest[tp] - at.next for tp, at in position.positions.items())
+        return self._delay.holds_back(available, time.monotonic() * 1000)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Give the latest offsets that the last planning saw, for the query's progress."""
-        return None if self._latest is None else to_document(self._latest)
+        return None if self._latest is None else self._latest.to_document()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the batch between two offsets into tasks; a batch without records has none."""
         reach(CrashPoint.SOURCE_SPLIT, app_id=self._options.app_id)
-        planner = self._plan()
-        if not planner.topics:
-            planner.refresh()
-        ranges = ranges_between(start, end, self._options.source, planner.topics)
-        return planner.tasks(ranges)
+        return self._plan().batch(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from connectors.foreach import SqlResult
-from connectors.kafka_once.checkpoint import ranges_between, read_offset, to_document
+from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
 from connectors.kafka_once.client import TopicMetadata
 from exactly_once.audit import Auditor, Report
 from exactly_once.audit_findings import Problem
@@ -82,10 +82,14 @@ def test_a_driver_without_ids_is_fenced(look: Callable[[], Snapshot]) -> None:
 
 def test_positions_in_the_checkpoint_get_the_id() -> None:
     first, second = (SourceOffset("kafka", {NAMED[1]: Position(0, at)}) for at in (40, 100))
-    assert read_offset(to_document(first), "kafka", TOPICS).positions == {WITH_ID[1]: Position(0, 40)}
+    assert line(first).offset.positions == {WITH_ID[1]: Position(0, 40)}
     later = SourceOffset("kafka", {WITH_ID[1]: Position(0, 150)})
     for start, end, extent in ((first, second, OffsetRange(40, 100)), (second, later, OffsetRange(100, 150))):
-        assert ranges_between(to_document(start), to_document(end), "kafka", TOPICS) == {WITH_ID[1]: extent}
+        assert ranges_between(line(start), line(end)) == {WITH_ID[1]: extent}
+
+
+def line(offset: SourceOffset) -> Line:
+    return read_line(offset.to_document(), "kafka").with_topic_ids(TOPICS)
 
 
 def checkpoint(folder: Path, *batches: list[SourceOffset]) -> Checkpoint:

@@ -1,0 +1,75 @@
+"""Where a checkpoint of Spark's own Kafka connector began, for a batch 0 that was planned and never finished.
+
+Spark's connector keeps its initial offset in ``<checkpoint>/sources/<number of the source>/0``: a zero byte, ``v1``,
+and the offset as JSON on the next line; Spark 2.1.0 wrote the JSON alone. (KafkaSourceInitialOffsetWriter.) PySpark
+does not tell a source where its checkpoint lies, so it is looked for where option ``checkpointLocation`` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyarrow import fs
+
+from connectors.kafka_once.checkpoint import spark_positions
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.errors import CheckpointError
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+_VERSION = "v1"
+
+
+def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
+    """Give the initial offset of the source whose batch 0 ends at ``end``.
+
+    A query with several Kafka sources has several; the one that names the topics of ``end`` is meant.
+
+    Raises:
+        CheckpointError: if there is none, it cannot be read, or several different ones fit.
+    """
+    checkpoint = Checkpoint.open(location)
+    topics = {tp.topic for tp in end.positions}
+    fitting: list[Mapping[TopicPartition, Position]] = []
+    for text in _files(checkpoint):
+        positions = _positions(text, checkpoint)
+        if {tp.topic for tp in positions} == topics and positions not in fitting:
+            fitting.append(positions)
+    if len(fitting) != 1:
+        found = "several different initial offsets" if fitting else "no initial offset"
+        raise CheckpointError(
+            f"{checkpoint.location}/sources holds {found} of Spark's Kafka connector for the topics "
+            f'{", ".join(sorted(topics))}: run the query once with format("kafka"), so that its batch 0 finishes'
+        )
+    return SourceOffset(end.source, fitting[0])
+
+
+def _files(checkpoint: Checkpoint) -> list[str]:
+    try:
+        folders = checkpoint.filesystem.get_file_info(fs.FileSelector(f"{checkpoint.root}/sources"))
+        wanted = [f"{folder.path}/0" for folder in sorted(folders, key=lambda each: each.path)]
+        found = [info.path for info in checkpoint.filesystem.get_file_info(wanted) if info.type is fs.FileType.File]
+        texts = []
+        for path in found:
+            with checkpoint.filesystem.open_input_stream(path) as stream:
+                texts.append(bytes(stream.readall()).decode(errors="replace"))
+        return texts
+    except OSError as error:
+        raise CheckpointError(f"cannot read {checkpoint.location}/sources: {error}") from error
+
+
+def _positions(text: str, checkpoint: Checkpoint) -> Mapping[TopicPartition, Position]:
+    body = text.removeprefix("\0")
+    if body.startswith("v"):
+        version, _, body = body.partition("\n")
+        if version != _VERSION:
+            raise CheckpointError(
+                f"{checkpoint.location}/sources holds an initial offset of version {version!r}; this version of "
+                f"sparkonce reads {_VERSION}"
+            )
+    try:
+        return spark_positions(json.loads(body))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{checkpoint.location}/sources holds an initial offset that is no JSON: {error}"
+        ) from error
