@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from connectors.collector import begin_call
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, shared_client
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
 from connectors.kafka_once.data_loss import report_loss
 from connectors.kafka_once.decode import RecordDecoder
 from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
 from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange
+from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
 from exactly_once.crash_points import CrashPoint, reach
 
 
@@ -27,9 +27,9 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
     """Yield the records of a range, in order.
 
     Raises:
-        DataLossError: if records of the range are gone and failOnDataLoss is true.
+        DataLossError: if records of the range, or its topic, are gone and failOnDataLoss is true.
         CorruptBatchError: if what is stored is damaged.
-        RecreatedTopicError: if the topic is not the one that was planned for.
+        RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
@@ -55,11 +55,14 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                 retries, last_read_s = 0, time.monotonic()
                 if position >= wanted.end:
                     reach(CrashPoint.SOURCE_READ, batch_id, options.app_id)
-        except OffsetOutOfRangeError as error:
+        except (MissingTopicError, RecreatedTopicError, OffsetOutOfRangeError) as error:
             if retries < options.offset_retries:
                 retries += 1
                 time.sleep(options.offset_retry_interval_ms / 1000)
                 continue
+            if not isinstance(error, OffsetOutOfRangeError):
+                _skip_lost_topic(options, wanted, position, error)
+                return
             retries, refused = 0, position
             position = _skip_lost(client, options, wanted, position)
             if position == refused and time.monotonic() - last_read_s > options.poll_timeout_ms / 1000:
@@ -67,6 +70,15 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                     f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
                     "though asked for its first and last offset it says that it is"
                 ) from error
+
+
+def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:
+    """Say what cannot be read for want of the topic or partition; fail if that is wanted."""
+    if options.fail_on_data_loss and isinstance(error, RecreatedTopicError):
+        raise error
+    name = f"{wanted.topic}-{wanted.partition}"
+    what = f"could not read the records of {name} at offsets {position} to {wanted.end - 1}: {error}"
+    report_loss(what, fail=options.fail_on_data_loss)
 
 
 def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:
