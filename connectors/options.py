@@ -11,6 +11,7 @@ names are compared without case and shown as declared.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -60,9 +61,9 @@ class Option:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All values that may be given, where they can be counted, for a shell to complete."""
-        form = self.form
-        return tuple(form.split("|")) if "|" in form and not set(form) & set(" <>,{") else ()
+        """The values that are words, where there are several, for a shell to complete."""
+        words = self.form.split("|")
+        return tuple(filter(_WORD.fullmatch, words)) if len(words) > 1 else ()
 
     @property
     def shown_default(self) -> str:
@@ -198,6 +199,7 @@ def one_of(*allowed: str) -> OneOf:
     return OneOf(allowed)
 
 
+_WORD = re.compile(r"[A-Za-z0-9_.-]+")
 _FORMS: Mapping[Callable[[str], Any], str] = {
     boolean: "true|false",
     positive: "whole number >= 1",

@@ -12,7 +12,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ COMMANDS = (
     Command("transactions", "show what the Kafka sink has open and why, finish it, abort it", "jobs.transactions"),
     Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.clean"),
+    Command("options", "look up an option of a source or sink", "jobs.options"),
+    Command("completion", "print what a shell needs to complete these commands", "jobs.completion"),
     Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
     Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
     Command("history", "look for anomalies in what clients saw", "jobs.history.__main__"),
@@ -69,18 +71,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    return _parser(lambda command: command.name == chosen).parse_args(words)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands, whose every module is loaded; of one that cannot be, the name alone."""
+    return _parser(lambda _: True, sparing=ModuleNotFoundError)
+
+
+def _parser(
+    wanted: Callable[[Command], bool], sparing: type[ModuleNotFoundError] | tuple[()] = ()
+) -> argparse.ArgumentParser:
     description = "Kafka to Delta Lake, or to Kafka, with Spark, exactly once."
     parser = argparse.ArgumentParser(prog="sparkonce", description=description)
     parser.add_argument("--version", action="version", version=f"sparkonce {version('sparkonce')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Subparser)
-    chosen = next((word for word in words if not word.startswith("-")), None)
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
-        if command.name == chosen:
-            module = import_module(command.module)
+        if wanted(command):
+            try:
+                module = import_module(command.module)
+            except sparing:
+                continue
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
-    return parser.parse_args(words)
+    return parser
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
 from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
 from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
-from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, one_of, positive, storage_options
+from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, boolean, one_of, positive, storage_options
 from exactly_once.guarantee import Guarantee
 from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
@@ -18,6 +18,7 @@ TABLE = "table"
 DEFAULT_TARGET_FILE_BYTES = 128 * 1024 * 1024
 DEFAULT_COMPRESSION = "snappy"
 
+_TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
 _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
 
 
@@ -35,23 +36,34 @@ def _store(text: str) -> str:
 OPTIONS = OptionSet(
     FORMAT,
     (
-        Option("path", "where the table is; start(path) sets it too", required=True),
+        Option(
+            "path",
+            "where the table is; start(path) sets it too",
+            required=True,
+            value="path or URI",
+            group=_TABLE_GROUP,
+        ),
         Option(
             "appId",
             "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it",
             required=True,
+            value="name",
+            group=_ONCE,
         ),
         Option(
             "checkpointLocation",
             "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
             "reach the sink, which reads each batch's offsets from it",
             required=True,
+            value="path or URI",
+            group=_ONCE,
         ),
         Option(
             "deliveryGuarantee",
             "what a crash may do to the rows: at-most-once, at-least-once or exactly-once",
             one_of(*_GUARANTEES),
             Guarantee.EXACTLY_ONCE.value,
+            group=_ONCE,
         ),
         Option(
             "offsetStore",
@@ -60,16 +72,40 @@ OPTIONS = OptionSet(
             "the commits of the rows, and the store that is named gets a copy after each batch",
             _store,
             TABLE,
+            value="table|delta:<path>|group:<id>",
+            group=_ONCE,
         ),
-        Option("deadLetters", DOC, DeadLetterPlace.parse),
-        Option("partitionBy", "the table's partition columns, separated by commas, when it is created", _columns, ()),
+        Option("deadLetters", DOC, DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP),
+        Option(
+            "partitionBy",
+            "the table's partition columns, separated by commas, when it is created",
+            _columns,
+            (),
+            value="columnA,columnB",
+            default_text="none",
+            group=_TABLE_GROUP,
+        ),
+        Option(
+            "mergeSchema",
+            "true: columns, and fields of structs, that the query has and the table lacks are added to the table, in a "
+            "commit of their own before the rows; false: they stop the query",
+            boolean,
+            False,
+        ),
         Option(
             "targetFileBytes",
             "a data file that has grown past this many bytes is closed and another begun",
             positive,
             DEFAULT_TARGET_FILE_BYTES,
+            group=_FILES,
         ),
-        Option("compression", "of the Parquet files: snappy or zstd", one_of("snappy", "zstd"), DEFAULT_COMPRESSION),
+        Option(
+            "compression",
+            "of the Parquet files",
+            one_of("snappy", "zstd"),
+            DEFAULT_COMPRESSION,
+            group=_FILES,
+        ),
     ),
     passed_through=(STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
@@ -87,6 +123,9 @@ class SinkOptions:
     partition_by: tuple[str, ...] = ()
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
     compression: str = DEFAULT_COMPRESSION
+    merge_schema: bool = False
+    row_group_bytes: int | None = None
+    row_group_rows: int | None = None
     offset_store: str | None = None
     """A store apart from the table, or None."""
     kafka: ClientSettings | None = field(default=None, repr=False)
@@ -124,6 +163,9 @@ class SinkOptions:
             partition_by=values["partitionBy"],
             target_file_bytes=values["targetFileBytes"],
             compression=values["compression"],
+            merge_schema=values["mergeSchema"],
+            row_group_bytes=values["rowGroupBytes"],
+            row_group_rows=values["rowGroupRows"],
             offset_store=offset_store,
             kafka=kafka,
             dead_letters=dead_letters,

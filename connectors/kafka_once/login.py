@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker_lite.protocol.primitives import Reader, put_bytes, put_string
-from connectors.kafka_once.oauth import token
 from connectors.kafka_once.security import OAuth, Sasl
 
 if TYPE_CHECKING:
@@ -67,6 +66,8 @@ class _Bearer:
     """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end what the broker has refused."""
 
     def __init__(self, oauth: OAuth) -> None:
+        from connectors.kafka_once.oauth import token  # HTTP, which no worker else should wait for
+
         extensions = "".join(f"\x01{name}={text}" for name, text in oauth.extensions)
         self._message = f"n,,\x01auth=Bearer {token(oauth)}{extensions}\x01\x01".encode()
         self._done = False

@@ -14,7 +14,7 @@ from connectors.kafka_once.options import FORMAT
 from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
 from connectors.kafka_once.settings import PREFIX, ClientSettings
 from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
-from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, boolean, one_of, storage_options
+from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, Scope, boolean, one_of, storage_options
 from exactly_once.guarantee import Guarantee
 from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
@@ -30,20 +30,39 @@ def _named(text: str) -> str:
     return text
 
 
+_WHERE, _HOW, _TWICE = "Where rows go", "What is written", "Exactly once"
 _COMMON = (
-    Option("topic", "the topic that all rows go to. Without it the column `topic` names one for each row", topic_name),
+    Option(
+        "topic",
+        "the topic that all rows go to. Without it the column `topic` names one for each row",
+        topic_name,
+        value="topic",
+        spark=True,
+        group=_WHERE,
+    ),
     Option(
         "deliveryGuarantee",
         "what a crash may do to the rows: at-most-once, at-least-once or exactly-once. A batch (`df.write`) is "
         "at-least-once, and takes no other",
         one_of(*_GUARANTEES),
+        default_text=f"{Guarantee.EXACTLY_ONCE.value}; batch: {Guarantee.AT_LEAST_ONCE.value}",
+        group=_TWICE,
     ),
     Option(
         "appId",
         "a name for this pipeline, stable over restarts: decisions and offsets are kept under it. A batch needs none",
         _named,
+        value="name",
+        default_text="required for streams",
+        group=_TWICE,
     ),
-    Option("includeHeaders", "whether a column `headers` is written, if there is one", boolean, True),
+    Option(
+        "includeHeaders",
+        "whether a column `headers` is written, if there is one. (Spark's sink writes it always.)",
+        boolean,
+        True,
+        group=_HOW,
+    ),
 )
 _STREAM_ONLY = (
     Option(
@@ -51,12 +70,21 @@ _STREAM_ONLY = (
         "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not reach "
         "the sink, which reads each batch's offsets from it",
         _named,
+        value="path",
+        default_text="required",
+        scope=Scope.STREAM,
+        spark=True,
+        group=_TWICE,
     ),
     Option(
         "offsetStore",
         "where the source's offsets are kept: `group:<id>`, a Kafka consumer group, or `delta:<path>`, a Delta table "
         "of offsets. With exactly-once it is a group",
         check_spec,
+        value="group:<id>|delta:<path>",
+        default_text="group:<appId>",
+        scope=Scope.STREAM,
+        group=_TWICE,
     ),
     Option(
         "atomicVisibility",
@@ -64,6 +92,8 @@ _STREAM_ONLY = (
         "through files beside the checkpoint and one producer on the driver, which costs speed",
         boolean,
         False,
+        scope=Scope.STREAM,
+        group=_TWICE,
     ),
     Option(
         "decisionTopic",
@@ -71,11 +101,17 @@ _STREAM_ONLY = (
         "same for all restarts of a pipeline",
         topic_name,
         DEFAULT_DECISION_TOPIC,
+        value="topic",
+        scope=Scope.STREAM,
+        group=_TWICE,
     ),
     Option(
         "deadLetters",
         "where rows go whose column `_dead_letter` is not null: `topic:<name>` or `table:<path>`, a Delta table",
         DeadLetterPlace.parse,
+        value="topic:<name>|table:<path>",
+        scope=Scope.STREAM,
+        group=_WHERE,
     ),
 )
 
@@ -87,6 +123,8 @@ _ELSEWHERE = {
         if option.name.lower() not in _KNOWN
     },
     "path": "has no use: start() and save() take no path here; name the topic with the option topic",
+    "spark.kafka.*": "is of Spark's configuration, for delegation tokens, which are not supported: log in with "
+    "kafka.sasl.mechanism SCRAM-SHA-512, PLAIN or OAUTHBEARER",
     "partitionBy": "is of tables; a column partition says which partition of the topic a row goes to",
 }
 
