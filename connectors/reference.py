@@ -61,6 +61,11 @@ class Reference:
     """The table of ``kafka.*``; None: those are the other two's."""
     note: str = ""
 
+    @property
+    def page(self) -> str:
+        """The name of its page in docs/."""
+        return f"options_{self.name.replace('-', '_')}.md"
+
     def entries(self) -> list[Entry]:
         """Give all names, in the order of the declarations."""
         found = [_entry(option) for option in self.options.options]
@@ -70,10 +75,13 @@ class Reference:
 
     def find(self, name: str) -> Entry | None:
         """Find a name in any case; a setting of Kafka's also without its prefix."""
-        wanted = name.lower()
         found = {entry.name.lower(): entry for entry in self.entries()}
-        beginnings = [key for key in found if key.endswith("*") and wanted.startswith(key[:-1])]
-        return found.get(wanted) or found.get(PREFIX + wanted) or (found[beginnings[0]] if beginnings else None)
+        for wanted in (name.lower(), PREFIX + name.lower()):
+            beginnings = (key for key in found if key.endswith("*") and wanted.startswith(key[:-1]))
+            known = wanted if wanted in found else next(beginnings, None)
+            if known is not None:
+                return found[known]
+        return None
 
     def nearest(self, name: str) -> str | None:
         """Give the name that is most like ``name``."""

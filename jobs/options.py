@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 
 from connectors.options import Scope
 from connectors.reference import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="the page of the docs")
     form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--write", type=Path, metavar="FOLDER", help="write the pages of the docs into this folder")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
         return _one(wanted[0], options.name, as_json=options.json)
     if options.json:
         print(json.dumps({each.name: [_plain(entry) for entry in each.entries()] for each in wanted}, indent=1))
+    elif options.write:
+        for each in wanted:
+            (options.write / each.page).write_text(markdown(each))
     elif options.markdown:
         print("\n".join(markdown(each) for each in wanted), end="")
     else:
@@ -93,18 +98,23 @@ def text(reference: Reference, width: int) -> str:
 
 def markdown(reference: Reference) -> str:
     """Write the reference as its page in the docs."""
+    name = reference.name
     lines = [
         f"# {reference.title}",
         "",
-        f"For {reference.use}. This page is made from the declarations in the code, by `sparkonce options "
-        f"{reference.name} --markdown`; `sparkonce options {reference.name} NAME` shows one of them in the terminal.",
+        _paragraph(
+            f"For {reference.use}. This page is made from the declarations in the code, by `sparkonce options {name} "
+            f"--markdown`; `sparkonce options {name} NAME` shows one of them in the terminal."
+        ),
         "",
-        "Names are compared without case. A name that is not here is an error, which tells the nearest one. An option "
-        "marked S is one of Spark's own connector, with the same meaning. No message, log or plan shows the text of "
-        "one that is marked *secret*.",
+        _paragraph(
+            "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
+            "option marked S is one of Spark's own connector, with the same meaning. No message, log or plan shows the "
+            "text of one that is marked *secret*."
+        ),
     ]
     if reference.note:
-        lines += ["", reference.note]
+        lines += ["", _paragraph(reference.note)]
     for group, entries in _groups(reference):
         lines += ["", f"## {group}", ""]
         if group in (WITHOUT_EFFECT, REFUSED):
@@ -115,20 +125,31 @@ def markdown(reference: Reference) -> str:
             for names, why in _reasons(entries):
                 lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(why)} |")
             continue
-        lines += ["| option | value | default | for | |  |", "|---|---|---|---|---|---|"]
-        lines += [_row(entry) for entry in entries]
+        lines += _table(entries)
     return "\n".join(lines) + "\n"
 
 
 _REFUSING = "Each is an error that says what to use instead, before anything is read or written."
 
 
-def _row(entry: Entry) -> str:
-    default = entry.default if entry.default in ("", "required") or " " in entry.default else f"`{entry.default}`"
-    doc = f"{entry.doc} *secret*" if entry.secret else entry.doc
-    value = f"`{entry.value}`" if entry.value else ""
-    cells = (f"`{entry.name}`", value, default, _scope(entry), "S" if entry.spark else "", doc)
-    return "| " + " | ".join(map(_cell, cells)) + " |"
+def _table(entries: list[Entry]) -> list[str]:
+    """Write a table whose columns are those that somebody has something in."""
+    columns = {
+        "option": [f"`{entry.name}`" for entry in entries],
+        "value": [f"`{entry.value}`" if entry.value else "" for entry in entries],
+        "default": [_default(entry) for entry in entries],
+        "for": [_scope(entry) for entry in entries],
+        "": ["S" if entry.spark else "" for entry in entries],
+        "meaning": [f"{entry.doc} *secret*" if entry.secret else entry.doc for entry in entries],
+    }
+    kept = {heading: cells for heading, cells in columns.items() if any(cells)}
+    rows = [kept, ["---"] * len(kept), *([_cell(cell) for cell in row] for row in zip(*kept.values(), strict=True))]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _default(entry: Entry) -> str:
+    plain = entry.default in ("", "required", "none") or " " in entry.default
+    return entry.default if plain else f"`{entry.default}`"
 
 
 def _scope(entry: Entry) -> str:
@@ -152,6 +173,10 @@ def _reasons(entries: list[Entry]) -> list[tuple[list[str], str]]:
     for entry in entries:
         reasons.setdefault(entry.doc, []).append(entry.name)
     return [(names, why) for why, names in reasons.items()]
+
+
+def _paragraph(said: str) -> str:
+    return textwrap.fill(said, 130, break_on_hyphens=False, break_long_words=False)
 
 
 def _filled(said: str, width: int, margin: int) -> str:

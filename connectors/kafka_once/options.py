@@ -272,6 +272,7 @@ OPTIONS = OptionSet(
         Option(
             "groupIdPrefix",
             "accepted and without effect: no consumer group is joined, so none needs a name",
+            value="text",
             spark=True,
             group=_GROUPS,
         ),

@@ -106,6 +106,7 @@ ROW_OPTIONS = (
         "the field of valueSchema, a STRING, that gets the text of a value that does not parse; if there is one",
         _name,
         "_corrupt_record",
+        value="field",
         group=_VALUES,
     ),
     Option(

@@ -1,0 +1,125 @@
+"""docs/options_*.md are what `sparkonce options` makes of the declarations, and every declaration says all it must."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from connectors.options import Option
+from connectors.reference import REFERENCES, Reference
+from jobs.cli import main
+from jobs.options import markdown
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SPARK_SOURCE = {
+    "assign",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "includeHeaders",
+    "kafka.bootstrap.servers",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxOffsetsPerTrigger",
+    "maxRecordsPerPartition",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "minPartitions",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "subscribe",
+    "subscribePattern",
+}
+"""The options that `KafkaSourceProvider` of Spark 4.2 names, and its readers."""
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
+def test_the_page_is_made_from_the_declarations(reference: Reference) -> None:
+    made = markdown(reference)
+    assert (DOCS / reference.page).read_text() == made, "a declaration has changed: run sparkonce options --write docs"
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
+def test_every_option_says_what_it_is_and_what_may_be_given(reference: Reference) -> None:
+    silent = [entry.name for entry in reference.entries() if not (entry.doc and entry.group)]
+    assert silent == []
+    formless = [entry.name for entry in reference.entries() if entry.taken and not entry.value]
+    assert formless == []
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
+def test_every_word_and_every_default_can_be_read(reference: Reference) -> None:
+    options: list[tuple[str, Option]] = [("", each) for each in reference.options.options]
+    if reference.settings is not None:
+        options += [("kafka.", each) for each in reference.settings.honoured.values()]
+    for prefix, option in options:
+        for word in option.words:
+            option.read(word, reference.name, prefix)
+        if option.default is not None and not option.default_text and not isinstance(option.default, tuple):
+            assert option.read(option.shown_default, reference.name, prefix) == option.default, option.name
+
+
+def test_all_of_spark_s_options_are_taken_and_marked() -> None:
+    entries = REFERENCES["source"].entries()
+    assert {entry.name for entry in entries if entry.spark} == SPARK_SOURCE
+    assert all(entry.taken for entry in entries if entry.spark)
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
+def test_what_holds_a_secret_is_declared_as_one(reference: Reference) -> None:
+    telling = re.compile(r"password|secret|jaas|keystore\.key$|storage\.")
+    for entry in reference.entries():
+        assert not entry.taken or entry.secret == bool(telling.search(entry.name)), entry.name
+
+
+def test_it_prints_one_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "source", "FAILONDATALOSS"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("failOnDataLoss\n")
+    assert "value: true|false" in told
+    assert "default: true" in told
+    assert "the same in Spark's own connector" in told
+    assert main(["options", "kafka-sink", "sasl.kerberos.kinit.cmd"]) == 0
+    assert "kafka.sasl.kerberos.*\n    Refused: Kerberos" in capsys.readouterr().out
+
+
+def test_it_tells_the_nearest_of_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "source", "startingOfsets"]) == 2
+    assert "did you mean startingOffsets?" in capsys.readouterr().err
+    assert main(["options", "source", "request.timeout"]) == 2
+    assert "did you mean kafka.request.timeout.ms?" in capsys.readouterr().err
+    assert main(["options", "source", "zzzzzz"]) == 2
+    assert "`sparkonce options source` lists all" in capsys.readouterr().err
+
+
+def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options"]) == 0
+    told = capsys.readouterr().out
+    assert main(["options", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert list(said) == list(REFERENCES)
+    for entries in said.values():
+        assert [entry["name"] for entry in entries if entry["name"] not in told] == []
+    assert main(["options", "delta-sink", "--markdown"]) == 0
+    assert capsys.readouterr().out == markdown(REFERENCES["delta-sink"])
+
+
+def test_it_writes_the_pages(tmp_path: Path) -> None:
+    assert main(["options", "--write", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {reference.page for reference in REFERENCES.values()}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_commands_formats_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("verifiable-producer", "--markdown", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
+        assert word in script
