@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+import warnings
 from collections.abc import Callable
 
 _ASCII = [chr(code) for code in range(128)]
@@ -56,7 +57,9 @@ def compile_java_pattern(pattern: str) -> re.Pattern[str]:
     """
     translated = _Translation(pattern).run()
     try:
-        return re.compile(translated, re.ASCII)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # sets within sets, which `re` may have one day
+            return re.compile(translated, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise PatternError(f"not a regular expression, or one that only Java has: {error}") from error
 
@@ -122,7 +125,7 @@ class _Translation:
         if flags[3] == ":":
             return f"(?{on}-{off}:" if off else f"(?{on}:"
         if off or (on and start):
-            raise self._refuse(f"the flag {flags[0]!r} in the middle", start)
+            raise self._refuse(f"the flag '({flags[0]}' in the middle", start)
         return f"(?{on})" if on else ""
 
     def _flags(self, text: str, start: int) -> str:

@@ -1,0 +1,61 @@
+"""The file in which Spark's own connector keeps where its checkpoint began, in each form that it has had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connectors.kafka_once.spark_initial_offset import initial_offset
+from exactly_once.errors import CheckpointError
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+END = SourceOffset("kafka", {TopicPartition("t", "", 0): Position(9, 9)})
+BEGIN = SourceOffset("kafka", {TopicPartition("t", "", 0): Position(5, 5)})
+
+
+def write(folder: Path, source: int, content: bytes) -> None:
+    place = folder / "sources" / str(source)
+    place.mkdir(parents=True)
+    (place / "0").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "content", [b'\0v1\n{"t":{"0":5}}', b'v1\n{"t":{"0":5}}', b'\0{"t":{"0":5}}', b'{"t":{"0":5}}']
+)
+def test_the_forms_of_the_file(tmp_path: Path, content: bytes) -> None:
+    """The second is what Spark 2.1.0 would have made of the first: it swallowed the first byte."""
+    write(tmp_path, 0, content)
+    assert initial_offset(str(tmp_path), END) == BEGIN
+    assert initial_offset(tmp_path.as_uri(), END) == BEGIN
+
+
+def test_of_several_sources_the_one_with_these_topics_is_meant(tmp_path: Path) -> None:
+    write(tmp_path, 0, b'\0v1\n{"other":{"0":7}}')
+    write(tmp_path, 1, b'\0v1\n{"t":{"0":5}}')
+    write(tmp_path, 2, b'\0v1\n{"t":{"0":5}}')
+    (tmp_path / "sources" / "3").mkdir()
+    assert initial_offset(str(tmp_path), END) == BEGIN
+    write(tmp_path, 4, b'\0v1\n{"t":{"0":6}}')
+    with pytest.raises(CheckpointError, match=r'several different initial offsets.*topics t: .*format\("kafka"\)'):
+        initial_offset(str(tmp_path), END)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'\0v2\n{"t":{"0":5}}', "of version 'v2'; this version of sparkonce reads v1"),
+        (b"\0v1\nnot json", "is no JSON"),
+        (b'\0v1\n{"t":5}', "written neither by kafka_once nor by Spark"),
+        (b'\0v1\n{"other":{"0":5}}', "holds no initial offset of Spark's Kafka connector for the topics t"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, content: bytes, reason: str) -> None:
+    write(tmp_path, 0, content)
+    with pytest.raises(CheckpointError, match=reason):
+        initial_offset(str(tmp_path), END)
+
+
+def test_a_checkpoint_without_sources(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot read .*/sources"):
+        initial_offset(str(tmp_path), END)
