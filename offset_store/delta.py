@@ -13,7 +13,7 @@ at the same path, so the log file of its version is looked at first: if that is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,11 @@ class DeltaSnapshot:
         assert not adds or Writes.ROWS in commit.writes
         info = {COMMIT_INFO_KEY: commit.record.to_commit_info(commit.writes)}
         against_hands = {hand_txn_id(commit.record.app_id): self.version} if commit.is_second else {}
-        append(self.table, self.transactions(commit) | against_hands, info, adds)
+        self.write(self.transactions(commit) | against_hands, info, adds)
+
+    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
+        """Make the commit itself: an append, unless a table of another kind replaces what it has."""
+        append(self.table, transactions, info, files)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """Give the transaction ids that a commit moves here, with their new versions."""

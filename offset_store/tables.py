@@ -69,11 +69,17 @@ def commit_properties(transactions: Mapping[str, int], info: Mapping[str, Any]) 
 
 
 def append(
-    table: DeltaTable, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction] = ()
+    table: DeltaTable,
+    transactions: Mapping[str, int],
+    info: Mapping[str, Any],
+    files: Sequence[AddAction] = (),
+    *,
+    replace: bool = False,
 ) -> None:
     """Commit transaction ids, fields of the ``commitInfo``, and files if there are any, through the handle ``table``.
 
-    The handle stays at its version: load the table again to see the result.
+    With ``replace`` the files that the table had at the handle's version are removed in the same commit. The handle
+    stays at its version: load the table again to see the result.
 
     Raises:
         CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
@@ -82,7 +88,7 @@ def append(
     try:
         table.create_write_transaction(
             list(files),
-            "append",
+            "overwrite" if replace else "append",
             table.schema(),
             partition_by=table.metadata().partition_columns,
             commit_properties=commit_properties(transactions, info),

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
 from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
 from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
-from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, boolean, one_of, positive, storage_options
+from connectors.options import (
+    STORAGE_PREFIX,
+    Option,
+    OptionError,
+    OptionSet,
+    boolean,
+    one_of,
+    positive,
+    storage_options,
+)
 from exactly_once.guarantee import Guarantee
 from offset_store import DELTA, GROUP, check_spec
 from offset_store.locations import Location
@@ -91,12 +100,28 @@ OPTIONS = OptionSet(
             "commit of their own before the rows; false: they stop the query",
             boolean,
             False,
+            group=_TABLE_GROUP,
         ),
         Option(
             "targetFileBytes",
             "a data file that has grown past this many bytes is closed and another begun",
             positive,
             DEFAULT_TARGET_FILE_BYTES,
+            group=_FILES,
+        ),
+        Option(
+            "rowGroupBytes",
+            "a row group of a data file ends when its rows are this many bytes in memory: larger ones compress better, "
+            "smaller ones let readers skip more, and need less memory",
+            positive,
+            default_text="33554432",
+            group=_FILES,
+        ),
+        Option(
+            "rowGroupRows",
+            "a row group ends, too, when it has this many rows",
+            positive,
+            default_text="no limit",
             group=_FILES,
         ),
         Option(

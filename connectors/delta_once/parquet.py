@@ -9,6 +9,8 @@ What is held in memory is bounded: so many bytes of rows waiting, and so many fi
 
 from __future__ import annotations
 
+import random
+import string
 import time
 import uuid
 from collections import OrderedDict
@@ -22,7 +24,7 @@ from pyarrow import fs
 
 from connectors.delta_once.partitions import PartitionValues, directory, split
 from connectors.delta_once.schema import WriteSchema
-from connectors.delta_once.statistics import StatisticsCollector, bounded_columns, covered_columns
+from connectors.delta_once.statistics import Path, StatisticsCollector, bounded_columns, covered_columns
 from offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -31,6 +33,7 @@ MAX_WAITING_BYTES = 128 * 1024 * 1024
 """Rows of all open files together; past it, the file with the most is written first."""
 MAX_OPEN_FILES = 64
 """Past it, the file that was written to least recently is closed."""
+_FOLDER_CHARACTERS = string.ascii_letters + string.digits
 SAMPLE_ROWS = 2048
 REPEATING = 0.5
 """A column whose sample has fewer distinct values than this part of its rows gets a dictionary."""
@@ -58,6 +61,14 @@ class FileSettings:
     compression: str
     target_file_bytes: int
     indexed_columns: int
+    statistics_columns: tuple[Path, ...] | None = None
+    row_group_bytes: int | None = None
+    row_group_rows: int | None = None
+
+    @property
+    def covered(self) -> dict[Path, pa.DataType]:
+        """The leaves that get statistics."""
+        return covered_columns(self.schema.data, self.indexed_columns, self.statistics_columns)
 
 
 @dataclass(slots=True)
@@ -71,6 +82,7 @@ class _OpenFile:
     writer: pq.ParquetWriter | None = None
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_bytes: int = 0
+    waiting_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -123,9 +135,13 @@ class TableWriter:
         file.waiting.append(rows)
         size = rows.nbytes
         file.waiting_bytes += size
+        file.waiting_rows += rows.num_rows
         self._waiting_bytes += size
-        if file.waiting_bytes >= min(ROW_GROUP_BYTES, self.settings.target_file_bytes):
+        settings = self.settings
+        if file.waiting_bytes >= min(settings.row_group_bytes or ROW_GROUP_BYTES, settings.target_file_bytes):
             self._flush(file)
+        elif settings.row_group_rows is not None and file.waiting_rows >= settings.row_group_rows:
+            self._flush(file, whole_groups=True)
         if self._waiting_bytes >= MAX_WAITING_BYTES:
             self._flush(max(self._open.values(), key=lambda each: each.waiting_bytes))
         if file.stream is not None and file.stream.tell() >= self.settings.target_file_bytes:
@@ -135,20 +151,25 @@ class TableWriter:
 
     def _begin(self, values: PartitionValues) -> _OpenFile:
         schema = self.settings.schema
-        folder = directory(schema.partition_columns, values)
+        # Physical names say nothing to people, so files are spread over short random folders, as Delta's writer does.
+        folder = _random_folder() if schema.is_mapped and values else directory(schema.partition_columns, values)
         path = f"{folder}/{_new_name(self.settings)}" if folder else _new_name(self.settings)
-        statistics = StatisticsCollector(covered_columns(schema.data, self.settings.indexed_columns))
-        file = self._open[values] = _OpenFile(path, values, statistics)
+        file = self._open[values] = _OpenFile(path, values, StatisticsCollector(self.settings.covered))
         return file
 
-    def _flush(self, file: _OpenFile) -> None:
+    def _flush(self, file: _OpenFile, *, whole_groups: bool = False) -> None:
+        """Write what waits; with ``whole_groups`` the rows stay that do not fill a row group."""
         if not file.waiting:
             return
         rows = pa.Table.from_batches(file.waiting)
+        group = self.settings.row_group_rows or rows.num_rows
+        count = rows.num_rows - rows.num_rows % group if whole_groups else rows.num_rows
         writer = file.writer or self._open_writer(file, rows)
-        writer.write_table(rows, row_group_size=rows.num_rows)
+        writer.write_table(rows.slice(0, count), row_group_size=group)
         self._waiting_bytes -= file.waiting_bytes
-        file.waiting, file.waiting_bytes = [], 0
+        rest = rows.slice(count)
+        file.waiting, file.waiting_bytes, file.waiting_rows = rest.to_batches(), rest.nbytes, rest.num_rows
+        self._waiting_bytes += file.waiting_bytes
 
     def _open_writer(self, file: _OpenFile, first: pa.Table) -> pq.ParquetWriter:
         full_path = join(self.root, file.path)
@@ -162,7 +183,7 @@ class TableWriter:
             schema,
             compression=self.settings.compression,
             use_dictionary=repeating_columns(first) or False,
-            write_statistics=bounded_columns(schema, self.settings.indexed_columns) or False,
+            write_statistics=bounded_columns(self.settings.covered) or False,
             store_schema=False,
         )
         return file.writer
@@ -225,6 +246,10 @@ def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
     else:
         return [path]
     return [leaf for name, child in children for leaf in _leaf_paths(name, child)]
+
+
+def _random_folder() -> str:
+    return "".join(random.choices(_FOLDER_CHARACTERS, k=2))  # noqa: S311  # spreads load, hides nothing
 
 
 def _new_name(settings: FileSettings) -> str:

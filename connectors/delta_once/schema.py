@@ -1,9 +1,9 @@
 """From the query's schema to the table's: what may be written, and in what shape.
 
 Delta's schema text is Spark's own JSON of a `StructType`, so the two are compared as Spark types. Columns are matched
-by name, without regard to case, and written under the table's spelling and in its order. A new table gets every
-column nullable, as Spark's file formats do. delta-rs checks nothing about files that it did not write, so whatever is
-not refused here would end up in the table.
+by name, without regard to case, and written under the table's spelling (or its physical names) and in its order. A new
+table gets every column nullable, as Spark's file formats do. delta-rs checks nothing about files that it did not
+write, so whatever is not refused here would end up in the table.
 """
 
 from __future__ import annotations
@@ -16,33 +16,10 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-_SIMPLE = (
-    t.BinaryType,
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.FloatType,
-    t.DoubleType,
-    t.DecimalType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
-# Not: floating point (NaN, -0.0), binary, and decimals, which delta-rs 1.6 reads back wrongly when negative.
-_PARTITIONABLE = (
-    t.StringType,
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
-_INVALID_IN_NAMES = set(" ,;{}()\n\t=")
+from connectors.delta_once.comparison import compare
+from connectors.delta_once.mapping import physical_name, physical_schema
+from connectors.delta_once.shape import is_part_of, reshape
+from connectors.delta_once.types import PARTITIONABLE, name_problems, plain_struct, unsupported
 
 
 class SchemaError(ValueError):
@@ -54,17 +31,24 @@ class WriteSchema:
     """How a batch of the query becomes a batch of the table; goes to every task."""
 
     arrow: pa.Schema
-    """All columns in the table's order and spelling."""
+    """The columns that are written, as files have them: in the table's order, under its spelling or physical names."""
     source_positions: tuple[int, ...]
     """For each of them, its position in the query's batches."""
     partition_columns: tuple[str, ...]
     required_columns: tuple[str, ...]
     """Columns that the table declares NOT NULL."""
+    named: pa.Schema | None = None
+    """The same columns under their logical names, if the table's columns are mapped."""
 
     @property
     def data(self) -> pa.Schema:
         """The columns that are in the files: all but the partition columns."""
         return pa.schema([field for field in self.arrow if field.name not in self.partition_columns])
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether files have physical names, which say nothing to people."""
+        return self.named is not None
 
     def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Bring a batch of the query into the table's shape.
@@ -73,12 +57,31 @@ class WriteSchema:
             SchemaError: if a column that the table declares NOT NULL has a null.
         """
         columns = []
-        for field, position in zip(self.arrow, self.source_positions, strict=True):
+        for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
             column = batch.column(position)
             if field.name in self.required_columns and column.null_count:
-                raise SchemaError(f"column {field.name} is NOT NULL in the table, and this batch has a null in it")
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+                raise SchemaError(f"column {named.name} is NOT NULL in the table, and this batch has a null in it")
+            columns.append(reshape(column, named.type, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+    def fits(self, now: WriteSchema) -> bool:
+        """Whether files written like this are right in the table as it is ``now``: it may have gained columns since."""
+        columns = {field.name: field.type for field in now.arrow}
+        return (
+            all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
+            and self.partition_columns == now.partition_columns
+            and self.is_mapped == now.is_mapped
+            and set(now.required_columns) <= set(self.required_columns)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How the query's rows go into a table."""
+
+    write_schema: WriteSchema
+    grown: tuple[t.StructField, ...]
+    """The table's columns that must be added, or get fields, first, as they are to be; by ``mergeSchema``."""
 
 
 def table_schema(query: t.StructType) -> t.StructType:
@@ -87,14 +90,15 @@ def table_schema(query: t.StructType) -> t.StructType:
     Raises:
         SchemaError: for a type that Delta does not have, or a name that it does not allow.
     """
-    problems = _problems(query)
-    for field in query.fields:
-        wrong = sorted(_INVALID_IN_NAMES.intersection(field.name))
-        if wrong:
-            problems.append(f"column {field.name!r}: Delta allows none of {wrong} in a name; rename it")
+    problems = [
+        f"column {field.name}: Delta has no type {kind.simpleString()}; cast it"
+        for field in query.fields
+        if (kind := unsupported(field.dataType)) is not None
+    ]
+    problems += name_problems(query, new=True)
     if problems:
         raise SchemaError("the query's rows cannot be written to a Delta table: " + "; ".join(problems))
-    return t.StructType([t.StructField(field.name, _plain(field.dataType)) for field in query.fields])
+    return plain_struct(query)
 
 
 def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> None:
@@ -107,7 +111,7 @@ def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> Non
     for name in columns:
         if name not in types:
             raise SchemaError(f"option partitionBy names {name!r}, but the query has " + ", ".join(types))
-        if not isinstance(types[name], _PARTITIONABLE):
+        if not isinstance(types[name], PARTITIONABLE):
             raise SchemaError(
                 f"partitionBy: column {name} is {types[name].simpleString()}, which delta_once does not partition by"
             )
@@ -116,108 +120,43 @@ def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> Non
 
 
 def write_schema(query: t.StructType, table_json: str, partition_columns: Sequence[str]) -> WriteSchema:
-    """Compare the query's rows with an existing table.
+    """As `fit`, into a table that is not to change, and whose columns are not mapped."""
+    return fit(query, t.StructType.fromJson(json.loads(table_json)), partition_columns).write_schema
+
+
+def fit(
+    query: t.StructType,
+    table: t.StructType,
+    partition_columns: Sequence[str],
+    *,
+    merge: bool = False,
+    mapped: bool = False,
+) -> Fit:
+    """Compare the query's rows with an existing table, which may be added to if ``merge``.
 
     Raises:
         SchemaError: naming every column that differs, and the way out.
     """
-    table = t.StructType.fromJson(json.loads(table_json))
-    problems = _problems(query) + _differences(query, table)
-    if problems:
+    found = compare(query, table, partition_columns, merge=merge)
+    if found.problems:
+        to_add = "" if merge else ", let new columns be added with mergeSchema=true"
         raise SchemaError(
             "the query's rows do not fit the table: "
-            + "; ".join(problems)
-            + ". Select and cast the query's columns to the table's, or write to another path"
+            + "; ".join(found.problems)
+            + f". Select and cast the query's columns to the table's{to_add}, or write to another path"
         )
-    positions = {field.name.lower(): position for position, field in enumerate(query.fields)}
-    nullable = t.StructType([t.StructField(field.name, _plain(field.dataType)) for field in table.fields])
-    check_partition_columns(partition_columns, nullable)
-    return WriteSchema(
-        arrow=to_arrow_schema(nullable, timezone="UTC"),
-        source_positions=tuple(positions[field.name.lower()] for field in table.fields),
-        partition_columns=tuple(partition_columns),
-        required_columns=tuple(field.name for field in table.fields if not field.nullable),
+    check_partition_columns(partition_columns, plain_struct(found.wanted))
+    positions = {column.name.lower(): position for position, column in enumerate(query.fields)}
+    written = [column for column in found.wanted.fields if column.name.lower() in positions]
+    named = to_arrow_schema(plain_struct(t.StructType(written)), timezone="UTC")
+    grown = tuple(found.grown.values())
+    mapped = mapped and not grown
+    names = {column.name: physical_name(column) if mapped else column.name for column in found.wanted.fields}
+    made = WriteSchema(
+        arrow=physical_schema(found.wanted, named) if mapped else named,
+        source_positions=tuple(positions[column.name.lower()] for column in written),
+        partition_columns=tuple(names[name] for name in partition_columns),
+        required_columns=tuple(names[column.name] for column in written if not column.nullable),
+        named=named if mapped else None,
     )
-
-
-def _problems(query: t.StructType) -> list[str]:
-    """Name what Delta has no type for, and names that differ only in case."""
-    problems = [
-        f"column {field.name}: Delta has no type {unsupported.simpleString()}; cast it"
-        for field in query.fields
-        if (unsupported := _unsupported(field.dataType)) is not None
-    ]
-    seen: dict[str, str] = {}
-    for name in query.names:
-        other = seen.setdefault(name.lower(), name)
-        if other is not name:
-            problems.append(f"columns {other!r} and {name!r} are the same to Delta; rename one")
-    return problems
-
-
-def _differences(query: t.StructType, table: t.StructType) -> list[str]:
-    given = {field.name.lower(): field for field in query.fields}
-    wanted = {field.name.lower(): field for field in table.fields}
-    problems = []
-    for key, field in wanted.items():
-        if key not in given:
-            problems.append(f"column {field.name} ({field.dataType.simpleString()}) is missing from the query")
-            continue
-        theirs, ours = _plain(field.dataType), _plain(given[key].dataType)
-        if theirs != ours:
-            problems.append(
-                f"column {field.name} is {theirs.simpleString()} in the table and {ours.simpleString()} in the query"
-            )
-        elif not _fits(given[key].dataType, field.dataType):
-            problems.append(f"column {field.name} may hold nulls inside that the table does not allow")
-    problems += [
-        f"column {field.name} ({field.dataType.simpleString()}) is not in the table"
-        for key, field in given.items()
-        if key not in wanted
-    ]
-    return problems
-
-
-def _unsupported(data_type: t.DataType) -> t.DataType | None:
-    if isinstance(data_type, t.ArrayType):
-        return _unsupported(data_type.elementType)
-    if isinstance(data_type, t.MapType):
-        return _unsupported(data_type.keyType) or _unsupported(data_type.valueType)
-    if isinstance(data_type, t.StructType):
-        found = (_unsupported(field.dataType) for field in data_type.fields)
-        return next((inner for inner in found if inner is not None), None)
-    if isinstance(data_type, (t.StringType, t.CharType, t.VarcharType)):
-        collation = getattr(data_type, "collation", "UTF8_BINARY")
-        return None if collation == "UTF8_BINARY" else data_type
-    return None if isinstance(data_type, _SIMPLE) else data_type
-
-
-def _plain(data_type: t.DataType) -> t.DataType:
-    """Give the type as Delta stores it: nullable everywhere, no char lengths, no metadata."""
-    if isinstance(data_type, t.ArrayType):
-        return t.ArrayType(_plain(data_type.elementType))
-    if isinstance(data_type, t.MapType):
-        return t.MapType(_plain(data_type.keyType), _plain(data_type.valueType))
-    if isinstance(data_type, t.StructType):
-        return t.StructType([t.StructField(field.name, _plain(field.dataType)) for field in data_type.fields])
-    if isinstance(data_type, (t.CharType, t.VarcharType)):
-        return t.StringType()
-    return data_type
-
-
-def _fits(given: t.DataType, wanted: t.DataType) -> bool:
-    """Whether nothing inside ``given`` may be null where ``wanted`` forbids it; the types are equal otherwise."""
-    if isinstance(given, t.ArrayType) and isinstance(wanted, t.ArrayType):
-        return (wanted.containsNull or not given.containsNull) and _fits(given.elementType, wanted.elementType)
-    if isinstance(given, t.MapType) and isinstance(wanted, t.MapType):
-        return (
-            (wanted.valueContainsNull or not given.valueContainsNull)
-            and _fits(given.keyType, wanted.keyType)
-            and _fits(given.valueType, wanted.valueType)
-        )
-    if isinstance(given, t.StructType) and isinstance(wanted, t.StructType):
-        return all(
-            (theirs.nullable or not ours.nullable) and _fits(ours.dataType, theirs.dataType)
-            for ours, theirs in zip(given.fields, wanted.fields, strict=True)
-        )
-    return True
+    return Fit(made, grown)

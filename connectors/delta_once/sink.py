@@ -13,6 +13,7 @@ from connectors.delta_once.options import FORMAT, SinkOptions
 from connectors.delta_once.target import DeltaTarget
 from connectors.options import OptionError
 from connectors.stream_sink import StreamSink, called_to_commit
+from exactly_once.guarantee import Guarantee
 
 
 class DeltaOnceDataSource(DataSource):
@@ -46,29 +47,39 @@ class DeltaOnceDataSource(DataSource):
             OptionError: for options that cannot work.
             DeliveryError, TableError, SchemaError: if the batch must not be written.
         """
-        options = SinkOptions.read(self.options)
-        if overwrite:
-            raise OptionError(
-                f"{FORMAT}: outputMode complete would replace the table every batch, which {FORMAT} does not do. Use "
-                "append or update; or foreachBatch with delta-spark's overwrite"
-            )
-        sink = stream_sink(options, schema)
+        sink = stream_sink(SinkOptions.read(self.options), schema, replace=overwrite)
         if not called_to_commit():
             sink.begin()
         return sink
 
 
-def stream_sink(options: SinkOptions, schema: StructType) -> StreamSink:
-    """Give the sink of a query whose rows are of ``schema``.
+def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = False) -> StreamSink:
+    """Give the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
 
     Raises:
-        OptionError: if dead letters have a place and no column, or a column and no place.
+        OptionError: if dead letters have a place and no column, or a column and no place; or for options that cannot
+            be together.
     """
     check_column(FORMAT, schema, options.dead_letters)
-    table = DeltaTarget(options, rows_schema(schema))
+    if replace:
+        _check_complete(options)
+    table = DeltaTarget(options, rows_schema(schema), replace=replace)
     if options.dead_letters is None:
         return StreamSink(FORMAT, options.checkpoint, options.app_id, [table])
     return StreamSink(FORMAT, options.checkpoint, options.app_id, [_letters(options), table], split)
+
+
+def _check_complete(options: SinkOptions) -> None:
+    if options.guarantee is not Guarantee.EXACTLY_ONCE:
+        raise OptionError(
+            f"{FORMAT}: outputMode complete replaces the table's rows and its offsets in one commit, which is "
+            f"exactly-once: leave deliveryGuarantee={options.guarantee.value} out"
+        )
+    if options.dead_letters is not None:
+        raise OptionError(
+            f"{FORMAT}: deadLetters={options.dead_letters} cannot be together with outputMode complete: such a query "
+            "keeps state, so a dead letter could be of any batch. Mark and write dead letters in a query without state"
+        )
 
 
 def _letters(options: SinkOptions) -> LetterTarget:

@@ -6,16 +6,19 @@ where the writer has collected them anyway; nulls are counted from the rows, sin
 
 Not bounded: booleans, binaries, anything inside lists and maps, floating-point columns with a NaN (Spark orders NaN
 above all, Parquet leaves it out), infinities (JSON has none), years that Python's dates do not reach.
-Strings are cut to a prefix; an upper bound that was cut is completed with the highest code point.
-Only the first columns are covered, as Delta's property ``delta.dataSkippingNumIndexedCols`` says.
+Strings are cut to a prefix; an upper bound that was cut is completed with a character above what was cut off: the
+highest of ASCII if that will do, as Delta's own writer does, or the highest of all.
+Only the columns are covered that Delta's properties ``delta.dataSkippingStatsColumns`` and
+``delta.dataSkippingNumIndexedCols`` say, the former before the latter.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -28,20 +31,42 @@ import pyarrow.parquet as pq
 STRING_PREFIX_CHARACTERS = 32
 DEFAULT_INDEXED_COLUMNS = 32
 _HIGHEST = "\U0010ffff"
+_HIGHEST_ASCII = "\x7f"
+_LISTED = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
+_NAME = re.compile(r"`(?:[^`]|``)*`|[^.`]+")
 
 Path = tuple[str, ...]
 """The names from a top-level column down to a field of a struct."""
 
 
-def covered_columns(schema: pa.Schema, limit: int) -> dict[Path, pa.DataType]:
-    """Give the leaves that get statistics: the first ``limit`` (all if negative); a list or map counts as one."""
+def covered_columns(schema: pa.Schema, limit: int, chosen: Sequence[Path] | None = None) -> dict[Path, pa.DataType]:
+    """Give the leaves that get statistics: those of the ``chosen`` columns, or the first ``limit`` (all if negative).
+
+    A list or map counts as one leaf; a struct that is chosen stands for all its leaves.
+    """
     leaves = [leaf for column in schema for leaf in _leaves((column.name,), column.type)]
+    if chosen is not None:
+        return {path: kind for path, kind in leaves if any(path[: len(each)] == each for each in chosen)}
     return dict(leaves if limit < 0 else leaves[:limit])
 
 
-def bounded_columns(schema: pa.Schema, limit: int) -> list[str]:
+def bounded_columns(covered: Mapping[Path, pa.DataType]) -> list[str]:
     """Give the Parquet paths of the columns whose bounds the writer must collect."""
-    return [".".join(path) for path, kind in covered_columns(schema, limit).items() if _has_bounds(kind)]
+    return [".".join(path) for path, kind in covered.items() if _has_bounds(kind)]
+
+
+def parse_paths(text: str) -> list[Path]:
+    """Read a list of columns as in ``delta.dataSkippingStatsColumns``: commas, dots, and names in backticks."""
+    paths: list[Path] = []
+    for listed in _LISTED.findall(text):
+        names = [name for name in _NAME.findall(listed.strip()) if name]
+        if names:
+            paths.append(tuple(_unquoted(name) for name in names))
+    return paths
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") and len(name) > 1 else name
 
 
 def _leaves(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]:
@@ -155,19 +180,29 @@ def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:
 
 
 def _lower(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:STRING_PREFIX_CHARACTERS]
-    return _scalar(value)
+    return value[: _cut(value)] if isinstance(value, str) else _scalar(value)
 
 
 def _upper(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= STRING_PREFIX_CHARACTERS:
+    if not isinstance(value, str):
         return _scalar(value)
-    # The added code point must not be below the one that was cut off, so the cut moves past any that is highest.
-    cut = STRING_PREFIX_CHARACTERS
+    # What is added must not be below what was cut off, so the cut moves past any code point that is the highest.
+    cut = _cut(value)
     while cut < len(value) and value[cut] == _HIGHEST:
         cut += 1
-    return value if cut == len(value) else value[:cut] + _HIGHEST
+    if cut >= len(value):
+        return value
+    return value[:cut] + (_HIGHEST_ASCII if value[cut] < _HIGHEST_ASCII else _HIGHEST)
+
+
+def _cut(text: str) -> int:
+    """Give how many code points are kept: Delta counts in UTF-16, where those above U+FFFF are two, and splits none."""
+    units = 0
+    for count, character in enumerate(text):
+        if units >= STRING_PREFIX_CHARACTERS:
+            return count
+        units += 1 if character <= "\uffff" else 2
+    return len(text)
 
 
 def _scalar(value: Any) -> Any:

@@ -1,85 +1,47 @@
 """The result table: made when it is missing, refused when rows in it could go wrong, and looked at afresh each batch.
 
-Tables come with features that a writer must know. delta-rs does part of the work; what neither it nor this sink does
-for files that a task wrote is refused by name, and the way out is always the same: delta-spark knows them all.
+What a table asks of its writers is in `connectors.delta_once.features`, how its columns and the query's fit in
+`connectors.delta_once.schema`. With ``mergeSchema`` the table gets what it lacks in a commit of its own, before the
+rows: between the two it has columns that are null everywhere, which is what it has after a crash there, too. Whoever
+comes next looks, compares, and finds nothing to add.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
 from pyspark.sql import types as t
 
+from connectors.delta_once.features import TableFacts, growth_refusals, refusals
 from connectors.delta_once.kept import Kept
 from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.schema import (
+    Fit,
     SchemaError,
     WriteSchema,
     check_partition_columns,
+    fit,
     table_schema,
-    write_schema,
 )
-from connectors.delta_once.statistics import DEFAULT_INDEXED_COLUMNS
 from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from offset_store.errors import OffsetStoreError, StoreMissingError
+from offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from offset_store.locations import Location
 from offset_store.store import Commit, FileT
-from offset_store.tables import check_remembers
+from offset_store.tables import append, check_remembers
 
-# Writer features that ask nothing of an append, or only when used: their use is looked at below.
-_SAFE_FEATURES = {
-    "appendOnly",
-    "invariants",
-    "checkConstraints",
-    "changeDataFeed",
-    "generatedColumns",
-    "columnMapping",
-    "identityColumns",
-    "timestampNtz",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "allowColumnDefaults",
-    "deletionVectors",
-}
 _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
+_MERGE_ATTEMPTS = 10
+"""How often columns are compared and added anew when other writers change the table at the same time."""
 
 
 class TableError(ValueError):
     """A table that this sink must not write to; the message names the reason and the way out."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What a table says about itself, as far as a writer must heed it."""
-
-    table_id: str
-    """Given to a table when it is made, and kept for its life."""
-    schema_json: str
-    partition_columns: tuple[str, ...]
-    configuration: tuple[tuple[str, str], ...]
-    writer_features: tuple[str, ...]
-
-    @classmethod
-    def of(cls, table: DeltaTable) -> TableFacts:
-        """Read them from a handle."""
-        metadata = table.metadata()
-        return cls(
-            str(metadata.id),
-            table.schema().to_json(),
-            tuple(metadata.partition_columns),
-            tuple(sorted(metadata.configuration.items())),
-            tuple(sorted(table.protocol().writer_features or ())),
-        )
-
-    @property
-    def indexed_columns(self) -> int:
-        """How many leading columns get statistics; all if negative."""
-        text = dict(self.configuration).get("delta.dataSkippingNumIndexedCols")
-        return int(text) if text is not None else DEFAULT_INDEXED_COLUMNS
 
 
 _kept_stores: Kept[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = Kept()
@@ -101,10 +63,12 @@ class ResultSnapshot(DeltaSnapshot):
     """
 
     location: Location
-    write_schema: WriteSchema
+    fit: Fit
     """How rows go into the table at this version."""
     written_as: WriteSchema | None = field(repr=False)
     """How the files that are to be committed were written."""
+    replace: bool
+    """Whether the rows of a commit take the place of all that were there."""
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`.
@@ -112,13 +76,18 @@ class ResultSnapshot(DeltaSnapshot):
         Raises:
             TableError: if there are files, and they were written for another schema.
         """
-        if commit.files and self.written_as not in (None, self.write_schema):
+        changed = self.written_as is not None and (self.fit.grown or not self.written_as.fits(self.fit.write_schema))
+        if commit.files and changed:
             record = commit.record
             raise TableError(
                 f"the schema of the table {self.location} changed while batch {record.batch_id} of query "
                 f"{record.query_id} (appId {record.app_id}) was written; start the query again"
             )
         DeltaSnapshot.commit(self, commit)
+
+    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
+        """See `DeltaSnapshot.write`."""
+        append(self.table, transactions, info, files, replace=self.replace)
 
 
 class ResultTable:
@@ -134,14 +103,18 @@ class ResultTable:
         query: t.StructType,
         table_id: str | None = None,
         written_as: WriteSchema | None = None,
+        *,
+        replace: bool = False,
     ) -> None:
+        """Look after the table of ``options`` for rows of ``query``, which ``replace`` what is there or are added."""
         self._options = options
         self._query = query
         self._wanted_id = table_id
         self._written_as = written_as
+        self._replace = replace
         self._store = kept_store(options)
         self._facts: TableFacts | None = None
-        self._write_schema: WriteSchema | None = None
+        self._fit: Fit | None = None
 
     def snapshot(self) -> ResultSnapshot:
         """Take a picture of the table, which is made first if it is missing.
@@ -157,15 +130,16 @@ class ResultTable:
             snapshot = self.snapshot_unchecked()
         facts = TableFacts.of(snapshot.table)
         if facts != self._facts:
-            self._write_schema = self._check(facts)
+            self._fit = self._check(facts)
             self._facts = facts
         return ResultSnapshot(
             snapshot.table,
             snapshot.app_id,
             snapshot.open_log,
             self._options.table,
-            self.write_schema,
+            self.fit,
             self._written_as,
+            self._replace,
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
@@ -189,22 +163,48 @@ class ResultTable:
         return f"delta:{self._options.table}"
 
     @property
-    def table_id(self) -> str:
-        """The table's own id, as of the last snapshot."""
+    def facts(self) -> TableFacts:
+        """What the table says about itself, as of the last snapshot."""
         assert self._facts is not None, "known after the first snapshot"
-        return self._facts.table_id
+        return self._facts
+
+    @property
+    def fit(self) -> Fit:
+        """How rows go into the table, as of the last snapshot."""
+        assert self._fit is not None, "known after the first snapshot"
+        return self._fit
 
     @property
     def write_schema(self) -> WriteSchema:
-        """How rows go into the table, as of the last snapshot."""
-        assert self._write_schema is not None, "known after the first snapshot"
-        return self._write_schema
+        """The shape of the rows in the table, as of the last snapshot."""
+        return self.fit.write_schema
 
-    @property
-    def indexed_columns(self) -> int:
-        """How many leading columns get statistics, as of the last snapshot."""
-        assert self._facts is not None, "known after the first snapshot"
-        return self._facts.indexed_columns
+    def grow(self) -> None:
+        """Add the columns that the query has and the table lacks, if there are any, in a commit of their own.
+
+        Another driver may add the same ones, or others, at the same moment: then both look again, and add the rest.
+
+        Raises:
+            TableError, SchemaError: if that is impossible.
+            OffsetStoreError: if the table cannot be read.
+        """
+        last: Exception | None = None
+        for _ in range(_MERGE_ATTEMPTS):
+            snapshot = self.snapshot()
+            grown = self.fit.grown
+            if not grown:
+                return
+            fields = Schema.from_json(t.StructType(list(grown)).json()).fields
+            try:
+                snapshot.table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
+            except (DeltaError, OSError) as error:  # it may have landed, or another's: what is there tells
+                last = error
+        self.snapshot()
+        if self.fit.grown:
+            names = ", ".join(column.name for column in self.fit.grown)
+            raise TableError(
+                f"mergeSchema: cannot add {names} to the table {self._options.table}: {plain(last) if last else ''}"
+            ) from last
 
     def _replaced(self) -> TableError:
         return TableError(
@@ -231,51 +231,36 @@ class ResultTable:
             except OffsetStoreError:
                 raise TableError(f"cannot create the table {self._options.table}: {error}") from error
 
-    def _check(self, facts: TableFacts) -> WriteSchema:
-        check_remembers(self._options.table, dict(facts.configuration))
-        problems = refusals(facts)
+    def _check(self, facts: TableFacts) -> Fit:
+        where = self._options.table
+        check_remembers(where, dict(facts.configuration))
+        problems = refusals(facts, replace=self._replace)
         if problems:
             raise TableError(
-                f"delta_once cannot write to the table {self._options.table}: "
-                + "; ".join(problems)
-                + f". Instead, {_INSTEAD}"
+                f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {_INSTEAD}"
             )
         wanted = self._options.partition_by
         if wanted and wanted != facts.partition_columns:
             has = ", ".join(facts.partition_columns) or "no column"
             raise TableError(
-                f"partitionBy={','.join(wanted)}, but the table {self._options.table} is partitioned by {has}. Leave "
-                "partitionBy out to follow the table, or write to another path"
+                f"partitionBy={','.join(wanted)}, but the table {where} is partitioned by {has}. Leave partitionBy out "
+                "to follow the table, or write to another path"
             )
         try:
-            return write_schema(self._query, facts.schema_json, facts.partition_columns)
+            found = fit(
+                self._query,
+                facts.schema,
+                facts.partition_columns,
+                merge=self._options.merge_schema,
+                mapped=facts.is_mapped,
+            )
         except SchemaError as error:
-            raise SchemaError(f"{self._options.table}: {error}") from error
-
-
-def refusals(facts: TableFacts) -> list[str]:
-    """Name every feature in use that a plain append with files of our own would not honour."""
-    configuration = dict(facts.configuration)
-    problems = [f"it has the feature {name}" for name in facts.writer_features if name not in _SAFE_FEATURES]
-    mapping = configuration.get("delta.columnMapping.mode", "none")
-    if mapping != "none":
-        problems.append(f"its columns are mapped (delta.columnMapping.mode={mapping})")
-    constraints = [key for key in configuration if key.startswith("delta.constraints.")]
-    if constraints:
-        problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))
-    flags = ("delta.enableRowTracking", "delta.enableInCommitTimestamps")
-    problems += [f"it has {flag}=true" for flag in flags if configuration.get(flag, "false").lower() == "true"]
-    for column in json.loads(facts.schema_json)["fields"]:
-        problems += _column_refusals(column)
-    return problems
-
-
-def _column_refusals(field: Mapping[str, object]) -> list[str]:
-    metadata = field.get("metadata") or {}
-    assert isinstance(metadata, Mapping)
-    reasons = {
-        "delta.generationExpression": "is generated",
-        "delta.invariants": "has an invariant",
-        "delta.identity.start": "is an identity column",
-    }
-    return [f"column {field['name']} {reason}" for key, reason in reasons.items() if key in metadata]
+            raise SchemaError(f"{where}: {error}") from error
+        problems = growth_refusals(facts, found.grown)
+        if problems:
+            raise TableError(f"mergeSchema: {where}: {'; '.join(problems)}")
+        if where.is_local and not os.access(where.text, os.W_OK):
+            raise TableError(
+                f"the folder of the table {where} cannot be written to by this user: change its permissions"
+            )
+        return found

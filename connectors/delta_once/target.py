@@ -25,7 +25,7 @@ from connectors.target import AroundPlan, TargetPlan, Task
 from exactly_once.batch import Batch
 from exactly_once.commit import THE_TABLE, Delivery, Place, Plan, look
 from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.decision import Stored
+from exactly_once.decision import Fresh, Stored, decide
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.locations import Location
 from offset_store.tables import join, table_filesystem
@@ -44,11 +44,17 @@ class DeltaPlan(AroundPlan):
 class DeltaTarget:
     """The table of one query, for rows of one schema; see `connectors.target.Target`. A part is a task's files."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE) -> None:
-        """Write rows of ``schema``; ``place`` is what messages call the table."""
+    def __init__(
+        self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE, *, replace: bool = False
+    ) -> None:
+        """Write rows of ``schema``; ``place`` is what messages call the table.
+
+        With ``replace`` each batch takes the place of all rows that are in the table.
+        """
         self._options = options
         self._schema = schema
         self._place = place
+        self._replace = replace
 
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
@@ -63,13 +69,21 @@ class DeltaTarget:
             DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
         """
         table, delivery = self._delivery()
+        # New columns first, so that a failure there comes before anything is written; but not for a batch that the
+        # table has, or that will be refused.
+        if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
+            table.grow()
         plan = delivery.begin(batch)
+        facts, options = table.facts, self._options
         settings = FileSettings(
-            table.table_id,
+            facts.table_id,
             table.write_schema,
-            self._options.compression,
-            self._options.target_file_bytes,
-            table.indexed_columns,
+            options.compression,
+            options.target_file_bytes,
+            facts.indexed_columns,
+            facts.statistics_columns,
+            options.row_group_bytes,
+            options.row_group_rows,
         )
         return DeltaPlan(plan, settings)
 
@@ -125,7 +139,7 @@ class DeltaTarget:
     def _delivery(
         self, table_id: str | None = None, written_as: WriteSchema | None = None
     ) -> tuple[ResultTable, Delivery]:
-        table = ResultTable(self._options, self._schema, table_id, written_as)
+        table = ResultTable(self._options, self._schema, table_id, written_as, replace=self._replace)
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
         apart = None if together else store_apart(self._options)
         return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)

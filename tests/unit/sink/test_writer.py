@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from deltalake.schema import PrimitiveType
 from pyspark.sql import types as t
 
 from connectors.delta_once.options import SinkOptions
@@ -207,48 +206,94 @@ def test_a_schema_that_changes_under_a_batch_stops_it(query: Query) -> None:
     assert (query.rows(), query.files()) == (0, 0)
 
 
-def test_a_schema_that_changes_between_look_and_commit_stops_it(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handle that is compared is the one committed through: the change makes it conflict, and is seen then."""
-    query.table.mkdir()
-    DeltaTable.create(query.table, Schema([Field("v", PrimitiveType("long"), nullable=False)]))
-    messages = query.tasks()
+def overtake(monkeypatch: pytest.MonkeyPatch, query: Query, *changes: Callable[[DeltaTable], object]) -> None:
+    """Let others commit just before our own commits: one change before each, so our handle is one version behind."""
     original: Callable[..., None] = DeltaTable.create_write_transaction
-    rivals = [Schema([Field("v", PrimitiveType("long"))])]
+    waiting = list(changes)
 
     def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        if rivals:
-            table = DeltaTable(query.table)
-            original(table, [], "overwrite", rivals.pop())
+        if waiting:
+            change = waiting.pop(0)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(DeltaTable, "create_write_transaction", original)
+                change(DeltaTable(query.table))
         original(self, *args, **kwargs)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
-    with pytest.raises(TableError, match="changed while batch 0"):
-        query.commit(0, messages)
-    query.abort(0, messages)
-    assert (query.rows(), query.files()) == (0, 0)
 
 
+def with_schema(*fields: Field) -> Callable[[DeltaTable], object]:
+    return lambda table: table.create_write_transaction([], "overwrite", Schema(list(fields)))
+
+
+def add_column(table: DeltaTable) -> None:
+    table.alter.add_columns([Field("w", "string")])
+
+
+def append_rows(table: DeltaTable) -> None:
+    write_deltalake(table, pa.table({"v": pa.array([7], pa.int64())}), mode="append")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (with_schema(Field("v", "integer")), "column v is int in the table and bigint in the query"),
+        (with_schema(Field("v", "long", nullable=False)), "changed while batch 0"),
+        (with_schema(Field("v", "long"), Field("w", "long", nullable=False)), "column w .*NOT NULL"),
+        (lambda table: table.alter.add_constraint({"c": "v < 9"}), "check constraints: c"),
+    ],
+    ids=["type", "not null", "required column", "constraint"],
+)
 @pytest.mark.parametrize("look_first", [True, False], ids=["after the look", "before it"])
-def test_a_column_added_under_a_batch_stops_it_and_its_files_go(
-    query: Query, monkeypatch: pytest.MonkeyPatch, look_first: bool
+def test_a_change_that_makes_files_wrong_stops_the_batch(
+    query: Query, monkeypatch: pytest.MonkeyPatch, change: Callable[[DeltaTable], object], reason: str, look_first: bool
 ) -> None:
+    """The handle that is compared is the one committed through: the change makes it conflict, and is seen then."""
     messages = query.tasks()
-    original: Callable[..., None] = DeltaTable.create_write_transaction
-    columns = [Field("w", "string")]
-
-    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        if columns:
-            DeltaTable(query.table).alter.add_columns([columns.pop()])
-        original(self, *args, **kwargs)
-
     if look_first:
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+        overtake(monkeypatch, query, change)
     else:
-        DeltaTable(query.table).alter.add_columns([columns.pop()])
-    with pytest.raises(SchemaError, match="column w"):
+        change(DeltaTable(query.table))
+    with pytest.raises((TableError, SchemaError), match=reason):
         query.commit(0, messages)
     query.abort(0, messages)
     assert (query.rows(), query.files()) == (0, 0)
+
+
+UNRELATED: dict[str, Callable[[DeltaTable], object]] = {
+    "append": append_rows,
+    "optimize": lambda table: table.optimize.compact(),
+    "vacuum": lambda table: table.vacuum(0, enforce_retention_duration=False, dry_run=False),
+    "delete": lambda table: table.delete("v < 0"),
+    "property": lambda table: table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"}),
+    "new column": add_column,
+    "description": lambda table: table.alter.set_table_description("other"),
+}
+
+
+@pytest.mark.parametrize("kind", UNRELATED)
+def test_unrelated_commits_are_retried_over(query: Query, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What others commit meanwhile, and does not make our files wrong: the batch goes behind it."""
+    query.writer().begin()
+    for _ in range(2):
+        append_rows(DeltaTable(query.table))
+    messages = query.tasks()
+    overtake(monkeypatch, query, UNRELATED[kind])
+    query.commit(0, messages)
+    table = DeltaTable(query.table)
+    assert table.transaction_version(query_txn_id("app", "q")) == 0
+    values = table.to_pyarrow_table().column("v").to_pylist()
+    assert sorted(values) == [0, 1, 7, 7] + [7] * (kind == "append")
+
+
+def test_a_new_column_of_others_reads_back_as_null(query: Query) -> None:
+    """Delta's own rule: a column that the rows lack is null."""
+    messages = query.tasks()
+    add_column(DeltaTable(query.table))
+    query.commit(0, messages)
+    query.log(1, 20)
+    query.commit(1, query.tasks())
+    assert DeltaTable(query.table).to_pyarrow_table().to_pylist() == [{"v": n, "w": None} for n in (0, 1, 0, 1)]
 
 
 def test_a_column_added_after_a_commit_does_not_hide_that_it_landed(
