@@ -16,19 +16,23 @@ from connectors.kafka_once.client import EARLIEST, LATEST
 from connectors.options import OptionError
 
 EachPartition = Mapping[tuple[str, int], int]
-_Check = Callable[[object], bool]
+_Check = Callable[[Any], bool]
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRule:
-    """Where to begin or end. Exactly one of the four is given.
+    """Where to begin or end: by ``everywhere``, by ``each`` and ``each_topic``, or by one of the two timestamps.
 
-    ``everywhere`` is LATEST or EARLIEST; ``each`` holds an offset, LATEST or EARLIEST for each partition; timestamps
-    are milliseconds since 1970, and mean the first record at or after them.
+    ``everywhere`` is LATEST or EARLIEST; ``each`` holds an offset, LATEST or EARLIEST for each partition,
+    ``each_topic`` LATEST or EARLIEST for all partitions of a topic; timestamps are milliseconds since 1970, and mean
+    the first record at or after them.
     """
 
     everywhere: int | None = None
     each: EachPartition = field(default_factory=dict)
+    each_topic: Mapping[str, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     each_timestamp_ms: EachPartition = field(default_factory=dict)
     option: str = field(default="", compare=False)
@@ -37,14 +41,27 @@ class OffsetRule:
 
 def offset_rule(option: str) -> Callable[[str], OffsetRule]:
     """Give the reader of ``startingOffsets`` or ``endingOffsets``."""
-    expected = 'expected earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1}}, -1 latest, -2 earliest'
+    expected = (
+        'expected earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1},"topicB":"earliest"}, -1 latest, '
+        "-2 earliest"
+    )
 
     def parse(text: str) -> OffsetRule:
         word = text.strip().lower()
-        if word in ("earliest", "latest"):
-            return OffsetRule(EARLIEST if word == "earliest" else LATEST, option=option)
-        each = _each_partition(text, expected, lambda offset: type(offset) is int and EARLIEST <= offset < 1 << 63)
-        return OffsetRule(None, each, option=option)
+        if word in _WORDS:
+            return OffsetRule(_WORDS[word], option=option)
+        found = _topics(text, expected)
+        each_topic = {topic: _WORDS.get(value.lower(), 0) for topic, value in found if isinstance(value, str)}
+        numbered = [(topic, value) for topic, value in found if not isinstance(value, str)]
+        for topic, _ in numbered:
+            if topic in each_topic:
+                raise ValueError(f"topic {topic} has both a word and offsets: give one of them")
+        if not all(each_topic.values()):
+            raise ValueError(expected)
+        each = _each_partition(numbered, expected, lambda offset: type(offset) is int and EARLIEST <= offset < 1 << 63)
+        if not each and not each_topic:
+            raise ValueError(expected)
+        return OffsetRule(None, each, each_topic, option=option)
 
     return parse
 
@@ -66,22 +83,31 @@ def each_timestamp_rule(option: str) -> Callable[[str], OffsetRule]:
     expected = 'expected JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, milliseconds since 1970'
 
     def parse(text: str) -> OffsetRule:
-        each = _each_partition(text, expected, lambda at: type(at) is int and 0 <= at < 1 << 63)
+        each = _each_partition(_topics(text, expected), expected, lambda at: type(at) is int and 0 <= at < 1 << 63)
+        if not each:
+            raise ValueError(expected)
         return OffsetRule(each_timestamp_ms=each, option=option)
 
     return parse
 
 
-def _each_partition(text: str, expected: str, holds: _Check) -> EachPartition:
+def _topics(text: str, expected: str) -> list[tuple[str, Any]]:
+    """Read a JSON object whose keys are topics; objects come as lists of pairs, so that a key may be there twice."""
     try:
-        each = {
-            (topic, int(partition)): value
-            for topic, partitions in json.loads(text).items()
-            for partition, value in partitions.items()
-        }
-    except (ValueError, AttributeError, TypeError) as error:
+        found = json.loads(text, object_pairs_hook=list)
+    except ValueError as error:
         raise ValueError(expected) from error
-    if not each or not all(holds(value) for value in each.values()):
+    if not isinstance(found, list) or not all(isinstance(each, tuple) for each in found):
+        raise ValueError(expected)
+    return found
+
+
+def _each_partition(topics: list[tuple[str, Any]], expected: str, holds: _Check) -> EachPartition:
+    try:
+        each = {(topic, int(partition)): value for topic, partitions in topics for partition, value in partitions}
+    except (ValueError, TypeError) as error:
+        raise ValueError(expected) from error
+    if not all(holds(value) for value in each.values()):
         raise ValueError(expected)
     return each
 
@@ -111,17 +137,15 @@ def check_rules_of_batch(starting: OffsetRule, ending: OffsetRule, format_name: 
             f"{format_name}: option endingOffsets: ending offset can't be earliest for batch queries on Kafka; use "
             "latest, offsets or a timestamp"
         )
-    for option, word, excluded, each in (
-        ("startingOffsets", "latest", LATEST, starting.each),
-        ("endingOffsets", "earliest", EARLIEST, ending.each),
-    ):
-        for (topic, partition), offset in each.items():
-            if offset == excluded:
+    for option, word, rule in (("startingOffsets", "latest", starting), ("endingOffsets", "earliest", ending)):
+        named = {f"{topic}-{partition}": offset for (topic, partition), offset in rule.each.items()}
+        for where, offset in {**rule.each_topic, **named}.items():
+            if offset == _WORDS[word]:
                 raise OptionError(
-                    f"{format_name}: {option} for {topic}-{partition} can't be {word} for batch queries on Kafka; "
-                    "use an offset"
+                    f"{format_name}: {option} for {where} can't be {word} for batch queries on Kafka; use an offset"
                 )
-    _check_order("offset", starting.option, starting.each, ending.option, ending.each, format_name)
+    if not starting.each_topic and not ending.each_topic:
+        _check_order("offset", starting.option, starting.each, ending.option, ending.each, format_name)
     _check_order(
         "timestamp", starting.option, starting.each_timestamp_ms, ending.option, ending.each_timestamp_ms, format_name
     )

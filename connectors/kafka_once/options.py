@@ -105,7 +105,7 @@ OPTIONS = OptionSet(
         Option(
             "startingOffsets",
             "where a query without a checkpoint begins: earliest, latest, or JSON with an offset for each partition "
-            "(-1 latest, -2 earliest), which must all be named",
+            "(-1 latest, -2 earliest), or earliest or latest for a topic; all partitions must be named",
             offset_rule("startingOffsets"),
             default_text="latest; batch: earliest",
             value=f"earliest|latest|{_EACH}",
@@ -143,7 +143,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "endingOffsets",
-            "where a batch query ends: latest, or JSON with an offset for each partition (-1 latest)",
+            "where a batch query ends: latest, or JSON with an offset for each partition (-1 latest), or latest for a "
+            "topic; all partitions must be named",
             offset_rule("endingOffsets"),
             default_text="latest",
             value=f"latest|{_EACH}",

@@ -37,8 +37,18 @@ def resolve(
     if rule.each_timestamp_ms:
         wanted = _of_all(rule.option, rule.each_timestamp_ms, partitions, "")
         return _by_timestamps(rule.option, wanted, ask, latest_if_no_match)
-    wanted = _of_all(rule.option, rule.each, partitions, " Use -1 for latest, -2 for earliest.")
+    by_topic = {(tp.topic, tp.partition): rule.each_topic[tp.topic] for tp in partitions if tp.topic in rule.each_topic}
+    _check_topics(rule, partitions)
+    wanted = _of_all(rule.option, {**rule.each, **by_topic}, partitions, " Use -1 for latest, -2 for earliest.")
     return _by_offsets(rule.option, wanted, ask, fail_on_data_loss=fail_on_data_loss)
+
+
+def _check_topics(rule: OffsetRule, partitions: list[TopicPartition]) -> None:
+    others = set(rule.each_topic) - {tp.topic for tp in partitions}
+    if others:
+        raise OptionError(
+            f"kafka_once: {rule.option} names topics that this query does not read: {', '.join(sorted(others))}"
+        )
 
 
 def _of_all(option: str, each: EachPartition, partitions: list[TopicPartition], hint: str) -> Offsets:

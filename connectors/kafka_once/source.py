@@ -125,7 +125,8 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return None
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = planner.advance(position, latest, most, self._pinned)
-        return None if end == given.offset else end
+        # Without any topic left there is nothing to note: what was read before is kept, as in Spark's (SPARK-41375).
+        return None if end == given.offset or not end.positions else end
 
     def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger puts this batch off; a run that reads all that is available never waits."""
