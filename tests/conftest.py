@@ -66,11 +66,11 @@ def kafka() -> Iterator[Any]:
     kind = os.environ.get("KAFKA", "embedded")
     context: Any
     if kind == "embedded":
-        context = EmbeddedBroker(process=True, config={"num.partitions": 4})
+        context = EmbeddedBroker(process=True, config={"num.partitions": 4, "log.cleaner.backoff.ms": 500})
     elif kind == "container":
         from tests.containers.kafka import start_container
 
-        context = start_container()
+        context = start_container(KAFKA_LOG_CLEANER_BACKOFF_MS="500")
     elif ":" in kind:
         context = nullcontext(SimpleNamespace(bootstrap_servers=kind))
     else:
