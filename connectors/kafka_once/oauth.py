@@ -27,7 +27,11 @@ _tokens: dict[OAuth, tuple[str, float]] = {}
 
 
 class TokenError(PermissionError):
-    """There is no token to be had; the message says where from, and no secret."""
+    """There is no token to be had; the message says where from, and no secret. Never retried."""
+
+
+class TokenServerError(ConnectionError):
+    """The server of tokens cannot be reached, or is in trouble; this may pass."""
 
 
 def token(oauth: OAuth) -> str:
@@ -35,6 +39,7 @@ def token(oauth: OAuth) -> str:
 
     Raises:
         TokenError: if there is none to be had.
+        TokenServerError: if there is none just now.
     """
     known = _tokens.get(oauth)
     if known is not None and time.time() < known[1]:
@@ -65,19 +70,23 @@ def _from_server(oauth: OAuth) -> tuple[str, float | None]:
     request = urllib.request.Request(  # noqa: S310 - the scheme was checked when the settings were read
         oauth.token_url, urlencode(form).encode(), {"Accept": "application/json", "Authorization": _basic(oauth)}
     )
-    where = _without_user(oauth.token_url)
+    where = _shown(oauth.token_url)
     try:
         with urllib.request.urlopen(request, timeout=oauth.timeout_ms / 1000) as answer:  # noqa: S310
             said = json.loads(answer.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         error.close()
+        if error.code >= 500:
+            raise TokenServerError(f"{where} gave no token: HTTP {error.code}") from None
         raise TokenError(
             f"{where} gave no token to client {oauth.client_id!r}: HTTP {error.code}; check "
             "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         reason = getattr(error, "reason", None) or type(error).__name__
-        raise TokenError(f"{where} gave no token: {reason}; check kafka.sasl.oauthbearer.token.endpoint.url") from None
+        raise TokenServerError(f"{where} gave no token: {reason}") from None
+    except ValueError:
+        raise TokenError(f"{where} answered with something else than JSON") from None
     found = said.get("access_token") if isinstance(said, Mapping) else None
     if not isinstance(found, str) or not found:
         raise TokenError(f"{where} answered without an access_token")
@@ -101,6 +110,6 @@ def _expiry(found: str) -> float:
         return 0.0
 
 
-def _without_user(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+def _shown(url: str) -> str:
+    """Leave out what may hold a key."""
+    return urlsplit(url)._replace(query="").geturl()

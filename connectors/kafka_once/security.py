@@ -385,6 +385,11 @@ def _oauth(given: Mapping[str, str], module: LoginModule | None) -> OAuth:
             f"{FORMAT}: kafka.sasl.mechanism=OAUTHBEARER needs kafka.sasl.oauthbearer.token.endpoint.url, an http, "
             "https or file URL"
         )
+    if "@" in urlsplit(url).netloc:
+        raise OptionError(
+            f"{FORMAT}: option kafka.sasl.oauthbearer.token.endpoint.url must be without user and password; give them as "
+            f"{_OAUTH_NAMES}"
+        )
     if scheme != "file" and not (client_id and secret):
         raise OptionError(
             f"{FORMAT}: kafka.sasl.mechanism=OAUTHBEARER needs {_OAUTH_NAMES} (or clientId and clientSecret in "
