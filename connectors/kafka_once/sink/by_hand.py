@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver
+from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
 from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, settle
 
@@ -89,7 +89,7 @@ def abort(driver: Driver, transactional_id: str | None = None) -> list[str]:
         return aborted + driver.abort_open(driver.scope.prefix)
     if transactional_id not in aborted:
         check_undecided(driver, transactional_id, driver.log.read().last)
-        driver.transactions.init_producer_id(transactional_id, DRIVER_TIMEOUT_MS)
+        driver.transactions.fence([transactional_id])
     return [transactional_id]
 
 

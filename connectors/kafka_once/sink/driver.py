@@ -18,6 +18,7 @@ from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
 from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
 from connectors.kafka_once.sink.transactions import (
+    FENCING_TIMEOUT_MS,
     FencedProducerError,
     ProducerIdentity,
     State,
@@ -276,13 +277,21 @@ class Driver:
     def abort_open(self, prefix: str) -> list[str]:
         """Abort the undecided transactions whose ids begin with ``prefix``, and fence whoever made them.
 
-        What the last decision names is not touched, nor what is on its way to its end.
+        Fenced is also who has claimed such an id and sent nothing yet: a task that lives on would begin a transaction
+        later, which readers wait for until its time is up. Who claims one after this sees for itself that it comes too
+        late (`TransactionWriter`). What the last decision names is not touched, nor what is on its way to its end.
         """
         last = self.log.read().last
-        decided = {each.transactional_id for each in last.transactions} if last is not None else set()
-        names = [name for name in self.transactions.open_transactions(prefix, (State.ONGOING,)) if name not in decided]
-        self._fence(names)
-        return names
+        spared = {each.transactional_id for each in last.transactions} if last is not None else set()
+        spared.add(self.scope.driver_id)
+        found = self.transactions.states(prefix, (State.ONGOING, State.EMPTY))
+        names = {
+            state: sorted(name for name in found if found[name] is state and name not in spared) for state in State
+        }
+        described = self.transactions.describe(names[State.EMPTY])
+        claimed = [name for name, each in described.items() if each.timeout_ms != FENCING_TIMEOUT_MS]
+        self.transactions.fence([*names[State.ONGOING], *claimed])
+        return names[State.ONGOING]
 
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
         """Give the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
@@ -314,10 +323,6 @@ class Driver:
         if found is None or (found.producer_id, found.epoch) != (identity.producer_id, identity.epoch + 1):
             return False
         return found.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-
-    def _fence(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.transactions.init_producer_id(name, DRIVER_TIMEOUT_MS)
 
     def check_open(self, decision: Decision, identity: ProducerIdentity) -> None:
         """See that all transactions are open and stay so for a while: what times out now would be decided in vain.

@@ -103,7 +103,8 @@ class KafkaTarget:
             return PlainWriter(sending, task)
         if self.spool is not None:
             return SpoolWriter(sending, task, self.spool)
-        return TransactionWriter(sending, task, own.prefix, own.plan.version)
+        assert own.identity is not None, "exactly-once claims the application for each batch"
+        return TransactionWriter(sending, task, own.identity, own.prefix, own.plan.version)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
         """See `Target.finish`.

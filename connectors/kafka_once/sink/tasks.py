@@ -28,7 +28,7 @@ from connectors.kafka_once.sink.producer import Producer
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.settings import ProducerSettings
 from connectors.kafka_once.sink.topics import Topics
-from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionClient
+from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, State, TransactionClient
 from connectors.target import Routing, Task
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.transactions import PreparedTransaction
@@ -147,9 +147,11 @@ class RowSender:
 class TransactionWriter:
     """Writes the rows of one task under a transaction, and leaves it open: its part is a `PreparedTransaction`."""
 
-    def __init__(self, sending: Sending, task: Task, prefix: str, decided: int) -> None:
+    def __init__(self, sending: Sending, task: Task, driver: ProducerIdentity, prefix: str, decided: int) -> None:
+        """``driver`` is whom the driver claimed for the batch."""
         self._sending = sending
         self._task = task
+        self._driver = driver
         self._prefix = prefix
         self._decided = decided
         self._identity: ProducerIdentity | None = None
@@ -178,7 +180,7 @@ class TransactionWriter:
             if self._producer is not None:
                 self._producer.close()
             # Another epoch, and not EndTxn: what is still on its way must not begin a transaction of its own.
-            self._transactions().init_producer_id(self._identity.name, self._sending.producer.transaction_timeout_ms)
+            self._transactions().fence([self._identity.name])
         except Exception as error:
             _log.warning("kafka_once: could not abort the transaction of %s: %s", self._identity.name, error)
 
@@ -189,11 +191,27 @@ class TransactionWriter:
         transactions = self._transactions()
         name = take_id(self._prefix, self._decided)
         self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
+        self._check_in_time(transactions)
         reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
         self._producer = Producer(
             shared_client(self._sending.client), self._sending.producer, self._identity, transactions
         )
         return self._producer
+
+    def _check_in_time(self, transactions: TransactionClient) -> None:
+        """See that the batch still runs and nothing is decided about it.
+
+        Whoever takes the application over, or ends the batch, first changes what is known of the driver's transactional
+        id, and then looks for ids that tasks have claimed. So either it finds ours, which was claimed before this look,
+        and fences it; or it is seen here, before anything is sent.
+        """
+        found = transactions.describe([self._driver.name]).get(self._driver.name)
+        if found is None or not found.is_of(self._driver) or found.state is not State.EMPTY:
+            raise FencedProducerError(
+                f"task {self._task.partition_id} of batch {self._task.batch_id} (appId {self._sending.app_id}) comes "
+                "too late, and has written nothing: the batch was decided without it, or another driver of this appId "
+                "has begun since"
+            )
 
 
 class PlainWriter:

@@ -32,8 +32,12 @@ MAX_TXN_OFFSET_COMMIT_VERSION = 4
 MAX_END_TXN_VERSION = 4
 MAX_LIST_TRANSACTIONS_VERSION = 1
 """The first two that have no pattern, which brokers before Kafka 4.1 do not know: names are compared here."""
-MAX_FIND_COORDINATOR_VERSION = 3
-"""The last version that asks for one coordinator."""
+MAX_FIND_COORDINATOR_VERSION = 4
+SEVERAL_COORDINATORS_FROM = 4
+"""From this version of FindCoordinator on one request asks for several keys (KIP-699)."""
+FENCING_TIMEOUT_MS = 1
+"""The transaction timeout that whoever fences a transactional id leaves with it, and nobody else asks for. So an id
+that was fenced can be told from one that a task has claimed. It is the shortest that Kafka takes."""
 MEMBERSHIP_FROM = 3
 """From this version on TxnOffsetCommit carries a generation and a member (KIP-447); ours is of no member."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.05
@@ -149,6 +153,17 @@ class TransactionClient:
 
         what = f"claim the transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         return self._retry(what, transactional_id, attempt)
+
+    def fence(self, transactional_ids: Collection[str]) -> None:
+        """Abort what is open under these ids, and refuse whoever holds them from now on.
+
+        Raises:
+            TransactionError, KafkaUnreachableError: as `init_producer_id`.
+        """
+        names = sorted(transactional_ids)
+        self._retry("find coordinators", None, lambda: self._locate(CoordinatorKind.TRANSACTION, names))
+        for name in names:
+            self.init_producer_id(name, FENCING_TIMEOUT_MS)
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[Partition]) -> None:
         """Take partitions into the transaction, which begins with the first.
@@ -297,6 +312,7 @@ class TransactionClient:
 
         def attempt() -> None:
             by_coordinator: dict[_Address, list[str]] = defaultdict(list)
+            self._locate(CoordinatorKind.TRANSACTION, left)
             for name in sorted(left):
                 by_coordinator[self._address(CoordinatorKind.TRANSACTION, name)].append(name)
             for address, names in by_coordinator.items():
@@ -320,20 +336,30 @@ class TransactionClient:
         Raises:
             TransactionError: if this user may not look.
         """
+        return sorted(self.states(prefix, states))
 
-        def attempt() -> list[str]:
-            names: set[str] = set()
+    def states(self, prefix: str, wanted: Collection[State]) -> dict[str, State]:
+        """Give the states of the transactional ids that begin with ``prefix``, where they are one of the ``wanted``.
+
+        Raises:
+            TransactionError: if this user may not look.
+        """
+
+        def attempt() -> dict[str, State]:
+            found: dict[str, State] = {}
             for connection in self._client.all_connections():
                 answer = self._ask(
                     connection,
                     ApiKey.LIST_TRANSACTIONS,
                     MAX_LIST_TRANSACTIONS_VERSION,
-                    state_filters=[state.value for state in states],
+                    state_filters=[state.value for state in wanted],
                     producer_id_filters=[],
                 )
                 _check(answer.error_code, "")
-                names.update(each.transactional_id for each in answer.transaction_states)
-            return sorted(name for name in names if name.startswith(prefix))
+                for each in answer.transaction_states:
+                    if each.transactional_id.startswith(prefix):
+                        found[each.transactional_id] = State(each.transaction_state)
+            return found
 
         return self._retry("list transactions", None, attempt)
 
@@ -349,15 +375,28 @@ class TransactionClient:
         return self._client.connection(self._address(kind, key))
 
     def _address(self, kind: CoordinatorKind, key: str) -> _Address:
-        known = self._coordinators.get((kind, key))
-        if known is None:
-            connection = self._client.any_connection()
-            version = _version(connection, ApiKey.FIND_COORDINATOR, MAX_FIND_COORDINATOR_VERSION)
-            typed = {"key_type": kind.value} if version > 0 else {}
-            answer = self._client.ask(connection, ApiKey.FIND_COORDINATOR, version, key=key, **typed)
-            _check(answer.error_code, f"find the coordinator of {key}")
-            known = self._coordinators[kind, key] = answer.host, answer.port
-        return known
+        self._locate(kind, [key])
+        return self._coordinators[kind, key]
+
+    def _locate(self, kind: CoordinatorKind, keys: Iterable[str]) -> None:
+        """Find the coordinators that are not known yet, with one request where brokers answer for several."""
+        unknown = sorted({key for key in keys if (kind, key) not in self._coordinators})
+        if not unknown:
+            return
+        connection = self._client.any_connection()
+        version = _version(connection, ApiKey.FIND_COORDINATOR, MAX_FIND_COORDINATOR_VERSION)
+        typed = {"key_type": kind.value} if version > 0 else {}
+        if version >= SEVERAL_COORDINATORS_FROM:
+            answer = self._client.ask(connection, ApiKey.FIND_COORDINATOR, version, coordinator_keys=unknown, **typed)
+            answers = [(each.key, each) for each in answer.coordinators]
+        else:
+            answers = [
+                (key, self._client.ask(connection, ApiKey.FIND_COORDINATOR, version, key=key, **typed))
+                for key in unknown
+            ]
+        for key, found in answers:
+            _check(found.error_code, f"find the coordinator of {key}")
+            self._coordinators[kind, key] = found.host, found.port
 
     def _retry(self, what: str, key: str | None, attempt: Callable[[], _Result]) -> _Result:
         """Call ``attempt`` until it succeeds, looking for coordinators anew after a failure."""

@@ -68,15 +68,15 @@ def test_a_weaker_guarantee_fences_a_driver_before_it_aborts_its_tasks(
     pipeline.next_batch()
     one, two = pipeline.task(1), pipeline.task(2)
     other = pipeline.another_driver()
-    open_transactions = other.transactions.open_transactions
+    states = other.transactions.states
 
-    def held(prefix: str, states: Sequence[State]) -> list[str]:
-        names = open_transactions(prefix, states)
+    def held(prefix: str, wanted: Sequence[State]) -> dict[str, State]:
+        found = states(prefix, wanted)
         with pytest.raises(FencedProducerError):
             pipeline.decide(one, two)
-        return names
+        return found
 
-    monkeypatch.setattr(other.transactions, "open_transactions", held)
+    monkeypatch.setattr(other.transactions, "states", held)
     other.settle_earlier()
     again = Pipeline(observer, app_id=pipeline.app_id, batch_id=1)
     again.driver.finish(again.decide(again.task(1), again.task(2)))

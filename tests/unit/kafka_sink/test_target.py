@@ -19,15 +19,13 @@ from connectors.kafka_once.sink import driver as driver_module
 from connectors.kafka_once.sink import target as target_module
 from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
-from connectors.kafka_once.sink.target import KafkaPlan
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
-from connectors.target import Task
 from exactly_once.batch import Batch
 from exactly_once.crash_points import CrashPoint
 from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
 from exactly_once.guarantee import Guarantee
-from exactly_once.transactions import Decision, PreparedTransaction
+from exactly_once.transactions import Decision
 from offset_store.errors import OffsetStoreError
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
@@ -48,7 +46,6 @@ from tests.unit.kafka_sink.pipeline import (
     group_offsets,
     input_keys,
     lose,
-    rows_of_range,
     settings_of,
 )
 from tests.unit.kafka_sink.test_driver_recovery import at_point
@@ -188,23 +185,6 @@ def test_the_loser_when_the_winner_wrote_something_else(application: Application
         application.finish(first, loser)
     assert group_offsets(observer, application.name) == {1: 5}
     check_nothing_open(observer, application)
-
-
-def test_tasks_of_a_fenced_driver_are_aborted_by_its_abort(application: Application, observer: Client) -> None:
-    """They begin their transactions when the winner has already looked for what is open."""
-    first, second = application.start(), application.start()
-    with application.machine.process(first.begins):
-        plan = application.target.begin(application.batch(first, 0, 0, 2))
-    with application.machine.process(second.begins):
-        winner = application.target.begin(application.batch(second, 0, 0, 2))
-    assert isinstance(plan, KafkaPlan)
-    part = application.run_task(plan, Task(0, 0, 0, 0), all_rows(2))
-    late = application.written(application.batch(first, 0, 0, 2), plan, [part])
-    own = application.run_task(winner, Task(0, 0, 0, 0), all_rows(2))
-    with pytest.raises(FencedError, match="has fenced this one"):
-        application.finish(first, late)
-    application.finish(second, application.written(application.batch(second, 0, 0, 2), winner, [own]))
-    check_whole(observer, application, 2)
 
 
 def test_an_abort_after_a_commit_that_has_landed_leaves_it_alone(
@@ -448,18 +428,6 @@ def test_speculation_leaves_nothing_open(application: Application, observer: Cli
     for batch_id in range(3):
         run(twice, incarnation, batch_id)
         check_whole(observer, twice, 2 * batch_id + 2)
-
-
-def test_a_loser_that_comes_after_its_batch_is_aborted_with_the_next(
-    application: Application, observer: Client
-) -> None:
-    incarnation = application.start()
-    written = application.write(incarnation, application.batch(incarnation, 0, 0, 2))
-    application.finish(incarnation, written)
-    late = application.run_task(written.plan, Task(0, 0, 1, 9), rows_of_range(0, 2))
-    assert isinstance(late, PreparedTransaction)
-    run(application, incarnation, 1)
-    check_whole(observer, application, 4)
 
 
 def test_a_fenced_driver_leaves_the_spool_to_the_one_that_fenced_it(
