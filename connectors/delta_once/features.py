@@ -25,8 +25,8 @@ NTZ_FEATURE = "timestampNtz"
 _STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
 _STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
-# Writer features that ask nothing of an append, that are honoured here, or whose use is looked at below.
-_SAFE = {
+# Writer features that delta-rs knows, and that ask nothing of an append, are honoured here, or are looked at below.
+SAFE = {
     "appendOnly",
     "invariants",
     "checkConstraints",
@@ -35,7 +35,6 @@ _SAFE = {
     "columnMapping",
     "timestampNtz",
     "v2Checkpoint",
-    "vacuumProtocolCheck",
     "deletionVectors",
 }
 _WHAT = {
@@ -49,8 +48,11 @@ _WHAT = {
     "inCommitTimestamp": "in-commit timestamps",
     "rowTracking": "row tracking",
     "typeWidening": "type widening",
+    "vacuumProtocolCheck": "a check before VACUUM",
     "variantType": "variant columns",
 }
+_WITH_IDENTITY = 6
+"""The writer version of tables from before features had names that demands identity columns, which delta-rs refuses."""
 _USED_BY_PROPERTY = {
     "delta.enableRowTracking": "row tracking",
     "delta.enableInCommitTimestamps": "in-commit timestamps",
@@ -74,17 +76,19 @@ class TableFacts:
     partition_columns: tuple[str, ...]
     configuration: tuple[tuple[str, str], ...]
     writer_features: tuple[str, ...]
+    writer_version: int = 2
 
     @classmethod
     def of(cls, table: DeltaTable) -> TableFacts:
         """Read them from a handle."""
-        metadata = table.metadata()
+        metadata, protocol = table.metadata(), table.protocol()
         return cls(
             str(metadata.id),
             table.schema().to_json(),
             tuple(metadata.partition_columns),
             tuple(sorted(metadata.configuration.items())),
-            tuple(sorted(table.protocol().writer_features or ())),
+            tuple(sorted(protocol.writer_features or ())),
+            protocol.min_writer_version,
         )
 
     @property
@@ -131,8 +135,10 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
     problems = [
         f"it has the feature {name}" + (f" ({_WHAT[name]})" if name in _WHAT else "")
         for name in facts.writer_features
-        if name not in _SAFE
+        if name not in SAFE
     ]
+    if facts.writer_version == _WITH_IDENTITY:
+        problems.append(f"it asks for writers of version {_WITH_IDENTITY} (identity columns)")
     constraints = [key for key in configuration if key.startswith("delta.constraints.")]
     if constraints:
         problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))

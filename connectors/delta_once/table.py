@@ -36,6 +36,8 @@ from offset_store.store import Commit, FileT
 from offset_store.tables import append, check_remembers
 
 _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
+_CATALOG_MANAGED = "catalog-managed"
+"""In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
 """How often columns are compared and added anew when other writers change the table at the same time."""
 
@@ -154,6 +156,14 @@ class ResultTable:
         except StoreMissingError as error:
             if self._wanted_id is not None:
                 raise self._replaced() from error
+            raise
+        except OffsetStoreError as error:
+            if _CATALOG_MANAGED in str(error).lower():
+                where = self._options.table
+                raise TableError(
+                    f"delta_once cannot write to the table {where}: a catalog makes its commits (the feature "
+                    f"catalogManaged). Instead, {_INSTEAD}"
+                ) from error
             raise
         if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
             raise self._replaced()

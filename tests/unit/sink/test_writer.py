@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,16 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql import types as t
 
-from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.schema import SchemaError
-from connectors.delta_once.sink import DeltaOnceDataSource, stream_sink
+from connectors.delta_once.sink import DeltaOnceDataSource
 from connectors.delta_once.table import TableError
 from connectors.delta_once.target import DeltaPlan, may_land_later
 from connectors.options import OptionError
-from connectors.stream_sink import StreamSink, TaskMessage
-from connectors.target import Task
 from exactly_once import crash_points
 from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
 from exactly_once.decision import AlreadyThere
@@ -31,56 +26,8 @@ from exactly_once.guarantee import Guarantee
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
-from offset_store.offsets import Position, SourceOffset, TopicPartition
 from offset_store.txn_ids import query_txn_id
-
-SCHEMA = t.StructType([t.StructField("v", t.LongType())])
-TP = TopicPartition("topic", "id", 0)
-
-
-class Query:
-    """A query made by hand: each `log` is what Spark does before a batch."""
-
-    def __init__(self, root: Path, query_id: str = "q", guarantee: str = "exactly-once") -> None:
-        self.table = root / "table"
-        self.checkpoint = root / f"checkpoint-{query_id}"
-        (self.checkpoint / "offsets").mkdir(parents=True)
-        (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
-        self.options = {
-            "path": str(self.table),
-            "appId": "app",
-            "checkpointLocation": str(self.checkpoint),
-            "deliveryGuarantee": guarantee,
-        }
-
-    def log(self, batch_id: int, end: int) -> None:
-        line = SourceOffset("kafka", {TP: Position(0, end)}).to_json()
-        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
-
-    def writer(self) -> StreamSink:
-        return stream_sink(SinkOptions.read(self.options), SCHEMA)
-
-    def tasks(self, count: int = 2) -> list[TaskMessage]:
-        """Begin the newest batch, and run its tasks, which write one row each."""
-        writer = self.writer()
-        writer.begin()
-        sent: StreamSink = pickle.loads(pickle.dumps(writer))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sent, "_task", lambda planned_batch_id: Task(planned_batch_id, 0, 0, 0))
-            messages = [sent.write(iter([pa.RecordBatch.from_pydict({"v": [n]})])) for n in range(count)]
-        return pickle.loads(pickle.dumps(messages))
-
-    def commit(self, batch_id: int, messages: list[TaskMessage]) -> None:
-        self.writer().commit([*messages, None], batch_id)
-
-    def abort(self, batch_id: int, messages: list[TaskMessage]) -> None:
-        self.writer().abort([*messages, None], batch_id)
-
-    def rows(self) -> int:
-        return DeltaTable(self.table).to_pyarrow_table().num_rows
-
-    def files(self) -> int:
-        return len(list(self.table.glob("*.parquet")))
+from tests.unit.sink.query_by_hand import SCHEMA, Query
 
 
 @pytest.fixture

@@ -1,0 +1,133 @@
+"""A query without Spark: a checkpoint made by hand, tasks that run where the test runs, and a real Delta table."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from connectors.delta_once.options import SinkOptions
+from connectors.delta_once.sink import stream_sink
+from connectors.stream_sink import StreamSink, TaskMessage
+from connectors.target import Task
+from offset_store.offsets import Position, SourceOffset, TopicPartition
+
+SCHEMA = t.StructType([t.StructField("v", t.LongType())])
+TP = TopicPartition("topic", "id", 0)
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Query:
+    """One query into one table; each `log` is what Spark does before a batch."""
+
+    def __init__(
+        self,
+        root: Path,
+        query_id: str = "q",
+        guarantee: str = "exactly-once",
+        *,
+        schema: t.StructType = SCHEMA,
+        replace: bool = False,
+        **options: str,
+    ) -> None:
+        self.table = root / "table"
+        self.checkpoint = root / f"checkpoint-{query_id}"
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(f'{{"id":"{query_id}"}}')
+        self.schema = schema
+        self.replace = replace
+        self.options = {
+            "path": str(self.table),
+            "appId": "app",
+            "checkpointLocation": str(self.checkpoint),
+            "deliveryGuarantee": guarantee,
+            **options,
+        }
+
+    def log(self, batch_id: int, end: int) -> None:
+        line = SourceOffset("kafka", {TP: Position(0, end)}).to_json()
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
+
+    def writer(self) -> StreamSink:
+        return stream_sink(SinkOptions.read(self.options), self.schema, replace=self.replace)
+
+    def batches(self, rows: Rows) -> list[pa.RecordBatch]:
+        return [pa.RecordBatch.from_pylist(list(rows), schema=to_arrow_schema(self.schema, timezone="UTC"))]
+
+    def tasks(self, count: int = 2, rows: Rows | None = None) -> list[TaskMessage]:
+        """Begin the newest batch, and run its tasks, which write one row each, or one task that writes ``rows``."""
+        writer = self.writer()
+        writer.begin()
+        sent: StreamSink = pickle.loads(pickle.dumps(writer))
+        given = [[{"v": number}] for number in range(count)] if rows is None else [rows]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sent, "_task", lambda planned_batch_id: Task(planned_batch_id, 0, 0, 0))
+            messages = [sent.write(iter(self.batches(each))) for each in given]
+        found: list[TaskMessage] = pickle.loads(pickle.dumps(messages))
+        return found
+
+    def commit(self, batch_id: int, messages: Sequence[TaskMessage]) -> None:
+        self.writer().commit([*messages, None], batch_id)
+
+    def abort(self, batch_id: int, messages: Sequence[TaskMessage]) -> None:
+        self.writer().abort([*messages, None], batch_id)
+
+    def write(self, batch_id: int, rows: Rows) -> None:
+        """Do a whole batch of ten records, which give these rows."""
+        self.log(batch_id, 10 * (batch_id + 1))
+        self.commit(batch_id, self.tasks(rows=rows))
+
+    def rows(self) -> int:
+        return int(DeltaTable(self.table).to_pyarrow_table().num_rows)
+
+    def read(self, *order: str) -> list[dict[str, Any]]:
+        found = DeltaTable(self.table).to_pyarrow_table()
+        rows: list[dict[str, Any]] = found.sort_by([(name, "ascending") for name in order]).to_pylist()
+        return rows
+
+    def files(self) -> int:
+        return len(list(self.table.rglob("*.parquet")))
+
+
+def make_table(path: Path, *actions: Mapping[str, Any]) -> None:
+    """Write version 0 of a table's log, as another writer would."""
+    folder = path / "_delta_log"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.json").write_text("\n".join(json.dumps(action) for action in actions) + "\n")
+
+
+def table_actions(
+    schema: t.StructType,
+    *,
+    features: Sequence[str] = (),
+    reader_features: Sequence[str] = (),
+    versions: tuple[int, int] = (1, 2),
+    configuration: Mapping[str, str] | None = None,
+    partition_columns: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Give protocol and metadata as delta-spark writes them; with features, of versions 3 and 7."""
+    if features:
+        versions = (3 if reader_features else 1, 7)
+    protocol: dict[str, Any] = {"minReaderVersion": versions[0], "minWriterVersion": versions[1]}
+    if versions[1] == 7:
+        protocol["writerFeatures"] = list(features)
+    if versions[0] == 3:
+        protocol["readerFeatures"] = list(reader_features)
+    metadata = {
+        "id": "0f9a9a3c-0d9a-4a4e-9d3c-2b6a3b6f8f10",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema.json(),
+        "partitionColumns": list(partition_columns),
+        "configuration": dict(configuration or {}),
+        "createdTime": 1_700_000_000_000,
+    }
+    return [{"protocol": protocol}, {"metaData": metadata}]

@@ -1,0 +1,304 @@
+"""Tables that ask something of their writers: each is written to rightly, or refused before anything is written.
+
+The logs are as delta-spark 4.4 writes them for such tables.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from connectors.delta_once.features import SAFE
+from connectors.delta_once.schema import SchemaError
+from connectors.delta_once.table import TableError
+from connectors.options import OptionError
+from tests.unit.sink.query_by_hand import SCHEMA, Query, make_table, table_actions
+
+OLD = ("invariants", "appendOnly")
+LONG = t.LongType()
+
+
+def column(name: str, kind: t.DataType = LONG, nullable: bool = True, **metadata: Any) -> t.StructField:
+    return t.StructField(name, kind, nullable, {key.replace("__", "."): value for key, value in metadata.items()})
+
+
+def one(**metadata: Any) -> t.StructType:
+    return t.StructType([column("v", **metadata)])
+
+
+INNER = t.StructType([column("x", delta__invariants='{"expression":{"expression":"x > 0"}}')])
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "check constraint": (
+        {"schema": SCHEMA, "versions": (1, 3), "configuration": {"delta.constraints.pos": "v > 0"}},
+        "check constraints: pos",
+    ),
+    "invariant": ({"schema": one(delta__invariants="{}")}, "column v has an invariant"),
+    "nested invariant": (
+        {"schema": t.StructType([*SCHEMA.fields, column("l", t.ArrayType(INNER))])},
+        r"column l\.x has an invariant",
+    ),
+    "generated column": (
+        {"schema": one(delta__generationExpression="1"), "features": ("generatedColumns", *OLD)},
+        "column v is generated",
+    ),
+    "identity column": (
+        {"schema": one(delta__identity__start=1), "features": ("identityColumns", *OLD)},
+        "identityColumns.*column v is an identity column",
+    ),
+    "identity column of an old writer": (
+        {"schema": one(delta__identity__start=1), "versions": (2, 6)},
+        "column v is an identity column",
+    ),
+    "row tracking": (
+        {
+            "schema": SCHEMA,
+            "features": ("domainMetadata", "rowTracking", *OLD),
+            "configuration": {"delta.enableRowTracking": "true"},
+        },
+        "domainMetadata.*rowTracking.*enableRowTracking",
+    ),
+    "clustering": ({"schema": SCHEMA, "features": ("domainMetadata", "clustering", *OLD)}, "feature clustering"),
+    "in-commit timestamps": (
+        {
+            "schema": SCHEMA,
+            "features": ("inCommitTimestamp", *OLD),
+            "configuration": {"delta.enableInCommitTimestamps": "true"},
+        },
+        "inCommitTimestamp",
+    ),
+    "type widening": (
+        {"schema": SCHEMA, "features": ("typeWidening", *OLD), "reader_features": ("typeWidening",)},
+        "typeWidening",
+    ),
+    "column defaults": ({"schema": one(), "features": ("allowColumnDefaults", *OLD)}, "allowColumnDefaults"),
+    "Iceberg compatibility": (
+        {"schema": SCHEMA, "features": ("icebergCompatV2", *OLD), "configuration": {}},
+        "icebergCompatV2",
+    ),
+    "variant": (
+        {
+            "schema": t.StructType([*SCHEMA.fields, column("w", t.VariantType())]),
+            "features": ("variantType", *OLD),
+            "reader_features": ("variantType",),
+        },
+        "feature variantType",
+    ),
+    "writer of version 6": ({"schema": SCHEMA, "versions": (2, 6)}, "writers of version 6"),
+    "vacuum check": (
+        {"schema": SCHEMA, "features": ("vacuumProtocolCheck",), "reader_features": ("vacuumProtocolCheck",)},
+        "feature vacuumProtocolCheck",
+    ),
+    "unknown feature": ({"schema": SCHEMA, "features": ("notYetThere", *OLD)}, "feature notYetThere"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_honoured_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    table, reason = REFUSED[name]
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(**table))
+    before = sorted(query.table.rglob("*"))
+    query.log(0, 10)
+    with pytest.raises(TableError, match=reason + r"[\s\S]*write to it with delta-spark \(foreachBatch\)"):
+        query.writer().begin()
+    assert sorted(query.table.rglob("*")) == before
+
+
+def test_a_table_of_a_catalog_is_refused(tmp_path: Path) -> None:
+    """delta-rs does not even load one."""
+    query = Query(tmp_path)
+    features = ("catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck")
+    readers = ("catalogManaged", "vacuumProtocolCheck")
+    make_table(query.table, *table_actions(SCHEMA, features=features, reader_features=readers))
+    query.log(0, 10)
+    with pytest.raises(TableError, match=r"catalogManaged.*delta-spark"):
+        query.writer().begin()
+    assert len(list(query.table.rglob("*.json"))) == 1
+
+
+USED: dict[str, dict[str, Any]] = {
+    "append only": {"configuration": {"delta.appendOnly": "true"}},
+    "change data feed": {
+        "features": ("changeDataFeed", *OLD),
+        "configuration": {"delta.enableChangeDataFeed": "true"},
+    },
+    "constraints that are none": {"features": ("checkConstraints", "generatedColumns", *OLD)},
+    "an old writer of version 5": {"versions": (2, 5)},
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_what_asks_nothing_of_an_append_is_appended_to(tmp_path: Path, name: str) -> None:
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(SCHEMA, **USED[name]))
+    query.write(0, [{"v": 1}])
+    query.write(1, [{"v": 2}])
+    # What reads and what writes are two lists in delta-rs: the log tells for sure.
+    log = [json.loads(line) for line in (query.table / "_delta_log" / f"{2:020d}.json").read_text().splitlines()]
+    assert [action["add"]["size"] > 0 for action in log if "add" in action] == [True]
+    assert DeltaTable(query.table).transaction_version("sparkonce/app/query/q") == 1
+
+
+@pytest.mark.parametrize("feature", sorted(SAFE))
+def test_what_counts_as_safe_is_known_to_delta_rs(tmp_path: Path, feature: str) -> None:
+    """Else the first batch would fail when it is committed, after its tasks."""
+    query = Query(tmp_path)
+    readers = [feature] if feature in ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint") else []
+    make_table(query.table, *table_actions(SCHEMA, features=[feature], reader_features=readers))
+    query.write(0, [{"v": 1}])
+    assert DeltaTable(query.table).version() == 1
+
+
+def test_append_only_tables_are_not_replaced(tmp_path: Path) -> None:
+    query = Query(tmp_path, replace=True)
+    make_table(query.table, *table_actions(SCHEMA, configuration={"delta.appendOnly": "true"}))
+    query.log(0, 10)
+    with pytest.raises(TableError, match=r"appendOnly=true, and outputMode complete"):
+        query.writer().begin()
+
+
+def test_not_null_inside_a_struct_is_heeded(tmp_path: Path) -> None:
+    inner = t.StructType([column("x", nullable=False)])
+    query = Query(tmp_path, schema=t.StructType([column("s", t.StructType([column("x")]))]))
+    make_table(query.table, *table_actions(t.StructType([column("s", inner)])))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=r"column s\.x may hold nulls inside"):
+        query.writer().begin()
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ([column("w", nullable=False)], r"column w \(bigint\) is missing from the query, and is NOT NULL"),
+        ([column("w", CURRENT_DEFAULT="5")], r"column w \(bigint\) is missing from the query, and has a default"),
+    ],
+)
+def test_columns_that_may_not_be_left_out(tmp_path: Path, columns: list[t.StructField], reason: str) -> None:
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(t.StructType([*SCHEMA.fields, *columns])))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=reason):
+        query.writer().begin()
+
+
+def test_a_partition_column_may_not_be_left_out(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    table = t.StructType([*SCHEMA.fields, column("p", t.StringType())])
+    make_table(query.table, *table_actions(table, partition_columns=["p"]))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match="column p is missing from the query, and the table is partitioned by it"):
+        query.writer().begin()
+
+
+def test_a_folder_that_may_not_be_written_to_is_told_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(SCHEMA))
+    query.log(0, 10)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(TableError, match="cannot be written to by this user"):
+        query.writer().begin()
+
+
+def mapped(name: str, number: int, kind: t.DataType = LONG) -> t.StructField:
+    return column(name, kind, delta__columnMapping__id=number, delta__columnMapping__physicalName=f"col-{number}")
+
+
+MAPPED = t.StructType(
+    [
+        mapped("a b", 1),
+        mapped("s", 2, t.StructType([mapped("x", 3), mapped("l", 4, t.ArrayType(t.StructType([mapped("z", 5)])))])),
+        mapped("m", 6, t.MapType(t.StringType(), t.StructType([mapped("q", 7)]))),
+        mapped("p", 8, t.StringType()),
+    ]
+)
+PLAIN = t.StructType(
+    [
+        column("a b"),
+        column("s", t.StructType([column("x"), column("l", t.ArrayType(t.StructType([column("z")])))])),
+        column("m", t.MapType(t.StringType(), t.StructType([column("q")]))),
+        column("p", t.StringType()),
+    ]
+)
+ROWS = [
+    {"a b": 1, "s": {"x": 2, "l": [{"z": 3}, None]}, "m": [("k", {"q": 4})], "p": "u/v"},
+    {"a b": 5, "s": None, "m": None, "p": "u/v"},
+]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_written_under_their_physical_names_and_ids(tmp_path: Path, mode: str) -> None:
+    """PROTOCOL.md, "Column Mapping": files, partition values and statistics; delta-spark reads them elsewhere."""
+    query = Query(tmp_path, schema=PLAIN)
+    configuration = {
+        "delta.columnMapping.mode": mode,
+        "delta.columnMapping.maxColumnId": "8",
+        "delta.dataSkippingStatsColumns": "`a b`,s.x",
+    }
+    actions = table_actions(MAPPED, versions=(2, 5), configuration=configuration, partition_columns=["p"])
+    make_table(query.table, *actions)
+    query.write(0, ROWS)
+    log = (query.table / "_delta_log" / f"{1:020d}.json").read_text()
+    (add,) = (action["add"] for line in log.splitlines() if "add" in (action := json.loads(line)))
+    assert add["partitionValues"] == {"col-8": "u/v"}
+    folder, _, name = add["path"].rpartition("/")
+    assert len(folder) == 2
+    assert "u" not in folder or "v" not in folder
+    stats = json.loads(add["stats"])
+    assert stats["minValues"] == {"col-1": 1, "col-2": {"col-3": 2}}
+    assert stats["nullCount"] == {"col-1": 0, "col-2": {"col-3": 1}}
+    schema = pq.ParquetFile(query.table / folder / name).schema
+    assert [str(schema.column(index).path) for index in range(len(schema))] == [
+        "col-1",
+        "col-2.col-3",
+        "col-2.col-4.list.element.col-5",
+        "col-6.key_value.key",
+        "col-6.key_value.value.col-7",
+    ]
+    text = str(pq.ParquetFile(query.table / folder / name).schema)
+    for number in (1, 2, 3, 4, 5, 6, 7):
+        assert f"col-{number} " in text or f"col-{number};" in text
+        assert f"field_id={number} " in text
+    back = pq.read_table(query.table / folder / name).to_pylist()
+    assert back[0] == {"col-1": 1, "col-2": {"col-3": 2, "col-4": [{"col-5": 3}, None]}, "col-6": [("k", {"col-7": 4})]}
+    assert back[1] == {"col-1": 5, "col-2": None, "col-6": None}
+    query.write(1, ROWS)
+    assert DeltaTable(query.table).get_add_actions().num_rows == 2
+
+
+def test_a_null_in_a_mapped_column_is_told_by_its_name(tmp_path: Path) -> None:
+    table = t.StructType([t.StructField("v", LONG, False, mapped("v", 1).metadata)])
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(table, versions=(2, 5), configuration={"delta.columnMapping.mode": "name"}))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match="column v is NOT NULL"):
+        query.tasks(rows=[{"v": None}])
+
+
+def test_mapped_tables_do_not_grow(tmp_path: Path) -> None:
+    query = Query(tmp_path, mergeSchema="true", schema=t.StructType([*PLAIN.fields, column("new")]))
+    actions = table_actions(MAPPED, versions=(2, 5), configuration={"delta.columnMapping.mode": "name"})
+    make_table(query.table, *actions)
+    query.log(0, 10)
+    with pytest.raises(TableError, match="only delta-spark can add or change new"):
+        query.writer().begin()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"guarantee": "at-least-once"}, "leave deliveryGuarantee=at-least-once out"),
+        ({"guarantee": "at-most-once"}, "leave deliveryGuarantee=at-most-once out"),
+    ],
+)
+def test_complete_mode_is_exactly_once_or_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:
+    query = Query(tmp_path, replace=True, **options)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=reason):
+        query.writer()
