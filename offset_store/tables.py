@@ -57,14 +57,16 @@ def check_remembers(location: Location, configuration: Mapping[str, str | None])
         )
 
 
-def commit_properties(transactions: Mapping[str, int], info: Mapping[str, Any]) -> CommitProperties:
+def commit_properties(
+    transactions: Mapping[str, int], info: Mapping[str, Any], retries: int = COMMIT_ATTEMPTS
+) -> CommitProperties:
     """Give what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
         # No lastUpdated, which only serves to forget ids by age. Where a table does so (`check_remembers`), neither
         # choice keeps them: delta-spark's checkpoints then drop those that are old and those that carry no date.
         app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
-        max_commit_retries=COMMIT_ATTEMPTS,
+        max_commit_retries=retries,
     )
 
 
@@ -78,8 +80,8 @@ def append(
 ) -> None:
     """Commit transaction ids, fields of the ``commitInfo``, and files if there are any, through the handle ``table``.
 
-    With ``replace`` the files that the table had at the handle's version are removed in the same commit. The handle
-    stays at its version: load the table again to see the result.
+    With ``replace`` the files that the table had at the handle's version are removed in the same commit, which then
+    conflicts with any other. The handle stays at its version: load the table again to see the result.
 
     Raises:
         CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
@@ -91,7 +93,8 @@ def append(
             "overwrite" if replace else "append",
             table.schema(),
             partition_by=table.metadata().partition_columns,
-            commit_properties=commit_properties(transactions, info),
+            # delta-rs (1.6) would go behind an OPTIMIZE that has put the same rows into other files, which would stay.
+            commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
         )
     except CommitFailedError as error:
         raise CommitConflictError(plain(error)) from error

@@ -1,0 +1,290 @@
+"""``mergeSchema``: columns added in a commit of their own, whoever dies or races between it and the rows.
+
+The cases are those of Delta's schema evolution suites, as far as no type of the table is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, Field
+from deltalake.table import TableAlterer
+from pyspark.sql import types as t
+
+from connectors.delta_once.schema import SchemaError
+from connectors.delta_once.table import TableError
+from exactly_once.errors import OffsetMismatchError
+from tests.unit.sink.query_by_hand import Query, make_table, table_actions
+
+LONG, TEXT = t.LongType(), t.StringType()
+
+
+def row(**columns: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
+
+
+NARROW, WIDE = row(k=LONG), row(k=LONG, w=TEXT)
+
+
+def operations(query: Query) -> list[str]:
+    return [entry["operation"] for entry in reversed(DeltaTable(query.table).history())]
+
+
+def growing(root: Path, schema: t.StructType, query_id: str = "q", **options: str) -> Query:
+    return Query(root, query_id, schema=schema, mergeSchema="true", **options)
+
+
+def begun(root: Path, schema: t.StructType = NARROW) -> None:
+    """Make the table, with one row, by an application of its own."""
+    query = Query(root, "first", schema=schema, appId="first")
+    query.write(0, [{"k": 0}])
+
+
+def test_a_new_column_is_added_before_the_rows(tmp_path: Path) -> None:
+    begun(tmp_path)
+    query = growing(tmp_path, WIDE)
+    query.write(0, [{"k": 1, "w": "x"}])
+    query.write(1, [{"k": 2, "w": None}])
+    assert operations(query) == ["CREATE TABLE", "WRITE", "ADD COLUMN", "WRITE", "WRITE"]
+    assert query.read("k") == [{"k": 0, "w": None}, {"k": 1, "w": "x"}, {"k": 2, "w": None}]
+
+
+def test_without_the_option_it_is_refused_and_the_option_is_named(tmp_path: Path) -> None:
+    begun(tmp_path)
+    query = Query(tmp_path, schema=WIDE)
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=r"column w \(string\) is not in the table.*mergeSchema=true"):
+        query.writer().begin()
+    assert operations(query) == ["CREATE TABLE", "WRITE"]
+
+
+INNER, GROWN = row(x=LONG), row(x=LONG, Y=TEXT)
+NESTED: dict[str, tuple[t.DataType, t.DataType, Any, Any]] = {
+    "struct": (INNER, GROWN, {"x": 1, "Y": "y"}, {"x": 1, "Y": "y"}),
+    "struct in a struct": (row(i=INNER), row(i=GROWN), {"i": {"x": 1, "Y": "y"}}, {"i": {"x": 1, "Y": "y"}}),
+    "list": (t.ArrayType(INNER), t.ArrayType(GROWN), [{"x": 1, "Y": "y"}, None], [{"x": 1, "Y": "y"}, None]),
+    "map": (
+        t.MapType(TEXT, INNER),
+        t.MapType(TEXT, GROWN),
+        [("a", {"x": 1, "Y": "y"})],
+        [("a", {"x": 1, "Y": "y"})],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_fields_inside_are_added_too(tmp_path: Path, name: str) -> None:
+    old, new, value, back = NESTED[name]
+    begun(tmp_path, row(k=LONG, s=old))
+    query = growing(tmp_path, row(S=new, k=LONG))
+    query.write(0, [{"k": 1, "S": value}, {"k": 2, "S": None}])
+    assert operations(query)[2:] == ["ADD COLUMN", "WRITE"]
+    table = DeltaTable(query.table)
+    assert [field.name for field in table.schema().fields] == ["k", "s"]
+    schema = t.StructType.fromJson(json.loads(table.schema().to_json()))
+    assert schema["s"].dataType == new
+    assert query.read("k")[1:] == [{"k": 1, "s": back}, {"k": 2, "s": None}]
+
+
+def test_fields_that_the_query_lacks_are_null(tmp_path: Path) -> None:
+    """Inside structs as for whole columns; and order and case do not matter."""
+    begun(tmp_path, row(k=LONG, s=row(a=LONG, b=LONG, c=TEXT)))
+    query = Query(tmp_path, schema=row(s=row(C=TEXT, a=t.IntegerType()), k=t.ShortType()))
+    query.write(0, [{"k": 1, "s": {"C": "c", "a": 7}}])
+    assert query.read("k")[1] == {"k": 1, "s": {"a": 7, "b": None, "c": "c"}}
+
+
+def test_narrower_values_are_cast_and_no_type_is_changed(tmp_path: Path) -> None:
+    decimal = t.DecimalType
+    kinds = row(k=LONG, i=t.IntegerType(), d=t.DoubleType(), f=t.DoubleType(), m=decimal(20, 4), n=decimal(12, 1))
+    begun(tmp_path, kinds)
+    narrow = row(k=t.IntegerType(), i=t.ByteType(), d=t.IntegerType(), f=t.FloatType(), m=decimal(9, 2), n=t.LongType())
+    query = growing(tmp_path, narrow)
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=r"column n is decimal\(12,1\) in the table and bigint"):
+        query.writer().begin()
+    query.schema = t.StructType([field for field in narrow.fields if field.name != "n"])
+    query.write(0, [{"k": 1, "i": -2, "d": 3, "f": 0.5, "m": None}])
+    assert query.read("k")[1] == {"k": 1, "i": -2, "d": 3.0, "f": 0.5, "m": None, "n": None}
+    assert "ADD COLUMN" not in operations(query)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(t.IntegerType(), LONG), (t.ByteType(), t.ShortType()), (t.FloatType(), t.DoubleType())],
+)
+def test_a_type_is_not_widened(tmp_path: Path, old: t.DataType, new: t.DataType) -> None:
+    """delta-rs 1.6 refuses to, so the way out is delta-spark."""
+    begun(tmp_path, row(k=LONG, a=old))
+    query = growing(tmp_path, row(k=LONG, a=new))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=r"column a is .* in the query; a table's type is not widened.*ALTER TABLE"):
+        query.writer().begin()
+    assert operations(query) == ["CREATE TABLE", "WRITE"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (row(k=LONG, **{"a b": LONG}), "Delta allows none of"),
+        (row(k=LONG, s=row(**{"a;b": LONG})), "Delta allows none of"),
+        (row(k=LONG, s=row(x=LONG, X=LONG)), "are the same to Delta"),
+        (row(k=LONG, v=t.VariantType()), "no type variant"),
+        (row(k=TEXT, w=TEXT), "column k is bigint in the table and string"),
+    ],
+)
+def test_nothing_is_added_if_anything_is_refused(tmp_path: Path, schema: t.StructType, reason: str) -> None:
+    begun(tmp_path)
+    query = growing(tmp_path, schema)
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match=reason):
+        query.writer().begin()
+    assert operations(query) == ["CREATE TABLE", "WRITE"]
+
+
+def test_nothing_is_added_for_a_batch_that_is_refused_or_there_already(tmp_path: Path) -> None:
+    query = Query(tmp_path, schema=NARROW)
+    query.write(0, [{"k": 1}])
+    again = Query(tmp_path, "again", schema=WIDE, mergeSchema="true")
+    again.log(0, 10)
+    assert not again.tasks(rows=[])[0].plans[0].writes_rows
+    again.log(0, 15)
+    with pytest.raises(OffsetMismatchError, match="overlap"):
+        again.writer().begin()
+    assert operations(query) == ["CREATE TABLE", "WRITE"]
+
+
+class DeadError(BaseException):
+    """The driver dies."""
+
+
+def test_a_driver_that_dies_between_the_two_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The column is there and no row; the next life goes on from there, and adds nothing."""
+    begun(tmp_path)
+    query = growing(tmp_path, WIDE)
+    query.log(0, 10)
+    with monkeypatch.context() as patch:
+
+        def dies(*args: Any, **kwargs: Any) -> None:
+            raise DeadError
+
+        patch.setattr(DeltaTable, "create_write_transaction", dies)
+        messages = query.tasks(rows=[{"k": 1, "w": "x"}])
+        with pytest.raises(DeadError):
+            query.commit(0, messages)
+    assert operations(query) == ["CREATE TABLE", "WRITE", "ADD COLUMN"]
+    assert query.read("k") == [{"k": 0, "w": None}]
+    query.write(0, [{"k": 1, "w": "x"}])
+    assert operations(query) == ["CREATE TABLE", "WRITE", "ADD COLUMN", "WRITE"]
+    assert query.read("k") == [{"k": 0, "w": None}, {"k": 1, "w": "x"}]
+
+
+def test_a_column_that_is_added_and_whose_answer_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path)
+    original = TableAlterer.add_columns
+
+    def loses(self: TableAlterer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(TableAlterer, "add_columns", loses)
+    query = growing(tmp_path, WIDE)
+    query.write(0, [{"k": 1, "w": "x"}])
+    assert operations(query) == ["CREATE TABLE", "WRITE", "ADD COLUMN", "WRITE"]
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, query: Query, *rivals: Callable[[DeltaTable], object]) -> None:
+    """Let others change the table just before our own change to its columns."""
+    original = TableAlterer.add_columns
+    waiting = list(rivals)
+
+    def overtaken(self: TableAlterer, *args: Any, **kwargs: Any) -> None:
+        if waiting:
+            rival = waiting.pop(0)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(TableAlterer, "add_columns", original)
+                rival(DeltaTable(query.table))
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(TableAlterer, "add_columns", overtaken)
+
+
+def adding(name: str, kind: str) -> Callable[[DeltaTable], object]:
+    return lambda table: table.alter.add_columns([Field(name, kind)])
+
+
+def test_two_drivers_add_columns_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same one, or others: whoever comes second looks again and adds the rest."""
+    begun(tmp_path)
+    query = growing(tmp_path, row(k=LONG, w=TEXT, u=LONG))
+    overtake(monkeypatch, query, adding("w", "string"), adding("other", "long"))
+    query.write(0, [{"k": 1, "w": "x", "u": 2}])
+    assert query.read("k")[1] == {"k": 1, "w": "x", "other": None, "u": 2}
+    assert operations(query) == ["CREATE TABLE", "WRITE", *["ADD COLUMN"] * 3, "WRITE"]
+
+
+def test_two_drivers_add_one_column_of_two_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path)
+    query = growing(tmp_path, WIDE)
+    overtake(monkeypatch, query, adding("w", "long"))
+    query.log(0, 10)
+    with pytest.raises(SchemaError, match="column w is bigint in the table and string in the query"):
+        query.writer().begin()
+
+
+def test_two_applications_grow_one_table_by_turns(tmp_path: Path) -> None:
+    """Each batch begins under the columns of its time, and is committed though the other has added its own since."""
+    begun(tmp_path)
+    one = growing(tmp_path, row(k=LONG, a=TEXT), "one", appId="one")
+    two = growing(tmp_path, row(k=LONG, b=LONG), "two", appId="two")
+    one.log(0, 10)
+    two.log(0, 10)
+    mine = one.tasks(rows=[{"k": 1, "a": "x"}])
+    theirs = two.tasks(rows=[{"k": 2, "b": 3}])
+    two.commit(0, theirs)
+    one.commit(0, mine)
+    one.write(1, [{"k": 4, "a": "y"}])
+    assert one.read("k") == [
+        {"k": 0, "a": None, "b": None},
+        {"k": 1, "a": "x", "b": None},
+        {"k": 2, "a": None, "b": 3},
+        {"k": 4, "a": "y", "b": None},
+    ]
+
+
+def test_a_column_that_is_gone_when_the_rows_are_committed(tmp_path: Path) -> None:
+    """A RESTORE took it back while the batch was written: the rows would be in no schema."""
+    begun(tmp_path)
+    query = growing(tmp_path, WIDE)
+    query.log(0, 10)
+    messages = query.tasks(rows=[{"k": 1, "w": "x"}])
+    DeltaTable(query.table).restore(1)
+    with pytest.raises(TableError, match="changed while batch 0"):
+        query.commit(0, messages)
+    query.abort(0, messages)
+    query.write(0, [{"k": 1, "w": "x"}])
+    assert query.read("k") == [{"k": 0, "w": None}, {"k": 1, "w": "x"}]
+
+
+def test_a_timestamp_without_zone_does_not_cost_the_table_its_promises(tmp_path: Path) -> None:
+    """delta-rs names the new feature alone, and an older table's promises were never named."""
+    wide = row(k=LONG, n=t.TimestampNTZType())
+    query = growing(tmp_path, wide)
+    make_table(query.table, *table_actions(NARROW, configuration={"delta.appendOnly": "true"}))
+    query.log(0, 10)
+    with pytest.raises(TableError, match=r"delta.appendOnly.*'delta.feature.timestampNtz' = 'supported'"):
+        query.writer().begin()
+
+
+@pytest.mark.parametrize("features", [(), ("invariants", "appendOnly")])
+def test_a_timestamp_without_zone_brings_its_feature(tmp_path: Path, features: tuple[str, ...]) -> None:
+    query = growing(tmp_path, row(k=LONG, n=t.TimestampNTZType()))
+    make_table(query.table, *table_actions(NARROW, features=features))
+    query.write(0, [{"k": 1, "n": None}])
+    protocol = DeltaTable(query.table).protocol()
+    assert {"timestampNtz", *features} <= set(protocol.writer_features or ())
+    assert protocol.reader_features == ["timestampNtz"]
