@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from connectors.lag.progress import source_lag
 from connectors.options import OptionError
 from tests.parity.support import Cluster, Stream, offsets_json
 
@@ -322,3 +324,22 @@ def test_no_latest_offset_before_anything_is_planned(cluster: Cluster) -> None:
     """
     with cluster.stream(subscribe=cluster.create()) as stream:
         assert stream.reader.reportLatestOffset() is None
+
+
+def test_figures_of_the_lag() -> None:
+    """The corner cases: no offset, no latest offset, and two partitions that lag by two and four.
+
+    Spark gives Python sources no place for metrics of their own; the lag listener has them, under Spark's names.
+
+    Spark: KafkaMicroBatchV2SourceSuite "test custom metrics - corner cases"
+    """
+
+    def figures(end: str | None, latest: str | None) -> dict[str, float]:
+        progress = SimpleNamespace(description="kafka", numInputRows=3, endOffset=end, latestOffset=latest)
+        return source_lag(0, progress).metrics
+
+    end, latest = '{"a":{"0":1},"b":{"0":2}}', '{"a":{"0":3},"b":{"0":6}}'
+    both = {"minOffsetsBehindLatest": 2, "maxOffsetsBehindLatest": 4, "avgOffsetsBehindLatest": 3.0}
+    assert figures(end, latest) == both
+    assert figures(None, latest) == {}
+    assert figures(end, None) == {}
