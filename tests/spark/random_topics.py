@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE_S = 60
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -33,8 +33,9 @@ class RandomTopic:
     name: str
     partitions: int
     begin_ms: int
+    span_ms: int = 10 * HOUR_MS
+    """Its records have timestamps from ``begin_ms`` on, that grow by and large."""
     story: list[str] = field(default_factory=list)
-    keeps_open: bool = False
 
 
 class Filler:
@@ -49,12 +50,13 @@ class Filler:
 
     def make(self) -> RandomTopic:
         pick = self._random
-        topic = RandomTopic(f"random-{uuid.uuid4().hex[:12]}", pick.randint(1, 4), _now_ms() - 20 * HOUR_MS)
+        began_ms = _now_ms()
+        topic = RandomTopic(f"random-{uuid.uuid4().hex[:12]}", pick.randint(1, 4), began_ms - 20 * HOUR_MS)
         log_append_time = pick.random() < 0.3
         settings = {
             "message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
-            "compression.type": pick.choice(("producer", "producer", *CODECS[1:])).replace("none", "uncompressed"),
+            "compression.type": pick.choice(("producer", "producer", *CODECS[1:])),
         }
         create(self._admin, topic.name, topic.partitions, settings)
         topic.story.append(f"{topic.partitions} partitions, {settings}")
@@ -62,16 +64,18 @@ class Filler:
         while left > 0:
             count = min(pick.randint(1, max(self._records // 4, 2)), left)
             left -= count
-            self._burst(topic, count, pick.choice((None, None, "commit", "abort")))
+            at_ms = topic.begin_ms + topic.span_ms * (self._records - left) // self._records
+            self._burst(topic, count, at_ms, pick.choice((None, None, "commit", "abort")))
         if pick.random() < 0.4:
-            self._burst(topic, pick.randint(1, 20), OPEN)
-            self._burst(topic, pick.randint(1, 20), None)
-            topic.keeps_open = True
+            self._burst(topic, pick.randint(1, 20), topic.begin_ms + topic.span_ms, OPEN)
+            self._burst(topic, pick.randint(1, 20), topic.begin_ms + topic.span_ms, None)
         if pick.random() < 0.3:
             self._cut(topic)
+        if log_append_time:
+            topic.begin_ms, topic.span_ms = began_ms, _now_ms() - began_ms
         return topic
 
-    def _burst(self, topic: RandomTopic, count: int, end: str | None) -> None:
+    def _burst(self, topic: RandomTopic, count: int, at_ms: int, end: str | None) -> None:
         """Have one producer write some records, in a transaction if ``end`` says how it ends."""
         pick = self._random
         codec = pick.choice(CODECS)
@@ -85,7 +89,7 @@ class Filler:
                 self._bytes(large=True),
                 self._bytes(large=False),
                 pick.randrange(topic.partitions),
-                timestamp=topic.begin_ms + pick.randrange(10 * HOUR_MS),
+                timestamp=at_ms - pick.randrange(2 * HOUR_MS),
                 headers=self._headers(),
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
@@ -213,7 +217,6 @@ def bounds(servers: str, topic: str, partition: int) -> tuple[int, int]:
 
 def create(admin: AdminClient, name: str, partitions: int, settings: dict[str, str]) -> None:
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(DEADLINE_S)
-    admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)])
 
 
 def random_reads(topic: RandomTopic, servers: str, seed: int, count: int) -> list[dict[str, str]]:
@@ -243,7 +246,7 @@ def _read(pick: random.Random, topic: RandomTopic, ends: list[tuple[int, int]]) 
         return json.dumps({topic.name: {str(partition): give(partition) for partition in assigned}})
 
     def moment() -> int:
-        return topic.begin_ms + pick.randrange(-HOUR_MS, 11 * HOUR_MS)
+        return topic.begin_ms + pick.randint(-topic.span_ms // 8, topic.span_ms * 9 // 8)
 
     # With read_committed an offset behind the last stable one is data loss, and how much is known to nobody here.
     cut = {partition: low + (high - low) * 2 // 5 for partition, (low, high) in enumerate(ends)}

@@ -80,7 +80,7 @@ def try_seed(spark: SparkSession, servers: str, seed: int, records: int, reads: 
 
 @pytest.mark.parametrize("seed", SHORT)
 def test_both_connectors_read_the_same(jvm_kafka_spark: SparkSession, servers: str, seed: int) -> None:
-    assert try_seed(jvm_kafka_spark, servers, seed, records=300, reads=3) > 0
+    assert try_seed(jvm_kafka_spark, servers, seed, records=200, reads=2) > 0
 
 
 def test_both_read_the_same_of_a_compacted_topic(jvm_kafka_spark: SparkSession, servers: str) -> None:
