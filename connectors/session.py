@@ -15,10 +15,14 @@ from pyspark.sql import SparkSession
 
 from connectors import worker_daemon
 
+REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
+"""Options whose text Spark leaves out of plans, besides those named like passwords: Spark's own default, and ours."""
+
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.redaction.options.regex": REDACTED,
     # As a batch of Arrow rows as the source makes: fewer, larger hand-overs between the JVM and Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }

@@ -387,8 +387,8 @@ def _oauth(given: Mapping[str, str], module: LoginModule | None) -> OAuth:
         )
     if "@" in urlsplit(url).netloc:
         raise OptionError(
-            f"{FORMAT}: option kafka.sasl.oauthbearer.token.endpoint.url must be without user and password; give them as "
-            f"{_OAUTH_NAMES}"
+            f"{FORMAT}: option kafka.sasl.oauthbearer.token.endpoint.url must be without user and password; give them "
+            f"as {_OAUTH_NAMES}"
         )
     if scheme != "file" and not (client_id and secret):
         raise OptionError(
