@@ -18,8 +18,9 @@ from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicE
 from connectors.kafka_once.data_loss import report_loss
 from connectors.kafka_once.decode import RecordDecoder
 from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
+from connectors.kafka_once.open_ends import close, is_open
 from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
+from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError, check_same_topic
 from exactly_once.crash_points import CrashPoint, reach
 
 
@@ -29,18 +30,23 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
     Raises:
         DataLossError: if records of the range, or its topic, are gone and failOnDataLoss is true.
         CorruptBatchError: if what is stored is damaged.
+        MalformedValueError: for a value that does not parse, in mode FAILFAST.
         RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
+        MissingTopicError: if the topic of a batch query that was planned to the latest offset is gone.
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
     begin_call()
     client = shared_client(options.settings)
+    if is_open(wanted):
+        wanted = _close(client, wanted)
     decoder = RecordDecoder(
         wanted.topic,
         wanted.partition,
         columns=options.rows.decoded,
         check_crcs=options.settings.check_crcs,
     )
+    maker = RowMaker(options.rows, wanted.topic, wanted.partition)
     batch_id = _batch_id()
     position, retries, last_read_s = wanted.start, 0, time.monotonic()
     while position < wanted.end:
@@ -49,7 +55,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
             for fetched in fetcher.ahead():
                 rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
                 for batch in rows:
-                    yield batch
+                    yield maker.rows(batch)
                     reach(CrashPoint.SOURCE_READING, batch_id, options.app_id)
                 position = fetched.scanned.next_offset or position
                 retries, last_read_s = 0, time.monotonic()
@@ -70,6 +76,14 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                     f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
                     "though asked for its first and last offset it says that it is"
                 ) from error
+
+
+def _close(client: Client, wanted: FetchRange) -> FetchRange:
+    """Ask where a batch query that was planned by words begins and ends now."""
+    key = (wanted.topic, wanted.partition)
+    topics = client.topics([wanted.topic])
+    check_same_topic(wanted.topic, wanted.topic_id, topics[wanted.topic].topic_id)
+    return close(wanted, lambda word: client.offsets({key: word}, topics)[key])
 
 
 def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:

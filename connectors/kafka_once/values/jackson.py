@@ -1,0 +1,377 @@
+"""A reader of JSON tokens that stumbles where Jackson's does.
+
+Spark's ``from_json`` works on the tokens of Jackson's ReaderBasedJsonParser, and in PERMISSIVE mode it goes on after a
+token that failed. So what becomes of a damaged document depends on when Jackson looks at a value: literals and numbers
+when the name before them is read, the inside of a string only when somebody asks for the text. `Tokens` does the same,
+as Spark configures it: single quotes and NaN, Infinity, +INF, -INF are allowed; comments, unquoted names, leading zeros
+and trailing commas are not.
+
+It is for the few records that the compiled path is not sure of: exact before quick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+MAX_DEPTH = 1000
+MAX_NUMBER_LENGTH = 1000
+"""StreamReadConstraints' limits."""
+
+_SPACES = " \t\r\n"
+_DIGITS = "0123456789"
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
+_BASE64 = {char: bits for bits, char in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+
+
+class JsonError(ValueError):
+    """Text that is not JSON; the message says what, and at which character."""
+
+
+class Token(Enum):
+    """The kinds of tokens."""
+
+    START_OBJECT = auto()
+    END_OBJECT = auto()
+    START_ARRAY = auto()
+    END_ARRAY = auto()
+    NAME = auto()
+    STRING = auto()
+    INTEGER = auto()
+    FLOAT = auto()
+    TRUE = auto()
+    FALSE = auto()
+    NULL = auto()
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The object, the array (or neither, at the root) that is being read."""
+
+    closer: str
+    entries: int = 0
+    name: str | None = None
+
+
+class Tokens:
+    """The tokens of one text, read on demand."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._scopes = [_Scope("")]
+        self._unread = False
+        self._ahead: Token | None = None
+        self.token: Token | None = None
+        self.literal = ""
+        """The text of a number, as it stands there; NaN, Infinity or -Infinity for those."""
+        self._string = ""
+
+    @property
+    def name(self) -> str | None:
+        """The name of the field that is being read, None in an array."""
+        opened = self.token in (Token.START_OBJECT, Token.START_ARRAY)
+        return self._scopes[-2 if opened else -1].name
+
+    def next(self) -> Token | None:
+        """Go to the next token; None behind the last one.
+
+        Raises:
+            JsonError: if the text is none. What is called afterwards goes on from there.
+        """
+        if self.token is Token.NAME:
+            self.token, self._ahead = self._ahead, None
+            if self.token in (Token.START_OBJECT, Token.START_ARRAY):
+                self._open(self.token)
+            return self.token
+        if self._unread:
+            self._unread = False
+            self._read_string('"')
+        char = self._skip_space()
+        if not char:
+            if len(self._scopes) > 1:
+                raise self._error("it ends too early")
+            self.token = None
+            return None
+        if char in "]}":
+            return self._close(char)
+        scope = self._scopes[-1]
+        scope.entries += 1
+        if scope.closer and scope.entries > 1:
+            if char != ",":
+                raise self._error("expected a comma")
+            char = self._skip_space()
+        if scope.closer == "}":
+            return self._field(scope, char)
+        self.token = token = self._value(char)
+        if token in (Token.START_OBJECT, Token.START_ARRAY):
+            self._open(token)
+        return token
+
+    def skip_children(self) -> None:
+        """Go to the end of the object or array that begins here; do nothing anywhere else."""
+        if self.token not in (Token.START_OBJECT, Token.START_ARRAY):
+            return
+        depth = 1
+        while depth:
+            token = self.next()
+            if token is None:
+                raise self._error("it ends too early")
+            depth += token in (Token.START_OBJECT, Token.START_ARRAY)
+            depth -= token in (Token.END_OBJECT, Token.END_ARRAY)
+
+    def string(self) -> str:
+        """Give the text of a string."""
+        if self._unread:
+            self._unread = False
+            self._string = self._read_string('"')
+        return _well_formed(self._string)
+
+    def binary(self) -> bytes:
+        """Give the bytes of a string in base64, whose padding must be there."""
+        if self._unread:
+            try:
+                decoded, self._position = _base64(self._text, self._position, '"')
+            except _Base64Error as error:
+                self._position = error.position  # the rest of the string is passed over from there, as by Jackson
+                raise
+            self._unread = False
+            return decoded
+        return _base64(self._string + '"', 0, "")[0] if self._string else b""
+
+    def _field(self, scope: _Scope, char: str) -> Token:
+        if not char or char not in "\"'":
+            raise self._error("expected the name of a field")
+        scope.name = _well_formed(self._read_string(char))
+        self.token = Token.NAME
+        if self._skip_space() != ":":
+            raise self._error("expected a colon")
+        self._ahead = self._value(self._skip_space())
+        return Token.NAME
+
+    def _value(self, char: str) -> Token:
+        if char == '"':
+            self._unread = True
+            return Token.STRING
+        if char == "{":
+            return Token.START_OBJECT
+        if char == "[":
+            return Token.START_ARRAY
+        if char and char in "tfn":
+            word, token = {"t": ("true", Token.TRUE), "f": ("false", Token.FALSE), "n": ("null", Token.NULL)}[char]
+            self._match(word, 1)
+            return token
+        if char and char in _DIGITS:
+            return self._number(char)
+        if char == "-":
+            return self._negative()
+        if char == "+":
+            return self._infinity(self._take(), "+")
+        if char == "'":
+            self._string = self._read_string("'")
+            return Token.STRING
+        if char in ("N", "I"):
+            self.literal = {"N": "NaN", "I": "Infinity"}[char]
+            self._match(self.literal, 1)
+            return Token.FLOAT
+        if char and _in_identifier(char):
+            self._skip_identifier()
+        raise self._error("expected a value")
+
+    def _negative(self) -> Token:
+        char = self._take()
+        if char and char in _DIGITS:
+            return self._number("-" + char)
+        return self._infinity(char, "-")
+
+    def _infinity(self, char: str, sign: str) -> Token:
+        if char == "I":
+            second = self._take()
+            if second in ("N", "n"):
+                word = f"{sign}INF" if second == "N" else f"{sign}Infinity"
+                self._match(word, 3)
+                self.literal = "-Infinity" if sign == "-" else "Infinity"
+                return Token.FLOAT
+        raise self._error("expected a digit")
+
+    def _number(self, begun: str) -> Token:
+        start = self._position - len(begun)
+        if begun[-1] == "0" and self._peek() in _DIGITS and self._peek():
+            raise self._error("a number begins with a zero too many")
+        self._digits()
+        token = Token.INTEGER
+        if self._peek() == ".":
+            token = Token.FLOAT
+            self._position += 1
+            if not self._digits():
+                raise self._error("expected a digit")
+        if self._peek() in ("e", "E"):
+            token = Token.FLOAT
+            self._position += 1
+            if self._peek() in ("+", "-"):
+                self._position += 1
+            if not self._digits():
+                raise self._error("expected a digit")
+        self.literal = self._text[start : self._position]
+        if len(self.literal) > MAX_NUMBER_LENGTH:
+            raise self._error(f"a number has more than {MAX_NUMBER_LENGTH} characters")
+        return token
+
+    def _digits(self) -> int:
+        start = self._position
+        while (char := self._peek()) and char in _DIGITS:
+            self._position += 1
+        return self._position - start
+
+    def _match(self, word: str, matched: int) -> None:
+        """Read the rest of a literal, of which ``matched`` characters are read; no identifier may go on behind it."""
+        for expected in word[matched:]:
+            if self._peek() != expected:
+                self._skip_identifier()
+                raise self._error(f"expected {word}")
+            self._position += 1
+        char = self._peek()
+        if char and char >= "0" and char not in "]}" and _in_identifier(char):
+            self._skip_identifier()
+            raise self._error(f"expected {word}")
+
+    def _skip_identifier(self) -> None:
+        while (char := self._peek()) and _in_identifier(char):
+            self._position += 1
+
+    def _read_string(self, quote: str) -> str:
+        parts: list[str] = []
+        while (char := self._take()) != quote:
+            if not char:
+                raise self._error("a string does not end")
+            if char == "\\":
+                char = self._escaped()
+            elif char < " ":
+                raise self._error("a string holds a control character that is not escaped")
+            parts.append(char)
+        return "".join(parts)
+
+    def _escaped(self) -> str:
+        char = self._take()
+        if char != "u":
+            if char not in _ESCAPES:
+                raise self._error("there is no such escape")
+            return _ESCAPES[char]
+        number = 0
+        for _ in range(4):
+            char = self._take()
+            if not char or char not in "0123456789abcdefABCDEF":
+                raise self._error("an escape has no four hexadecimal digits")
+            number = number * 16 + int(char, 16)
+        return chr(number)
+
+    def _skip_space(self) -> str:
+        """Go behind the next character that is no space, and give it; nothing at the end."""
+        while (char := self._take()) and char in _SPACES:
+            pass
+        if char and char < " ":
+            raise self._error("there is a control character")
+        if char == "/":
+            raise self._error("comments are not allowed")
+        return char
+
+    def _open(self, token: Token) -> None:
+        self._scopes.append(_Scope("}" if token is Token.START_OBJECT else "]"))
+        if len(self._scopes) > MAX_DEPTH + 1:
+            raise self._error(f"it is nested more than {MAX_DEPTH} deep")
+
+    def _close(self, char: str) -> Token:
+        if self._scopes[-1].closer != char:
+            raise self._error(f"unexpected {char}")
+        self._scopes.pop()
+        self.token = Token.END_OBJECT if char == "}" else Token.END_ARRAY
+        return self.token
+
+    def _peek(self) -> str:
+        return self._text[self._position : self._position + 1]
+
+    def _take(self) -> str:
+        char = self._text[self._position : self._position + 1]
+        self._position += len(char)
+        return char
+
+    def _error(self, what: str) -> JsonError:
+        return JsonError(f"{what} at character {self._position}")
+
+
+def text_of(raw: bytes) -> str:
+    """Give the characters that Java reads from bytes: what is no UTF-8 becomes a replacement character.
+
+    A surrogate in three bytes becomes one replacement character there, and three in Python.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        made = bytearray(raw)
+        for position in range(len(made) - 2):
+            if made[position] == 0xED and made[position + 1] >= 0xA0 and made[position + 2] & 0xC0 == 0x80:
+                made[position : position + 3] = b"\xff\x00\x00"
+        return bytes(made).decode(errors="replace").replace("\ufffd\x00\x00", "\ufffd")
+
+
+def _well_formed(text: str) -> str:
+    """Join pairs of surrogates, which escapes can give; one alone becomes a question mark, as in Java's getBytes."""
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return "".join("?" if "\ud800" <= char <= "\udfff" else char for char in joined)
+
+
+def _in_identifier(char: str) -> bool:
+    """Say whether a character is a part of Java's identifiers; close enough beyond ASCII."""
+    return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char <= "\x1b" or char == "\x7f"
+
+
+def _base64(text: str, position: int, quote: str) -> tuple[bytes, int]:
+    """Decode up to ``quote``, or the last character, as Base64Variants.MIME_NO_LINEFEEDS; give the place behind it."""
+    made = bytearray()
+    group: list[int] = []
+    padding = 0
+    while True:
+        char = text[position : position + 1]
+        position += 1
+        if not char:
+            raise JsonError("a string does not end")
+        if char == (quote or '"') and (quote or position == len(text)):
+            if group or padding:
+                raise _Base64Error(position)
+            return bytes(made), position
+        if char <= " " and not group:
+            continue
+        if char == "\\" and quote:
+            char, position = text[position : position + 1], position + 1
+            if char != "/":
+                raise _Base64Error(position)
+        if char == "=" and len(group) in (2, 3):
+            padding += 1
+            if len(group) + padding == 4:
+                made += _bytes_of(group)
+                group, padding = [], 0
+            continue
+        if padding or char not in _BASE64:
+            raise _Base64Error(position)
+        group.append(_BASE64[char])
+        if len(group) == 4:
+            made += _bytes_of(group)
+            group = []
+
+
+def _bytes_of(group: list[int]) -> bytes:
+    number = 0
+    for bits in group:
+        number = number << 6 | bits
+    spare = len(group) * 6 % 8
+    return (number >> spare).to_bytes(len(group) * 6 // 8, "big")
+
+
+class _Base64Error(JsonError):
+    """Text that is no base64; the reader stands where it was found out."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"it is no base64 at character {position}")
+        self.position = position
