@@ -50,7 +50,8 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, rounds and micro-batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there too")
-    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw connections, groups and partitions (an SVG)")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw sizes and pipelines there (an SVG)")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the table there too (Markdown)")
     given = parser.parse_args(arguments)
     chosen: list[str] = []
     for name in given.names:
@@ -94,6 +95,8 @@ def main(arguments: list[str]) -> int:
     print(results.text())
     if given.json is not None:
         given.json.write_text(results.as_json() + "\n")
+    if given.table is not None:
+        given.table.write_text(results.markdown())
     drawn = chart.svg(results.comparisons)
     if given.chart is not None and drawn is not None:
         given.chart.write_text(drawn)

@@ -118,6 +118,14 @@ class Results:
         parts.append("\n".join(line for line in lines if line))
         return "\n\n".join(part for part in parts if part)
 
+    def markdown(self) -> str:
+        """Give the table as the documentation has it."""
+        header = ("benchmark", "unit", "ours", "peer", "peer is", "ratio", "target", "")
+        lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        for name, *cells in self._rows():
+            lines.append(f"| `{name}` | " + " | ".join(cell.replace("..", " to ") for cell in cells) + " |")
+        return "\n".join(lines) + "\n"
+
     def as_json(self) -> str:
         """Give all samples, with what they were taken on."""
         machine = {"platform": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}

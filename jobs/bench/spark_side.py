@@ -32,6 +32,7 @@ PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit")
 _TOPIC_SINKS = ("kafka", "kafka_once")
 _TABLE_SINKS = ("delta", "delta_once")
 _WATCH_EVERY_S = 1
+_MOST_OF_AN_ERROR = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def count(table: str) -> Counted:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    files = pa.record_batch(DeltaTable(table).get_add_actions(flatten=True))
+    files = pa.table(DeltaTable(table).get_add_actions(flatten=True))
     sums = {
         name: sum(number or 0 for number in files.column(name).to_pylist())
         for name in files.schema.names
@@ -195,7 +196,7 @@ def main() -> None:
         try:
             _answer(answers, asdict(run_query(spark, Query(**json.loads(line)))))
         except Exception as error:  # the parent decides what a failed query means
-            _answer(answers, {"error": f"{type(error).__name__}: {error}"})
+            _answer(answers, {"error": f"{type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR]})
     spark.stop()
 
 

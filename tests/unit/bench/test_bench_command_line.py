@@ -35,10 +35,10 @@ def test_a_beginning_of_a_name_stands_for_all_that_begin_so() -> None:
 
 
 def test_quick_is_smaller_and_what_is_given_wins() -> None:
-    settings, given = parse(["--quick", "--rows", "5", "--json", "out.json", "--chart", "out.svg"])
+    settings, given = parse(["--quick", "--rows", "5", "--json", "out.json", "--chart", "out.svg", "--table", "out.md"])
     assert (settings.rows, settings.rounds) == (5, QUICK["rounds"])
     assert settings.broker == QUICK_BROKER
-    assert (given.json, given.chart) == (Path("out.json"), Path("out.svg"))
+    assert (given.json, given.chart, given.table) == (Path("out.json"), Path("out.svg"), Path("out.md"))
 
 
 def test_the_guarantees_have_sizes_of_their_own_and_what_is_given_wins() -> None:

@@ -61,6 +61,16 @@ def test_a_missed_target_is_marked_in_the_table() -> None:
     assert "MISSED" in results.text()
 
 
+def test_the_markdown_is_a_table_of_all_lines() -> None:
+    results = Results({})
+    results.comparisons.append(faster((15.0, 16.0), (10.0,)))
+    results.bounds.append(Bound("planning-memory-growth-mb", "MB", (0.5,), (), "", 10.0))
+    table = results.markdown().splitlines()
+    assert len({line.count("|") for line in table}) == 1
+    assert table[2].startswith("| `source-noop` | rows/s | 15.5 (15 to 16) | 10 (10 to 10) |")
+    assert table[3].startswith("| `planning-memory-growth-mb` | MB | 0.5 (0.5 to 0.5) | - |")
+
+
 def test_the_json_holds_every_sample() -> None:
     results = Results({"rows": 10})
     results.comparisons.append(faster((15.0, 16.0), (10.0,)))

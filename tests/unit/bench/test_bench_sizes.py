@@ -64,10 +64,25 @@ def test_sizes_are_rows_of_the_chart_by_number_and_nothing_else_is() -> None:
             size("broker-produce-1KiB-64KiB", 5, 4),
         ]
     )
-    assert {row: [count for count, _ in sizes] for row, sizes in found.items()} == {
-        "broker-connections": [8, 64],
-        "broker-partitions-produce": [1000],
+    assert {panel.title: [label for label, _ in panel.lines] for panel in found} == {
+        "connections, produce requests of 16 KiB: records/s": ["8", "64"],
+        "partitions, ProducerPerformance: records/s": ["1,000"],
     }
+
+
+def test_pipelines_are_drawn_by_their_unit_with_the_ratio() -> None:
+    speed = Comparison("source-noop", "rows/s", (3e6,), (2e6,), "Spark's JVM", 1.15)
+    cpu = Comparison("source-noop-cpu", "CPU s/M rows", (1.5,), (2.0,), "Spark's JVM", less_is_better=True)
+    alone = Comparison("micro-batch-400", "s", (0.2,), (), "Spark's JVM", 0.2, less_is_better=True)
+    assert [[label for label, _ in panel.lines] for panel in panels([cpu, alone, speed])] == [
+        ["source-noop"],
+        ["source-noop"],
+        ["micro-batch-400"],
+    ]
+    drawn = svg([speed, cpu, alone])
+    assert drawn is not None
+    texts = {text.text for text in ElementTree.fromstring(drawn).iter(f"{SVG}text")}
+    assert {"3,000,000 (1.50 times)", "2,000,000", "1.5 (0.75 times)", "0.2", "Spark's JVM"} <= texts
 
 
 def test_bars_of_a_row_share_a_scale() -> None:
@@ -83,5 +98,5 @@ def test_bars_of_a_row_share_a_scale() -> None:
     assert "1,234" in [text.text for text in root.iter(f"{SVG}text")]
 
 
-def test_without_sizes_there_is_no_chart() -> None:
-    assert svg([size("source-noop", 1.0, 1.0)]) is None
+def test_without_sizes_and_pipelines_there_is_no_chart() -> None:
+    assert svg([size("broker-latency", 1.0, 1.0)]) is None
