@@ -8,7 +8,8 @@ an object store only when no commit was tried.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,6 +21,7 @@ from connectors.delta_once.apart import copy_offsets, store_apart
 from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
 from connectors.delta_once.schema import WriteSchema
+from connectors.delta_once.store_errors import store_errors
 from connectors.delta_once.table import ResultTable
 from connectors.target import AroundPlan, TargetPlan, Task
 from exactly_once.batch import Batch
@@ -60,7 +62,8 @@ class DeltaTarget:
         """See `Target.stored`."""
         table, delivery = self._delivery()
         source = table if delivery.offsets is None else delivery.offsets
-        return look(source.snapshot(), batch)
+        with self._store_errors():
+            return look(source.snapshot(), batch)
 
     def begin(self, batch: Batch) -> DeltaPlan:
         """See `Target.begin`.
@@ -68,6 +71,10 @@ class DeltaTarget:
         Raises:
             DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
         """
+        with self._store_errors():
+            return self._begin(batch)
+
+    def _begin(self, batch: Batch) -> DeltaPlan:
         table, delivery = self._delivery()
         # New columns first, so that a failure there comes before anything is written; but not for a batch that the
         # table has, or that will be refused.
@@ -100,7 +107,7 @@ class DeltaTarget:
             _own(plan).settings,
             before_closing=lambda: reach(CrashPoint.SINK_WRITING, batch_id, app_id),
         )
-        return FileWriter(table_writer, batch_id, app_id)
+        return FileWriter(table_writer, batch_id, app_id, self._store_errors)
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
         """See `Target.finish`.
@@ -110,7 +117,8 @@ class DeltaTarget:
         """
         own = _own(plan)
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema)
-        delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
+        with self._store_errors():
+            delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
         copy = store_apart(self._options)
         if delivery.offsets is None and copy is not None:
             copy_offsets(table, copy, batch)
@@ -130,11 +138,15 @@ class DeltaTarget:
         try:
             # Whatever has become of the table's schema: that may be why the batch failed.
             _, delivery = self._delivery(plan.settings.table_id)
-            return delivery.has_landed(batch.record, plan.plan.rows_version)
+            with self._store_errors():
+                return delivery.has_landed(batch.record, plan.plan.rows_version)
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning("delta_once: %s: its files stay, since the log cannot be read: %s", batch, error)
             return True
+
+    def _store_errors(self) -> AbstractContextManager[None]:
+        return store_errors(self._options.table, self._options.storage_options)
 
     def _delivery(
         self, table_id: str | None = None, written_as: WriteSchema | None = None
@@ -152,14 +164,17 @@ class FileWriter:
     table_writer: TableWriter
     batch_id: int
     app_id: str
+    store_errors: Callable[[], AbstractContextManager[None]]
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows."""
-        self.table_writer.write(rows)
+        with self.store_errors():
+            self.table_writer.write(rows)
 
     def close(self) -> tuple[DataFile, ...] | None:
         """Finish every file, and give them all."""
-        files = tuple(self.table_writer.close())
+        with self.store_errors():
+            files = tuple(self.table_writer.close())
         if not files:
             return None
         reach(CrashPoint.SINK_FILE_WRITTEN, self.batch_id, self.app_id)

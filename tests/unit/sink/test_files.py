@@ -22,6 +22,8 @@ from connectors.delta_once import parquet
 from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, repeating_columns
 from connectors.delta_once.partitions import directory, split, value_text
 from connectors.delta_once.schema import SchemaError, WriteSchema
+from connectors.delta_once.shape import is_part_of, reshape
+from connectors.delta_once.statistics import parse_paths
 
 UTC = pa.timestamp("us", tz="UTC")
 
@@ -141,6 +143,88 @@ def test_only_the_first_columns_are_covered(tmp_path: Path) -> None:
         (file,) = write_files(tmp_path, [batch], file_settings(schema, indexed_columns=limit))
         counts[limit] = len(json.loads(file.statistics)["minValues"])
     assert counts == {32: 32, 2: 2, 0: 0, -1: 40}
+
+
+def test_chosen_columns_are_covered_before_the_first_ones(tmp_path: Path) -> None:
+    """Delta's DataSkippingStatsColumns: a struct that is named stands for all that is in it."""
+    inner = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))])
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", inner), ("u", inner), ("p", pa.string())])
+    value = {"x": 1, "y": {"z": 2}}
+    batch = pa.RecordBatch.from_pylist([{"a": 1, "b": 2, "s": value, "u": value, "p": "p"}], schema=schema)
+    chosen = (("b",), ("s",), ("u", "y", "z"), ("p",), ("gone",))
+    setup = file_settings(schema, ("p",), indexed_columns=1, statistics_columns=chosen)
+    (file,) = write_files(tmp_path, [batch], setup)
+    found = json.loads(file.statistics)
+    assert found["minValues"] == {"b": 2, "s": value, "u": {"y": {"z": 2}}}
+    (file,) = write_files(tmp_path, [batch], file_settings(schema, statistics_columns=()))
+    assert json.loads(file.statistics) == {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("a, b.c", [("a",), ("b", "c")]),
+        ("`a,b`.`c.d`,e", [("a,b", "c.d"), ("e",)]),
+        ("`a``b`", [("a`b",)]),
+        ("", []),
+        (" , ", []),
+    ],
+)
+def test_a_list_of_columns_is_read_as_delta_reads_it(text: str, paths: list[tuple[str, ...]]) -> None:
+    assert parse_paths(text) == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("a" * 32, "a" * 32, "a" * 32),
+        ("a" * 33, "a" * 32, "a" * 32 + "\x7f"),
+        ("a" * 32 + "\x7f", "a" * 32, "a" * 32 + "\U0010ffff"),
+        ("a" * 32 + "é", "a" * 32, "a" * 32 + "\U0010ffff"),
+        ("a" * 32 + "\U0010ffff", "a" * 32, "a" * 32 + "\U0010ffff"),
+        ("a" * 32 + "\U0010ffffb", "a" * 32, "a" * 32 + "\U0010ffff\x7f"),
+        ("\U0001f600" * 40, "\U0001f600" * 16, "\U0001f600" * 16 + "\U0010ffff"),
+        ("a" + "\U0001f600" * 40, "a" + "\U0001f600" * 16, "a" + "\U0001f600" * 16 + "\U0010ffff"),
+    ],
+)
+def test_long_texts_are_cut_where_delta_cuts_them(tmp_path: Path, text: str, low: str, high: str) -> None:
+    """Delta's StatsCollectionSuite: 32 units of UTF-16, no pair split; the maximum is completed above what was cut."""
+    schema = pa.schema([("t", pa.string())])
+    (file,) = write_files(tmp_path, [pa.RecordBatch.from_pydict({"t": [text]}, schema=schema)], file_settings(schema))
+    found = json.loads(file.statistics)
+    assert (found["minValues"]["t"], found["maxValues"]["t"]) == (low, high)
+    assert low.encode() <= text.encode() <= high.encode()
+
+
+def test_zero_has_two_signs(tmp_path: Path) -> None:
+    """Readers that order -0.0 below 0.0, as Arrow does, must not skip a file that has one under the other's name."""
+    schema = pa.schema([("d", pa.float64())])
+    for value in (0.0, -0.0):
+        (file,) = write_files(tmp_path, [pa.RecordBatch.from_pydict({"d": [value]})], file_settings(schema))
+        found = json.loads(file.statistics)
+        assert math.copysign(1, found["minValues"]["d"]) == -1
+        assert math.copysign(1, found["maxValues"]["d"]) == 1
+
+
+def row_groups(root: Path, file: DataFile) -> list[int]:
+    footer = pq.read_metadata(root / file.path)
+    return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+
+
+def test_row_groups_are_as_large_as_asked(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64())])
+    batches = [pa.RecordBatch.from_pydict({"k": list(range(n * 100, n * 100 + 100))}) for n in range(10)]
+    (file,) = write_files(tmp_path / "rows", batches, file_settings(schema, row_group_rows=300))
+    assert row_groups(tmp_path / "rows", file) == [300, 300, 300, 100]
+    (file,) = write_files(tmp_path / "small", batches, file_settings(schema, row_group_rows=30))
+    assert row_groups(tmp_path / "small", file) == [30] * 33 + [10]
+    (file,) = write_files(tmp_path / "bytes", batches, file_settings(schema, row_group_bytes=2400))
+    assert row_groups(tmp_path / "bytes", file) == [300, 300, 300, 100]
+    (file,) = write_files(tmp_path / "all", batches, file_settings(schema))
+    assert row_groups(tmp_path / "all", file) == [1000]
+    for name in ("rows", "small", "bytes", "all"):
+        (path,) = (tmp_path / name).glob("*.parquet")
+        assert pq.read_table(path).column("k").to_pylist() == list(range(1000))
 
 
 def test_a_dot_in_a_name_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
@@ -305,3 +389,61 @@ def test_a_null_in_a_required_column_is_refused() -> None:
     write = WriteSchema(schema, (0,), (), ("k",))
     with pytest.raises(SchemaError, match="column k is NOT NULL"):
         write.align(pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())}))
+
+
+NESTED = pa.struct(
+    [
+        ("a", pa.int32()),
+        ("l", pa.list_(pa.struct([("x", pa.int16())]))),
+        ("m", pa.map_(pa.string(), pa.struct([("y", pa.float32())]))),
+    ]
+)
+WIDER = pa.struct(
+    [
+        ("M", pa.map_(pa.string(), pa.struct([("new", pa.string()), ("y", pa.float64())]))),
+        ("A", pa.int64()),
+        ("L", pa.list_(pa.struct([("x", pa.int64()), ("new", pa.date32())]))),
+    ]
+)
+nested = st.none() | st.fixed_dictionaries(
+    {
+        "a": st.none() | st.integers(-9, 9),
+        "l": st.none() | st.lists(st.none() | st.fixed_dictionaries({"x": st.integers(0, 9)}), max_size=3),
+        "m": st.none()
+        | st.lists(
+            st.tuples(texts, st.none() | st.fixed_dictionaries({"y": st.none() | st.floats(-4, 4, width=32)})),
+            max_size=2,
+        ),
+    }
+)
+
+
+@given(st.lists(nested, max_size=6), st.integers(0, 3))
+def test_nested_data_takes_another_shape_and_stays_what_it_is(values: list[Any], skip: int) -> None:
+    column = pa.array(values, NESTED).slice(min(skip, len(values)))
+    shaped = reshape(column, WIDER, WIDER)
+    shaped.validate(full=True)
+    back = [
+        None
+        if value is None
+        else {
+            "a": value["A"],
+            "l": None if value["L"] is None else [None if each is None else {"x": each["x"]} for each in value["L"]],
+            "m": None
+            if value["M"] is None
+            else [(key, None if each is None else {"y": each["y"]}) for key, each in value["M"]],
+        }
+        for value in shaped.to_pylist()
+    ]
+    assert back == column.to_pylist()
+
+
+def test_what_is_part_of_a_type() -> None:
+    assert is_part_of(NESTED, NESTED)
+    assert not is_part_of(NESTED, WIDER)
+    wider = pa.struct([*NESTED, ("new", pa.int8())])
+    assert is_part_of(NESTED, wider)
+    assert not is_part_of(wider, NESTED)
+    assert is_part_of(pa.list_(NESTED), pa.list_(wider))
+    assert is_part_of(pa.map_(pa.string(), NESTED), pa.map_(pa.string(), wider))
+    assert not is_part_of(pa.list_(NESTED), NESTED)

@@ -1,0 +1,188 @@
+"""Tables on an object store: a real client against a store with S3's interface and its conditional writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from connectors.delta_once.store_errors import store_errors, without_secrets
+from exactly_once.errors import FencedError, UnknownOutcomeError
+from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
+from offset_store.txn_ids import query_txn_id
+from tests.unit.sink.query_by_hand import Query
+from tests.unit.sink.s3_store import SECRET, Store, s3_store
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with s3_store() as running:
+        yield running
+
+
+class StoredQuery(Query):
+    """A query whose table is in the store, and its checkpoint on the local disk."""
+
+    def __init__(self, root: Path, store: Store, query_id: str = "q", **options: Any) -> None:
+        super().__init__(root, query_id, **options)
+        self.uri = f"s3://bucket/{root.name}"
+        self.options |= {"path": self.uri, **store.query_options}
+        self.store = store
+
+    def handle(self) -> DeltaTable:
+        return DeltaTable(self.uri, storage_options=dict(self.store.storage_options))
+
+    def values(self) -> list[int]:
+        found: list[int] = self.handle().to_pyarrow_table().column("v").to_pylist()
+        return sorted(found)
+
+
+def test_batches_replays_and_a_lost_checkpoint(tmp_path: Path, store: Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.write(0, [{"v": 1}])
+    query.write(1, [{"v": 2}])
+    query.write(1, [{"v": 2}])
+    fresh = StoredQuery(tmp_path, store, "fresh")
+    fresh.write(0, [{"v": 1}])
+    assert query.values() == [1, 2]
+    assert query.handle().version() == 2
+    assert query.handle().transaction_version(query_txn_id("app", "q")) == 1
+
+
+def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
+    """The store's conditional write decides: `If-None-Match` on the log file of the version."""
+    query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
+    for each in (query, rival):
+        each.log(0, 10)
+    mine, theirs = query.tasks(rows=[{"v": 1}]), rival.tasks(rows=[{"v": 2}])
+    rival.commit(0, theirs)
+    with pytest.raises(FencedError, match="holds batch 0 of query rival"):
+        query.commit(0, mine)
+    assert query.values() == [2]
+
+
+def test_two_drivers_within_one_commit(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have looked at version 0 when both write version 1."""
+    query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
+    for each in (query, rival):
+        each.log(0, 10)
+    mine, theirs = query.tasks(rows=[{"v": 1}]), rival.tasks(rows=[{"v": 2}])
+    original = DeltaTable.create_write_transaction
+
+    def overtaken(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", original)
+        rival.commit(0, theirs)
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", overtaken)
+    with pytest.raises(FencedError, match="holds batch 0 of query rival"):
+        query.commit(0, mine)
+    assert query.values() == [2]
+
+
+def test_partitions_growth_and_replacement(tmp_path: Path, store: Store) -> None:
+    query = StoredQuery(tmp_path, store, partitionBy="v")
+    query.schema = t.StructType([t.StructField("v", t.LongType()), t.StructField("w", t.LongType())])
+    query.write(0, [{"v": 1, "w": 2}, {"v": 2, "w": 3}])
+    query.options["mergeSchema"] = "true"
+    query.schema = t.StructType([*query.schema.fields, t.StructField("x", t.StringType())])
+    query.write(1, [{"v": 3, "w": 4, "x": "é"}])
+    found = query.handle().to_pyarrow_table().sort_by("v").to_pylist()
+    assert found == [{"v": 1, "w": 2, "x": None}, {"v": 2, "w": 3, "x": None}, {"v": 3, "w": 4, "x": "é"}]
+    query.replace = True
+    query.write(2, [{"v": 9, "w": 9, "x": None}])
+    assert query.values() == [9]
+
+
+def test_a_commit_whose_answer_is_lost(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.log(0, 10)
+    messages = query.tasks(rows=[{"v": 1}])
+    original = DeltaTable.create_write_transaction
+
+    def loses(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", loses)
+        query.commit(0, messages)
+    query.abort(0, messages)
+    assert query.values() == [1]
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no credentials in the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("bare")
+def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(tmp_path)
+    query.options |= {"path": "s3://bucket/t", "storage.AWS_REGION": "us-east-1"}
+    query.log(0, 10)
+
+    def unreachable(*args: Any, **kwargs: Any) -> None:
+        raise OSError("Error performing PUT http://169.254.169.254/latest/api/token in 1s, after 10 retries")
+
+    monkeypatch.setattr("offset_store.tables.DeltaTable", unreachable)
+    reason = r"No credentials for s3://bucket/t were found: set storage.AWS_ACCESS_KEY_ID and storage.AWS_SECRET"
+    with pytest.raises(OffsetStoreError, match=reason):
+        query.writer().begin()
+
+
+def test_a_bucket_that_is_not_there_is_told_without_the_key(tmp_path: Path, store: Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.options["path"] = "s3://nowhere/t"
+    query.log(0, 10)
+    with pytest.raises(Exception, match="s3://nowhere/t") as error:
+        query.writer().begin()
+    told = str(error.value)
+    assert "NoSuchBucket" in told or "not exist" in told
+    assert SECRET not in told
+
+
+def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = "sv=2024&sig=ab%2Bcd%3D"
+    query = Query(tmp_path)
+    query.options |= {
+        "path": "abfss://box@account.dfs.core.windows.net/t",
+        "storage.AZURE_STORAGE_SAS_TOKEN": signature,
+    }
+    query.log(0, 10)
+
+    def quotes(*args: Any, **kwargs: Any) -> None:
+        raise OSError(f"Error performing GET https://account.blob.core.windows.net/box/t?{signature}&comp=list")
+
+    monkeypatch.setattr("offset_store.tables.DeltaTable", quotes)
+    with pytest.raises(OffsetStoreError, match=r"windows.net/box/t\?\*\*\*&comp=list") as error:
+        query.writer().begin()
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("key=abc", {"AWS_SECRET_ACCESS_KEY": "abc"}, "key=***"),
+        ("a%2Fb a/b", {"AWS_SECRET_ACCESS_KEY": "a/b"}, "*** ***"),
+        ("GET https://h/p?X-Amz-Signature=12ab&x=1", {}, "GET https://h/p?X-Amz-Signature=***&x=1"),
+        ("region eu true", {"AWS_REGION": "eu", "AWS_ALLOW_HTTP": "true", "AWS_SESSION_TOKEN": ""}, "region eu true"),
+    ],
+)
+def test_what_is_hidden(text: str, options: dict[str, str], told: str) -> None:
+    assert without_secrets(text, options) == told
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    wrong = UnknownOutcomeError("no answer")
+    with pytest.raises(UnknownOutcomeError) as error, store_errors(Location.parse("s3://b/t"), {"AWS_KEY": "abc"}):
+        raise wrong
+    assert error.value is wrong
