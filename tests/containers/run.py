@@ -14,8 +14,9 @@ from jobs.peers import PeerMissingError
 from tests.containers.engine import EngineMissingError, engine, prepare_environment
 from tests.containers.kafka_image import ImageError, image
 
-# Both folders hold tests that take their broker from the fixture; soak tests and the embedded broker's own do not.
-DEFAULT_ARGUMENTS = ["tests/containers", "tests/spark", "-m", "(container or spark) and not soak", "-v"]
+# These folders hold tests that take their broker from the fixture; soak tests and the embedded broker's own do not.
+FOLDERS = ["tests/containers", "tests/spark", "tests/parity"]
+DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(container or spark or kafka) and not soak", "-v"]
 
 
 def main(arguments: list[str]) -> int:
