@@ -15,7 +15,10 @@ class RecreatedTopicError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class FetchRange:
-    """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id."""
+    """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id.
+
+    In a batch query ``start`` may be EARLIEST and ``end`` LATEST: see `connectors.kafka_once.open_ends`.
+    """
 
     topic: str
     topic_id: str

@@ -21,6 +21,7 @@ from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
 from connectors.kafka_once.open_ends import close, is_open
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError, check_same_topic
+from connectors.kafka_once.values.rows import RowMaker
 from exactly_once.crash_points import CrashPoint, reach
 
 

@@ -1,0 +1,71 @@
+"""Ends of a batch query that are words, not numbers: the tasks ask for them, not only the planner.
+
+PySpark plans the tasks of a Python source once for each ``load()``, and a DataFrame may be used again much later. As
+with Spark's own connector, ``latest`` and ``earliest`` mean what they mean when the rows are read, so the first piece
+of a partition may begin at EARLIEST and its last one end at LATEST. What is planned by numbers or timestamps stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from connectors.kafka_once.client import EARLIEST, LATEST
+from connectors.kafka_once.offset_rules import OffsetRule
+from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
+from offset_store.offsets import OffsetRange, TopicPartition
+
+
+def leave_open(
+    tasks: Sequence[KafkaInputPartition],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    starting: OffsetRule,
+    ending: OffsetRule,
+) -> list[KafkaInputPartition]:
+    """Open the ends of planned tasks where the rules use words.
+
+    Partitions that are empty now and end at the latest offset are read too, by the last task: starting one for each
+    would cost more than reading them.
+    """
+    bounds = {(tp.topic, tp.partition): extent for tp, extent in ranges.items()}
+
+    def opened(piece: FetchRange) -> FetchRange:
+        key = (piece.topic, piece.partition)
+        at_start, at_end = piece.start == bounds[key].start, piece.end == bounds[key].end
+        return replace(
+            piece,
+            start=EARLIEST if at_start and _said(starting, *key) == EARLIEST else piece.start,
+            end=LATEST if at_end and _said(ending, *key) == LATEST else piece.end,
+        )
+
+    empty = [
+        FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end)
+        for tp, extent in sorted(ranges.items())
+        if extent.start == extent.end and _said(ending, tp.topic, tp.partition) == LATEST
+    ]
+    pieces = [list(task.wanted) for task in tasks] or ([[]] if empty else [])
+    if empty:
+        pieces[-1] += empty
+    return [KafkaInputPartition(tuple(map(opened, each))) for each in pieces]
+
+
+def close(wanted: FetchRange, ask: Callable[[int], int]) -> FetchRange:
+    """Turn words into offsets; ``ask`` gives the offset at EARLIEST or LATEST.
+
+    A piece that has gone in the meantime, since the log begins behind it by now, is empty.
+    """
+    start = ask(EARLIEST) if wanted.start == EARLIEST else wanted.start
+    end = ask(LATEST) if wanted.end == LATEST else wanted.end
+    return replace(wanted, start=start, end=max(start, end))
+
+
+def is_open(wanted: FetchRange) -> bool:
+    """Whether an end is a word."""
+    return wanted.start == EARLIEST or wanted.end == LATEST
+
+
+def _said(rule: OffsetRule, topic: str, partition: int) -> int | None:
+    """Give what a rule says of a partition, an offset or a word; None if it speaks of timestamps."""
+    if rule.everywhere is not None:
+        return rule.everywhere
+    return rule.each_topic.get(topic, rule.each.get((topic, partition)))
