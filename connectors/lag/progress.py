@@ -8,11 +8,10 @@ planned: what came in while it ran is in the next one's progress. No state here,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offset_store.offsets import OffsetFormatError, SourceOffset, is_ours
+from offset_store.offsets import MARK, SourceOffset
 
 Slot = tuple[str, int]
 """A topic's name, and a partition."""
@@ -69,8 +68,8 @@ class SourceLag:
 
 def source_lag(position: int, source: Any) -> SourceLag:
     """Read one entry of a progress' ``sources``; offsets that cannot be read count as none."""
-    text = source.endOffset
-    reached, latest = read_offsets(text), read_offsets(source.latestOffset)
+    name, reached = read_offsets(source.endOffset)
+    _, latest = read_offsets(source.latestOffset)
     partitions = tuple(
         PartitionLag(topic, partition, offset, latest.get((topic, partition)))
         for (topic, partition), offset in sorted(reached.items())
@@ -78,7 +77,7 @@ def source_lag(position: int, source: Any) -> SourceLag:
     behind = [each.records for each in partitions if each.latest is not None]
     return SourceLag(
         position=position,
-        name=_name(text) if reached else source.description,
+        name=name or source.description,
         description=source.description,
         rows=source.numInputRows or 0,
         partitions=partitions,
@@ -89,24 +88,16 @@ def source_lag(position: int, source: Any) -> SourceLag:
     )
 
 
-def read_offsets(text: str | None) -> dict[Slot, int]:
-    """Give the next offset of each partition in an offset's text; nothing if it is of another kind of source."""
-    if not text:
-        return {}
+def read_offsets(text: str | None) -> tuple[str, dict[Slot, int]]:
+    """Give the source's name in an offset's text, and the next offset of each partition; nothing for other kinds."""
     try:
-        if is_ours(text):
-            return {(tp.topic, tp.partition): at.next for tp, at in SourceOffset.from_json(text).positions.items()}
-        return _of_sparks_connector(json.loads(text))
-    except (ValueError, OffsetFormatError):
-        return {}
-
-
-def _of_sparks_connector(document: object) -> dict[Slot, int]:
-    if not isinstance(document, Mapping) or not all(isinstance(each, Mapping) for each in document.values()):
-        return {}
-    found = {(topic, int(number)): at for topic, numbers in document.items() for number, at in numbers.items()}
-    return found if all(type(at) is int for at in found.values()) else {}
-
-
-def _name(text: str) -> str:
-    return SourceOffset.from_json(text).source if is_ours(text) else SPARKS_NAME
+        document = json.loads(text or "null")
+        if not isinstance(document, dict):
+            return "", {}
+        if MARK in document:
+            offset = SourceOffset.from_json(text or "")
+            return offset.source, {(tp.topic, tp.partition): at.next for tp, at in offset.positions.items()}
+        found = {(topic, int(number)): at for topic, numbers in document.items() for number, at in numbers.items()}
+    except (ValueError, AttributeError):
+        return "", {}
+    return (SPARKS_NAME, found) if found and all(type(at) is int for at in found.values()) else ("", {})

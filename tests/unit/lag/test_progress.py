@@ -67,9 +67,10 @@ def test_a_partition_that_only_the_end_has_is_left_out_of_the_figures() -> None:
         '{"topic":{"0":null}}',
         json.dumps({"sparkonce": 99, "source": "kafka", "topics": {}}),
         "{",
+        "{}",
     ],
 )
 def test_offsets_of_other_kinds_are_none(text: str | None) -> None:
-    assert read_offsets(text) == {}
+    assert read_offsets(text) == ("", {})
     lag = source_lag(0, entry(text, text, rows=None))
     assert (lag.name, lag.rows, lag.partitions) == ("d", 0, ())
