@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from connectors.kafka_once.client import LATEST
 from connectors.kafka_once.group_commits import GroupCommitter
+from connectors.kafka_once.open_ends import leave_open
 from connectors.kafka_once.options import FORMAT, SourceOptions
 from connectors.kafka_once.planner import Planner
 from connectors.kafka_once.ranges import KafkaInputPartition
@@ -35,7 +36,7 @@ from offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 
 
 class KafkaOnceReader(DataSourceReader):
-    """Reads from one set of offsets to another, both fixed when the query is planned."""
+    """Reads from one set of offsets to another; ``earliest`` and ``latest`` are those of the moment of reading."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -58,7 +59,8 @@ class KafkaOnceReader(DataSourceReader):
                 f"{FORMAT}: the resolved start offset {begin[tp]} is greater than the resolved end offset {end[tp]} "
                 f"for topic {tp.topic} partition {tp.partition}: look at {starting.option} and {ending.option}"
             )
-        return list(planner.tasks({tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}))
+        ranges = {tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}
+        return leave_open(planner.tasks(ranges), ranges, starting, ending)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
