@@ -59,6 +59,10 @@ class CorruptBatchError(RuntimeError):
     """Bytes that are no valid record batch; the message names topic, partition and offset."""
 
 
+class TimestampRangeError(CorruptBatchError):
+    """A record whose timestamp Spark cannot hold (KAFKA_MALFORMED_RECORD_TIMESTAMP of Spark's connector)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scanned:
     """The whole batches of one fetch. ``next_offset`` is None if there is not one of them."""
@@ -126,6 +130,7 @@ class RecordDecoder:
 
         Raises:
             CorruptBatchError: for a wrong checksum, bytes that do not inflate, or records that do not fit their batch.
+            TimestampRangeError: for a timestamp that does not fit into microseconds.
 
         """
         table = scanned.table
@@ -194,6 +199,8 @@ class RecordDecoder:
         buffer.flags.writeable = False  # so that the kernel is compiled for one kind of array only
         state = np.zeros(kernel.STATE_SLOTS, np.int64)
         kernel.decode_batches(buffer, table, start_offset, end_offset, rows, self._wanted, state)
+        if state[kernel.STATUS] == kernel.BAD_TIMESTAMP:
+            raise self._out_of_range(int(state[kernel.FAILED_OFFSET]), int(state[kernel.FAILED_TIME]))
         if state[kernel.STATUS] != kernel.OK:
             raise self._corrupt(int(state[kernel.FAILED_OFFSET]), kernel.REASONS[int(state[kernel.STATUS])])
         return self._arrow(rows, state)
@@ -211,6 +218,14 @@ class RecordDecoder:
             HEADERS: lambda: header_lists(self._schema.field(HEADERS).type, rows.headers, count, state),
         }
         return pa.RecordBatch.from_arrays([make[name]() for name in self._columns], schema=self._schema)
+
+    def _out_of_range(self, offset: int, timestamp: int) -> TimestampRangeError:
+        return TimestampRangeError(
+            f"the record in topic {self._topic}, partition {self._partition}, at offset {offset} has the timestamp "
+            f"{timestamp}, which does not fit into Spark's range of microseconds. Kafka's timestamps are milliseconds "
+            "since 1970: its producer may have written microseconds or nanoseconds. Correct the producer; such records "
+            "can be read without the column timestamp (option columns)"
+        )
 
     def _corrupt(self, offset: int, what: str) -> CorruptBatchError:
         return CorruptBatchError(

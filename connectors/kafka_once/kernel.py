@@ -34,7 +34,6 @@ REASONS = {
     BAD_VARINT: "a variable-length number does not end",
     BAD_LENGTH: "a length is negative, or the fields of a record do not fill it",
     BAD_COUNT: "the batch does not hold as many records as its header says",
-    BAD_TIMESTAMP: "a timestamp does not fit into Spark's range of microseconds",
     BAD_OFFSET: "a record's offset lies outside its batch",
 }
 
@@ -46,7 +45,8 @@ MAX_TIMESTAMP_MS = 9223372036854775
 # Slots of the state of `decode_batches`; the count of nulls stands behind the bytes used by the same column.
 STATUS, ROWS, FAILED_OFFSET, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = range(7)
 HEADERS, HEADER_LISTS, HEADER_KEY_BYTES, HEADER_KEY_NULLS, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(7, 13)
-STATE_SLOTS = 13
+FAILED_TIME = 13
+STATE_SLOTS = 14
 
 # Which columns `decode_batches` writes; the others are passed over, and their buffers may be empty.
 KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS = 1, 2, 4, 8, 16, 32
@@ -256,6 +256,7 @@ def _decode_batch(
             if wanted & TIMES:
                 time = header[MAX_TIME] if appended else header[BASE_TIME] + time_delta
                 if time > MAX_TIMESTAMP_MS or time < -MAX_TIMESTAMP_MS:
+                    state[FAILED_TIME] = time
                     return BAD_TIMESTAMP
                 rows.times[row] = time * 1000
             status = _decode_record(buffer, position, end, rows, wanted, row, state)

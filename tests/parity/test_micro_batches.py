@@ -288,7 +288,7 @@ def test_a_timestamp_that_does_not_fit(cluster: Cluster) -> None:
     cluster.send(topic, [1], 0, timestamp_ms=nanoseconds)
     with cluster.stream(subscribe=topic, **EARLIEST) as stream, pytest.raises(Exception, match=str(nanoseconds)) as e:
         stream.process_all()
-    assert f"{topic}-0" in str(e.value)
+    assert topic in str(e.value)
     assert "milliseconds" in str(e.value)
 
 

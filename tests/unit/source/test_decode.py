@@ -183,7 +183,7 @@ def test_old_formats_are_refused_with_what_to_do() -> None:
 
 
 def test_a_timestamp_beyond_spark_s_range_is_an_error_not_another_time() -> None:
-    with pytest.raises(CorruptBatchError, match="timestamp does not fit"):
+    with pytest.raises(CorruptBatchError, match="which does not fit into Spark"):
         decode(encode_batch([Record(None, b"a", timestamp=1 << 62)]))
 
 
