@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
 MARK = "sparkonce"
@@ -22,9 +22,11 @@ class OffsetFormatError(ValueError):
     """A text that is not an offset of ours; the message says what was found and what was expected."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """One partition of one topic, by the topic's id as well as its name."""
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by the topic's id as well as its name.
+
+    A tuple, since planning looks thousands of them up for every batch.
+    """
 
     topic: str
     topic_id: str
@@ -132,8 +134,8 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
     the initial offset is asked for again after a restart, when the world may have moved on. Nor is it for one that
-    went back: its log was cut, and the query went on at the new end, which is then the origin. A topic that has an id in
-    ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
+    went back: its log was cut, and the query went on at the new end, which is then the origin. A topic that has an id
+    in ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
     """
     ranges = {}
     for tp, position in end.positions.items():

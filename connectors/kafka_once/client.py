@@ -314,13 +314,19 @@ def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadat
     if code is not ErrorCode.NONE:
         raise KafkaError(code, f"metadata of topic {topic.name}")
     partitions: dict[int, Leader | None] = {}
+    leaders: dict[tuple[int, int | None], Leader | None] = {}
     for each in topic.partitions:
-        address = brokers.get(each.leader_id)
-        epoch = getattr(each, "leader_epoch", -1)
-        partitions[each.partition_index] = Leader(*address, -1 if epoch is None else epoch) if address else None
+        key = each.leader_id, getattr(each, "leader_epoch", -1)
+        if key not in leaders:
+            leaders[key] = _leader(brokers.get(each.leader_id), key[1])
+        partitions[each.partition_index] = leaders[key]
     if not partitions:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} has no partitions yet")
     return TopicMetadata(topic.name, topic_id_text(getattr(topic, "topic_id", None)), partitions)
+
+
+def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
+    return Leader(*address, -1 if epoch is None else epoch) if address else None
 
 
 def _offset_topics(version: int, topics: Mapping[str, list[tuple[int, Leader, int]]]) -> list[Any]:

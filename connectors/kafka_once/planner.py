@@ -39,6 +39,8 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client = Client(options.settings)
+        self._lines: list[tuple[Mapping[str, Any], Line]] = []
+        """The last lines of the checkpoint: the end of a batch comes back twice, to be cut and as the next start."""
         self.topics: Mapping[str, TopicMetadata] = {}
 
     def close(self) -> None:
@@ -71,7 +73,7 @@ class Planner:
             CheckpointError: if the line is of another source, or cannot be read.
             MissingTopicError, KafkaUnreachableError: as `refresh`.
         """
-        line = read_line(start, self._options.source)
+        line = self._line(start)
         partitions = self.refresh(line)
 
         def is_strange() -> bool:
@@ -212,7 +214,7 @@ class Planner:
             CheckpointError: if the batch cannot be told from them.
             RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
         """
-        first, last = read_line(start, self._options.source), read_line(end, self._options.source)
+        first, last = self._line(start), self._line(end)
         if not self.topics:
             self.refresh(last)
         first, last = first.with_topic_ids(self.topics), last.with_topic_ids(self.topics)
@@ -231,6 +233,20 @@ class Planner:
             KafkaInputPartition(tuple(self._fetch_range(tp, extent) for tp, extent in pieces))
             for pieces in bundle(split(ranges, least, most), asked_for=asked_for)
         ]
+
+    def _line(self, document: Mapping[str, Any]) -> Line:
+        for known, line in self._lines:
+            if known == document:
+                return line
+        line = read_line(document, self._options.source)
+        self._lines = [(document, line), *self._lines[:1]]
+        return line
+
+    def note(self, end: SourceOffset) -> dict[str, Any]:
+        """Give the line for an end offset, which is about to come back from Spark."""
+        document = end.to_document()
+        self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
+        return document
 
     def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
         if self._options.pattern is not None:

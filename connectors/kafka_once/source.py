@@ -112,7 +112,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end is None:
             return start
         reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
-        return end.to_document()
+        return self._plan().note(end)
 
     def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> SourceOffset | None:
         planner = self._plan()
@@ -126,7 +126,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._holds_back(position, latest, limit):
             return None
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = planner.advance(position, latest, most, self._pinned)
+        end = self._latest
+        if most is not None or self._pinned is not None:
+            end = planner.advance(position, latest, most, self._pinned)
         # Without any topic left there is nothing to note: what was read before is kept, as in Spark's (SPARK-41375).
         return None if end == given.offset or not end.positions else end
 
