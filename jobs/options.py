@@ -15,6 +15,7 @@ from pathlib import Path
 from connectors.options import Scope
 from connectors.reference import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
 from jobs.exit_status import GOOD, USAGE
+from jobs.typed_options import typed_module
 
 NARROWEST = 60
 
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="the page of the docs")
     form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--python", action="store_true", help="the module of typed dictionaries")
     form.add_argument("--write", type=Path, metavar="FOLDER", help="write the pages of the docs into this folder")
 
 
@@ -39,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
         return _one(wanted[0], options.name, as_json=options.json)
     if options.json:
         print(json.dumps({each.name: [_plain(entry) for entry in each.entries()] for each in wanted}, indent=1))
+    elif options.python:
+        print(typed_module(), end="")
     elif options.write:
         for each in wanted:
             (options.write / each.page).write_text(markdown(each))

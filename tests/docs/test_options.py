@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from connectors.options import Option
+from connectors.options import Option, OptionError
 from connectors.reference import REFERENCES, Reference
+from connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
 from jobs.cli import main
 from jobs.options import markdown
+from jobs.typed_options import typed_module
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+PROJECT = Path(__file__).resolve().parents[2]
+DOCS = PROJECT / "docs"
+TYPED = PROJECT / "connectors" / "typed_options.py"
 SPARK_SOURCE = {
     "assign",
     "endingOffsets",
@@ -115,6 +119,29 @@ def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[
 def test_it_writes_the_pages(tmp_path: Path) -> None:
     assert main(["options", "--write", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {reference.page for reference in REFERENCES.values()}
+
+
+def test_the_typed_dictionaries_are_made_from_the_declarations() -> None:
+    again = "a declaration has changed: run sparkonce options --python > connectors/typed_options.py"
+    assert TYPED.read_text() == typed_module(), again
+
+
+def test_typed_options_are_checked_at_once_and_become_text() -> None:
+    given = source_options(
+        {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "failOnDataLoss": False, "minPartitions": 8}
+    )
+    assert given == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "t",
+        "failOnDataLoss": "false",
+        "minPartitions": "8",
+    }
+    with pytest.raises(OptionError, match="subscribe"):
+        source_options({"kafka.bootstrap.servers": "h:1"})
+    with pytest.raises(OptionError, match="appId is required"):
+        kafka_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})
+    with pytest.raises(OptionError, match="path is required"):
+        delta_sink_options({"appId": "a", "checkpointLocation": "/c"})
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
