@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,11 @@ from tests.parity.support import Cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka: Any) -> Cluster:
+def cluster(kafka: Any) -> Iterator[Cluster]:
     """Use topics of your own: other tests are on it too."""
-    return Cluster(kafka.bootstrap_servers)
+    from connectors.kafka_once import client
+
+    before = set(client._shared)
+    yield Cluster(kafka.bootstrap_servers)
+    for key in set(client._shared) - before:  # those of a worker live as long as it, this process goes on
+        client._shared.pop(key).close()
