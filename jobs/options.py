@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--markdown", action="store_true", help="the page of the docs")
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--python", action="store_true", help="the module of typed dictionaries")
-    form.add_argument("--write", type=Path, metavar="FOLDER", help="write the pages of the docs into this folder")
+    form.add_argument(
+        "--write", type=Path, metavar="CHECKOUT", help="make docs/options_*.md and connectors/typed_options.py anew"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,14 +46,19 @@ def run(options: argparse.Namespace) -> int:
     elif options.python:
         print(typed_module(), end="")
     elif options.write:
-        for each in wanted:
-            (options.write / each.page).write_text(markdown(each))
+        _write(options.write)
     elif options.markdown:
         print("\n".join(markdown(each) for each in wanted), end="")
     else:
         width = max(NARROWEST, shutil.get_terminal_size((100, 24)).columns)
         print("\n".join(text(each, width) for each in wanted), end="")
     return GOOD
+
+
+def _write(checkout: Path) -> None:
+    for each in REFERENCES.values():
+        (checkout / "docs" / each.page).write_text(markdown(each))
+    (checkout / "connectors" / "typed_options.py").write_text(typed_module())
 
 
 def _one(reference: Reference, name: str, *, as_json: bool) -> int:

@@ -48,7 +48,7 @@ SPARK_SOURCE = {
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
 def test_the_page_is_made_from_the_declarations(reference: Reference) -> None:
     made = markdown(reference)
-    assert (DOCS / reference.page).read_text() == made, "a declaration has changed: run sparkonce options --write docs"
+    assert (DOCS / reference.page).read_text() == made, "a declaration has changed: run sparkonce options --write ."
 
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
@@ -116,14 +116,18 @@ def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == markdown(REFERENCES["delta-sink"])
 
 
-def test_it_writes_the_pages(tmp_path: Path) -> None:
+def test_it_makes_all_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("docs", "connectors"):
+        (tmp_path / folder).mkdir()
     assert main(["options", "--write", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {reference.page for reference in REFERENCES.values()}
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")}
+    assert made == {"connectors/typed_options.py", *(f"docs/{reference.page}" for reference in REFERENCES.values())}
+    assert main(["options", "--python"]) == 0
+    assert capsys.readouterr().out == TYPED.read_text()
 
 
 def test_the_typed_dictionaries_are_made_from_the_declarations() -> None:
-    again = "a declaration has changed: run sparkonce options --python > connectors/typed_options.py"
-    assert TYPED.read_text() == typed_module(), again
+    assert TYPED.read_text() == typed_module(), "a declaration has changed: run sparkonce options --write ."
 
 
 def test_typed_options_are_checked_at_once_and_become_text() -> None:
