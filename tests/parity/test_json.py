@@ -77,15 +77,17 @@ def offset(**next_offsets: int) -> SourceOffset:
         (offset(t_0=1, t_1=0), offset(t_0=2, t_1=1)),
         (offset(t_0=1, T_0=0), offset(t_0=2, T_0=1)),
         (offset(t_0=1), offset(t_0=2, t_1=1)),
+        (offset(t_0=1), offset(t_0=2, t_1=3)),
     ],
 )
 def test_equal_offsets_are_equal_text(one: SourceOffset, two: SourceOffset) -> None:
     """Spark compares the text of offsets: the same one is written alike, another one otherwise.
 
     Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"0":2}}"
-    Spark: KafkaSourceOffsetSuite "comparison {"t":{"1":0,"0":1}} <=> {"t":{"1":1,"0":2}}"
+    Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1,"1":0}} <=> {"t":{"0":2,"1":1}}"
     Spark: KafkaSourceOffsetSuite "comparison {"T":{"0":0},"t":{"0":1}} <=> {"T":{"0":1},"t":{"0":2}}"
-    Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"1":1,"0":2}}"
+    Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"0":2,"1":1}}"
+    Spark: KafkaSourceOffsetSuite "comparison {"t":{"0":1}} <=> {"t":{"0":2,"1":3}}"
     """
     backwards = SourceOffset(two.source, dict(reversed(two.positions.items())))
     assert two.to_json() == backwards.to_json()
@@ -143,6 +145,19 @@ def test_words_for_topics_beside_numbers(cluster: Cluster) -> None:
     begin = json.dumps({first: "earliest", second: {"0": 3}})
     with cluster.stream(subscribe=f"{first},{second}", startingOffsets=begin) as stream:
         assert stream.process_all() == [0, 1, 2, 3, 13]
+
+
+@pytest.mark.kafka
+def test_numbers_only(cluster: Cluster) -> None:
+    """Offsets that name every partition are taken as they are.
+
+    Spark: KafkaOffsetRangeLimitSuite
+        "resolving fully enumerated offsets doesn't need the assigned partitions"
+    """
+    topic = cluster.create()
+    cluster.send(topic, range(25))
+    with cluster.stream(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 23}})) as stream:
+        assert stream.process_all() == [23, 24]
 
 
 @pytest.mark.kafka

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from connectors.lag.progress import source_lag
 from connectors.options import OptionError
+from exactly_once.errors import CheckpointError
 from tests.parity.support import Cluster, Stream, offsets_json
 
 pytestmark = pytest.mark.kafka
@@ -171,6 +173,46 @@ def test_a_topic_is_deleted_under_a_running_task(cluster: Cluster) -> None:
         cluster.recreate(topic)
         stream.tasks()
         assert stream.numbers() == []
+
+
+def of_the_jvm(cluster: Cluster, folder: Path, topic: str, initial: bytes, end: dict[int, int]) -> Stream:
+    """Give a query whose checkpoint is that of Spark's connector, batch 0 planned up to ``end`` and not finished."""
+    (folder / "sources" / "0").mkdir(parents=True)
+    (folder / "sources" / "0" / "0").write_bytes(initial)
+    options = cluster.source_options(subscribe=topic, checkpointLocation=folder, **EARLIEST)
+    return Stream(options, [offsets_json(topic, end)], committed=0)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\0v1\n"])
+def test_an_initial_offset_of_spark_s_connector(cluster: Cluster, tmp_path: Path, mark: bytes) -> None:
+    """Its file says where an unfinished batch 0 begins, as Spark 2.1.0 wrote it and as it is written since.
+
+    Ours reads the file for a batch 0 that was planned; for one that was not, startingOffsets counts.
+
+    Spark: KafkaMicroBatchSourceSuiteBase "deserialization of initial offset written by Spark 2.1.0 (SPARK-19517)"
+    """
+    topic = cluster.create(3)
+    for partition, values in enumerate(([0, 1, 2], [0, 10, 20], [0, 100, 200])):
+        cluster.send(topic, values, partition)
+    initial = mark + offsets_json(topic, {0: 0, 1: 1, 2: 2}).encode()
+    with of_the_jvm(cluster, tmp_path, topic, initial, {0: 3, 1: 3, 2: 3}) as stream:
+        assert stream.process_all() == [0, 1, 2, 10, 20, 200]
+        cluster.send(topic, [1000])
+        assert stream.process_all() == [1000]
+
+
+def test_an_initial_offset_of_a_version_to_come(cluster: Cluster, tmp_path: Path) -> None:
+    """A version that is not known is named.
+
+    Spark: KafkaMicroBatchSourceSuiteBase "deserialization of initial offset written by future version"
+    """
+    topic = cluster.create(3)
+    initial = b"\0v99999\n" + offsets_json(topic, {0: 0, 1: 0, 2: 0}).encode()
+    with (
+        of_the_jvm(cluster, tmp_path, topic, initial, {0: 0, 1: 0, 2: 0}) as stream,
+        pytest.raises(CheckpointError, match=r"(?s)v99999.*reads v1"),
+    ):
+        stream.process_all()
 
 
 @pytest.mark.parametrize("option", ["groupIdPrefix", "kafka.group.id"])

@@ -104,6 +104,42 @@ def test_ranges_between_numbers(cluster: Cluster) -> None:
     assert of_batch(cluster, topic, minPartitions="3", **bounds) == [(0, 1, 2), (0, 2, 3), (0, 3, 4)]
 
 
+EARLIEST, LATEST = -2, -1
+
+
+def test_ranges_between_words(cluster: Cluster) -> None:
+    """The outermost ends stay words, for the tasks to ask what they mean then.
+
+    Spark: KafkaOffsetReaderSuite
+        "SPARK-30656: getOffsetRangesFromUnresolvedOffsets - using special offsets"
+    """
+    topic = cluster.create()
+    cluster.send(topic, range(4), 0)
+    bounds = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    assert of_batch(cluster, topic, minPartitions="3", **bounds) == [(0, EARLIEST, 1), (0, 1, 2), (0, 2, LATEST)]
+
+
+def test_ranges_of_several_partitions(cluster: Cluster) -> None:
+    """One of a hundred and one of three records make four pieces, the outermost ends as they were given.
+
+    Spark: KafkaOffsetReaderSuite
+        "SPARK-30656: getOffsetRangesFromUnresolvedOffsets - multiple topic partitions"
+    """
+    topic = cluster.create(2)
+    cluster.send(topic, range(100), 0)
+    cluster.send(topic, range(4), 1)
+    bounds = {
+        "startingOffsets": offsets_json(topic, {0: EARLIEST, 1: EARLIEST}),
+        "endingOffsets": offsets_json(topic, {0: LATEST, 1: 3}),
+    }
+    assert of_batch(cluster, topic, minPartitions="4", **bounds) == [
+        (0, EARLIEST, 33),
+        (0, 33, 66),
+        (0, 66, LATEST),
+        (1, EARLIEST, 3),
+    ]
+
+
 def test_a_start_that_names_too_few_partitions(cluster: Cluster) -> None:
     """Two of three: both sets are named.
 
