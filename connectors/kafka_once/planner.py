@@ -41,6 +41,8 @@ class Planner:
         self._client = Client(options.settings)
         self._lines: list[tuple[Mapping[str, Any], Line]] = []
         """The last lines of the checkpoint: the end of a batch comes back twice, to be cut and as the next start."""
+        self._seen: set[str] = set()
+        """Topics that were there before: one that has gone may stay away, once that is reported."""
         self.topics: Mapping[str, TopicMetadata] = {}
 
     def close(self) -> None:
@@ -251,11 +253,12 @@ class Planner:
     def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
         if self._options.pattern is not None:
             return self._client.matching_topics(self._options.pattern.finds)
-        if not optional:
-            return self._client.topics(self._options.topics)
         found = self._client.existing_topics(self._options.topics)
-        missing = [name for name in self._options.topics if name not in found and name not in optional]
-        return {**found, **self._client.topics(missing)} if missing else found
+        missing = [name for name in self._options.topics if name not in found and name not in self._seen | optional]
+        if missing:
+            found |= self._client.topics(missing)
+        self._seen.update(found)
+        return found
 
     def _assigned(self, topic: str) -> tuple[int, ...]:
         """Give the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""

@@ -1,0 +1,361 @@
+"""Topics and logs that change under a query: what counts as lost, what is asked twice, and where a query goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import LATEST, Client, MissingTopicError, TopicMetadata
+from connectors.kafka_once.data_loss import DataLossError
+from connectors.kafka_once.planner import Planner
+from connectors.kafka_once.ranges import RecreatedTopicError
+from connectors.kafka_once.resolving import Offsets
+from connectors.options import OptionError
+from offset_store.offsets import TopicPartition
+from tests.parity.support import Batch, Cluster, Stream, numbers
+
+EARLIEST = {"startingOffsets": "earliest"}
+LENIENT = {"failOnDataLoss": "false", **EARLIEST}
+AT_ONCE = {"fetchOffset.retryIntervalMs": "1"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with EmbeddedBroker() as running:
+        yield Cluster(running.bootstrap_servers)
+
+
+@pytest.fixture
+def two(cluster: Cluster) -> tuple[str, str]:
+    """Give two topics of one record each, in order."""
+    names = (cluster.create(), cluster.create())
+    for number, name in enumerate(names):
+        cluster.send(name, [number])
+    return names
+
+
+def positions(stream: Stream) -> dict[str, Any]:
+    topics: dict[str, Any] = json.loads(stream.offset_log[-1])["topics"]
+    return topics
+
+
+def test_a_deleted_topic_is_lost_data(cluster: Cluster, two: tuple[str, str]) -> None:
+    for name in two:
+        stays = cluster.create()
+        chosen = {"subscribe": f"{name},{stays}", **AT_ONCE}
+        with cluster.stream(**chosen, **EARLIEST) as strict, cluster.stream(**chosen, **LENIENT) as lenient:
+            assert strict.process_all() == lenient.process_all() != []
+            cluster.delete(name)
+            cluster.send(stays, [7])
+            with pytest.raises(DataLossError, match=f"partitions {name}-0 of the checkpoint are gone.*failOnDataLoss"):
+                strict.process_all()
+            assert lenient.process_all() == [7]
+            assert set(positions(lenient)) == {stays}
+
+
+def test_a_topic_that_seems_to_be_gone_is_asked_for_again(
+    cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was just started may not know all topics yet."""
+    with cluster.stream(subscribe=",".join(two), **EARLIEST, **AT_ONCE) as stream:
+        assert stream.process_all() == [0, 1]
+        honest, lies = Client.existing_topics, [2]
+
+        def forgetful(client: Client, names: tuple[str, ...]) -> dict[str, TopicMetadata]:
+            found = honest(client, names)
+            if lies and lies.pop():
+                del found[two[1]]
+            return found
+
+        monkeypatch.setattr(Client, "existing_topics", forgetful)
+        cluster.send(two[1], [9])
+        assert stream.process_all() == [9]
+        assert not lies
+
+
+def test_a_topic_that_vanishes_between_two_questions_makes_the_planner_look_anew(
+    cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, failures = Planner.ask, [MissingTopicError("planted")] * 2
+
+    def vanishing(planner: Planner, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        if failures and LATEST in wanted.values():
+            raise failures.pop()
+        return honest(planner, wanted)
+
+    with cluster.stream(subscribePattern="|".join(two), **EARLIEST, **AT_ONCE) as stream:
+        stream.reader.initialOffset()
+        monkeypatch.setattr(Planner, "ask", vanishing)
+        assert stream.process_all() == [0, 1]
+        assert not failures
+        failures += [MissingTopicError("planted")] * 9
+        with pytest.raises(MissingTopicError, match="planted"):
+            stream.process_all()
+
+
+def test_a_topic_made_anew_is_another_topic(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, [1, 2])
+    with (
+        cluster.stream(subscribe=name, **EARLIEST, **AT_ONCE) as strict,
+        cluster.stream(subscribe=name, **LENIENT, **AT_ONCE) as lenient,
+    ):
+        assert strict.process_all() == lenient.process_all() == [1, 2]
+        old_id = positions(lenient)[name]["id"]
+        cluster.recreate(name, 2)
+        cluster.send(name, [3, 4, 5], 0)
+        with pytest.raises(RecreatedTopicError, match=r"created again.*failOnDataLoss=false to go on with the new"):
+            strict.process_all()
+        assert lenient.process_all() == [3, 4, 5]
+        now = positions(lenient)[name]
+        assert now["id"] != old_id
+        assert now["partitions"] == {"0": {"next": 3, "origin": 0}, "1": {"next": 0, "origin": 0}}
+
+
+def test_a_batch_that_was_planned_before_its_topic_was_made_anew(cluster: Cluster) -> None:
+    """After a restart, where no task has begun: the range is lost, and nothing of the new topic is read for it."""
+    name = cluster.create()
+    cluster.send(name, [1, 2])
+    for given, expected in ((EARLIEST, None), (LENIENT, [])):
+        with cluster.stream(subscribe=name, **given, **AT_ONCE) as stream:
+            assert stream.plan()
+            cluster.recreate(name)
+            cluster.send(name, [3, 4])
+            stream.start()
+            if expected is None:
+                with pytest.raises(RecreatedTopicError):
+                    stream.tasks()
+            else:
+                assert [numbers(task) for task in stream.tasks()] == expected
+                assert stream.process_all() == [3, 4]
+
+
+def test_a_batch_that_was_planned_before_its_topic_was_deleted(cluster: Cluster, two: tuple[str, str]) -> None:
+    gone, stays = two
+    given = {"subscribe": f"{gone},{stays}", "minPartitions": "2", **AT_ONCE}
+    with cluster.stream(**given, **EARLIEST) as strict, cluster.stream(**given, **LENIENT) as lenient:
+        for stream in (strict, lenient):
+            assert stream.process_all() == [0, 1]
+        cluster.send(gone, [2])
+        cluster.send(stays, [3])
+        for stream in (strict, lenient):
+            assert stream.plan()
+        cluster.delete(gone)
+        for stream in (strict, lenient):
+            stream.start()
+        with pytest.raises(DataLossError, match=f"records of {gone}-0 at offsets 1 to 1.*does not exist"):
+            strict.tasks()
+        assert [number for task in lenient.tasks() for number in numbers(task)] == [3]
+
+
+def test_an_added_partition_should_begin_at_zero(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, [1])
+    with (
+        cluster.stream(subscribe=name, **EARLIEST) as strict,
+        cluster.stream(subscribe=name, **LENIENT) as lenient,
+    ):
+        assert strict.process_all() == lenient.process_all() == [1]
+        cluster.grow(name, 2)
+        cluster.send(name, [2, 3, 4], 1)
+        cluster.forget_records(name, {1: 2})
+        with pytest.raises(DataLossError, match=f"added partition {name}-1 should be .* its log starts from 2"):
+            strict.process_all()
+        assert lenient.process_all() == [4]
+
+
+def test_records_that_aged_out_between_batches(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, [0, 1])
+    with (
+        cluster.stream(subscribe=name, **EARLIEST, **AT_ONCE) as strict,
+        cluster.stream(subscribe=name, **LENIENT, **AT_ONCE) as lenient,
+    ):
+        assert strict.process_all() == lenient.process_all() == [0, 1]
+        cluster.send(name, range(2, 8))
+        cluster.forget_records(name, {0: 6})
+        with pytest.raises(DataLossError, match=f"{name}-0 at offsets 2 to 5 are gone: its log begins at 6"):
+            strict.process_all()
+        assert lenient.process_all() == [6, 7]
+
+
+class CutLog:
+    """Makes planners see the log of partition 0 end earlier than it does, as one that was cut would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: list[int]) -> None:
+        honest = Planner.ask
+
+        def ask(planner: Planner, wanted: Mapping[TopicPartition, int]) -> Offsets:
+            found = honest(planner, wanted)
+            if ends and LATEST in wanted.values():
+                end = ends.pop(0)
+                found = {tp: min(offset, end) for tp, offset in found.items()}
+            return found
+
+        monkeypatch.setattr(Planner, "ask", ask)
+
+
+def test_a_log_that_was_cut(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = cluster.create()
+    cluster.send(name, range(6))
+    with (
+        cluster.stream(subscribe=name, **EARLIEST, **AT_ONCE) as strict,
+        cluster.stream(subscribe=name, **LENIENT, **AT_ONCE) as lenient,
+    ):
+        assert strict.process_all() == lenient.process_all() == list(range(6))
+        answers = [4] * 4
+        CutLog(monkeypatch, answers)
+        with pytest.raises(DataLossError, match=f"the offset of partition {name}-0 was changed from 6 to 4"):
+            strict.process_all()
+        assert not answers, "the question is asked again before"
+        answers += [4] * 4
+        assert lenient.trigger() == []
+        assert positions(lenient)[name]["partitions"] == {"0": {"next": 4, "origin": 4}}
+        assert lenient.process_all() == [4, 5]
+
+
+def test_an_answer_from_before_is_asked_for_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-7703: offsets that are older than those that were read."""
+    name = cluster.create()
+    cluster.send(name, range(3))
+    with cluster.stream(subscribe=name, **EARLIEST, **AT_ONCE) as stream:
+        assert stream.process_all() == [0, 1, 2]
+        cluster.send(name, [3])
+        CutLog(monkeypatch, [1, 2])
+        assert stream.process_all() == [3]
+
+
+def test_a_run_of_what_is_available_never_goes_back(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its target may be an answer from before the restart; what is read already stays read."""
+    name = cluster.create()
+    cluster.send(name, range(3))
+    with cluster.stream(subscribe=name, **EARLIEST, **AT_ONCE) as stream:
+        assert stream.process_all() == [0, 1, 2]
+        cluster.send(name, [3])
+        CutLog(monkeypatch, [1])
+        stream.start()
+        assert stream.available_now() == []
+        stream.start()
+        assert stream.available_now() == [[3]]
+
+
+def test_least_records_hold_back_a_running_query_only(cluster: Cluster) -> None:
+    name = cluster.create()
+    limits = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4", **EARLIEST}
+    with cluster.stream(subscribe=name, **limits) as stream, cluster.stream(subscribe=name, **limits) as other:
+        cluster.send(name, [0])
+        assert stream.trigger() == other.trigger() == [0]
+        cluster.send(name, [1, 2])
+        assert stream.trigger() == []
+        assert other.available_now() == [[1, 2]]
+        cluster.send(name, range(3, 8))
+        assert stream.trigger() == [1, 2, 3, 4]
+        assert stream.trigger() == [5, 6, 7]
+        cluster.send(name, [8])
+        assert stream.trigger() == []
+        assert stream.once() == [8]
+
+
+def test_a_delay_that_is_over_lets_few_records_pass(cluster: Cluster) -> None:
+    name = cluster.create()
+    with cluster.stream(subscribe=name, minOffsetsPerTrigger="100", maxTriggerDelay="0s", **EARLIEST) as stream:
+        for number in range(3):
+            cluster.send(name, [number])
+            assert stream.trigger() == [number]
+
+
+def test_offsets_by_timestamp(cluster: Cluster) -> None:
+    name = cluster.create(2)
+    for partition in (0, 1):
+        for at_ms in (1000, 2000, 3000):
+            cluster.send(name, [partition * 10_000 + at_ms], partition, timestamp_ms=at_ms)
+    cluster.send(name, [4000], 0, timestamp_ms=4000)
+
+    def read(**given: object) -> list[int]:
+        return sorted(numbers(cluster.batch(subscribe=name, **given)))
+
+    assert read(startingTimestamp=1500, endingTimestamp=3000) == [2000, 12000]
+    each = json.dumps({name: {"0": 2001, "1": 3000}})
+    assert read(startingOffsetsByTimestamp=each, endingTimestamp=9999) == [3000, 4000, 13000]
+    assert read(endingOffsetsByTimestamp=each, startingOffsets="earliest") == [1000, 2000, 11000, 12000]
+    with pytest.raises(OptionError, match=f"no offset matched from option startingTimestamp for partition {name}-1"):
+        read(startingTimestamp=3500)
+    assert read(startingTimestamp=3500, startingOffsetsByTimestampStrategy="latest") == [4000]
+    with pytest.raises(OptionError, match=f"do not match the assigned ones.*Specified: {name}-0. Assigned: {name}-0, "):
+        read(startingOffsetsByTimestamp=json.dumps({name: {"0": 5}}))
+    each = json.dumps({name: {"0": 4000, "1": 3000}})
+    with pytest.raises(
+        OptionError, match=r"resolved start offset 3 is greater than the resolved end offset 2 .*Timest"
+    ):
+        read(startingOffsetsByTimestamp=each, endingTimestamp=2500)
+    with cluster.stream(subscribe=name, startingTimestamp=3500, startingOffsetsByTimestampStrategy="latest") as stream:
+        assert stream.process_all() == [4000]
+        cluster.send(name, [5000], 1)
+        assert stream.process_all() == [5000]
+
+
+def test_a_pattern_names_no_internal_topic_and_may_name_none(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, [1])
+    with cluster.stream(subscribePattern=".*", **EARLIEST) as stream:
+        stream.process_all()
+        assert name in positions(stream)
+        assert not [topic for topic in positions(stream) if topic.startswith("__")]
+    assert cluster.batch(subscribePattern="no such topic") == []
+    with cluster.stream(subscribePattern=f"^{name}-later$") as stream:
+        assert stream.process_all() == []
+        cluster.create(1, f"{name}-later")
+        cluster.send(f"{name}-later", [5])
+        assert stream.process_all() == [5]
+
+
+def test_a_batch_query_about_records_that_are_gone(cluster: Cluster) -> None:
+    name = cluster.create()
+    cluster.send(name, range(6))
+    cluster.forget_records(name, {0: 2})
+    begin, end = json.dumps({name: {"0": 1}}), json.dumps({name: {"0": 9}})
+    with pytest.raises(DataLossError, match=f"startingOffsets for {name}-0 was 1, but its log holds offsets 2 to 6"):
+        cluster.batch(subscribe=name, startingOffsets=begin)
+    with pytest.raises(DataLossError, match=f"endingOffsets for {name}-0 was 9, but its log holds offsets 2 to 6"):
+        cluster.batch(subscribe=name, endingOffsets=end)
+    assert numbers(cluster.batch(subscribe=name, startingOffsets=begin, endingOffsets=end, failOnDataLoss="false")) == [
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_a_batch_0_of_spark_s_connector_that_did_not_finish(cluster: Cluster, tmp_path: Path) -> None:
+    """Where it began is in a file of the checkpoint, which the option checkpointLocation names."""
+    name = cluster.create()
+    cluster.send(name, range(6))
+    line, place = json.dumps({name: {"0": 4}}), tmp_path / "sources" / "0"
+    place.mkdir(parents=True)
+    (place / "0").write_text(f'\0v1\n{{"{name}":{{"0":2}}}}')
+    given = cluster.source_options(subscribe=name, checkpointLocation=tmp_path, **EARLIEST)
+    with Stream(given, [line], committed=0) as stream:
+        assert stream.trigger() == [2, 3]
+        assert stream.process_all() == [4, 5]
+
+
+def test_tasks_of_a_size(cluster: Cluster) -> None:
+    name = cluster.create(2)
+    cluster.send(name, range(6), 0)
+    cluster.send(name, range(6, 8), 1)
+    begin, end = (json.dumps({name: {"0": at[0], "1": at[1]}}) for at in ((0, 0), (6, 2)))
+    base = {"subscribe": name, "startingOffsets": begin, "endingOffsets": end}
+    sizes = {
+        (): [8],
+        (("maxRecordsPerPartition", "4"),): [3, 3, 2],
+        (("maxRecordsPerPartition", "4"), ("minPartitions", "6")): [1, 2, 1, 2, 1, 1],
+        (("minPartitions", "2"),): [6, 2],
+    }
+    for given, expected in sizes.items():
+        tasks = Batch(cluster.source_options(**base, **dict(given))).tasks()
+        assert [len(task) for task in tasks] == expected
