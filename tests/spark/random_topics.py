@@ -246,7 +246,7 @@ def _read(pick: random.Random, topic: RandomTopic, ends: list[tuple[int, int]]) 
         return json.dumps({topic.name: {str(partition): give(partition) for partition in assigned}})
 
     def moment() -> int:
-        return topic.begin_ms + pick.randint(-topic.span_ms // 8, topic.span_ms * 9 // 8)
+        return topic.begin_ms + int((pick.random() * 1.25 - 0.125) * topic.span_ms)
 
     # With read_committed an offset behind the last stable one is data loss, and how much is known to nobody here.
     cut = {partition: low + (high - low) * 2 // 5 for partition, (low, high) in enumerate(ends)}

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.random_topics import RandomTopic, compacted_topic, random_reads, random_topic
 
 pytestmark = pytest.mark.spark
-SHORT = (1, 2, 3)
+SHORT = (2, 11, 12)
+"""Together they have all codecs, log append time, transactions of each end, one cut log, and one and four partitions."""
 SOAK_SEEDS = 60
 REFUSALS = (PySparkException, Py4JJavaError)
 """Spark's connector checks some options by assertions of the JVM, which PySpark does not translate."""
