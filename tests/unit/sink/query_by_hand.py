@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,31 @@ def table_actions(
         "createdTime": 1_700_000_000_000,
     }
     return [{"protocol": protocol}, {"metaData": metadata}]
+
+
+def delete_row(path: Path, row: int) -> None:
+    """Delete one row of the file that the newest commit added, by a deletion vector, as delta-spark's DELETE would.
+
+    PROTOCOL.md of delta-io/delta, "Deletion Vector Format": inline, a roaring bitmap with one value, in Z85.
+    """
+    folder = path / "_delta_log"
+    version = max(int(each.stem) for each in folder.glob("*.json"))
+    lines = (folder / f"{version:020d}.json").read_text().splitlines()
+    (add,) = (action["add"] for line in lines if "add" in (action := json.loads(line)))
+    bitmap = struct.pack("<II", 12346, 1) + struct.pack("<HHIH", 0, 0, 16, row)
+    data = struct.pack("<IqI", 1681511377, 1, 0) + bitmap
+    vector = {"storageType": "i", "pathOrInlineDv": z85(data), "sizeInBytes": len(data), "cardinality": 1}
+    remove = {"path": add["path"], "deletionTimestamp": 1_700_000_000_000, "dataChange": True}
+    stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False})
+    added = {key: value for key, value in add.items() if value is not None}
+    actions = [{"remove": remove}, {"add": {**added, "stats": stats, "deletionVector": vector}}]
+    text = "\n".join(json.dumps(action) for action in actions)
+    (folder / f"{version + 1:020d}.json").write_text(text + "\n")
+
+
+def z85(data: bytes) -> str:
+    """Encode as ZeroMQ's RFC 32 does; Python's own base 85 has the same digits in another alphabet."""
+    padded = data + bytes(-len(data) % 4)
+    python = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+    zeromq = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    return base64.b85encode(padded).translate(bytes.maketrans(python, zeromq)).decode()

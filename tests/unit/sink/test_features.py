@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import types as t
 
 from connectors.delta_once.features import SAFE
 from connectors.delta_once.schema import SchemaError
 from connectors.delta_once.table import TableError
 from connectors.options import OptionError
-from tests.unit.sink.query_by_hand import SCHEMA, Query, make_table, table_actions
+from tests.unit.sink.query_by_hand import SCHEMA, Query, delete_row, make_table, table_actions
 
 OLD = ("invariants", "appendOnly")
 LONG = t.LongType()
@@ -271,6 +271,45 @@ def test_mapped_columns_are_written_under_their_physical_names_and_ids(tmp_path:
     assert back[1] == {"col-1": 5, "col-2": None, "col-6": None}
     query.write(1, ROWS)
     assert DeltaTable(query.table).get_add_actions().num_rows == 2
+
+
+VECTORS: dict[str, Any] = {
+    "features": ("deletionVectors", *OLD),
+    "reader_features": ("deletionVectors",),
+    "configuration": {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "2"},
+}
+
+
+def counted(query: Query) -> list[int]:
+    table = DeltaTable(query.table)
+    rows = QueryBuilder().register("found", table).execute("SELECT * FROM found").read_all()
+    return sorted(rows.column(0).to_pylist())
+
+
+def test_rows_that_a_deletion_vector_deleted_stay_deleted(tmp_path: Path) -> None:
+    """Over appends, and over the checkpoints that they write."""
+    query = Query(tmp_path)
+    make_table(query.table, *table_actions(SCHEMA, **VECTORS))
+    query.write(0, [{"v": number} for number in range(3)])
+    delete_row(query.table, 1)
+    assert counted(query) == [0, 2]
+    for batch_id in range(1, 5):
+        query.write(batch_id, [{"v": 10 + batch_id}])
+    assert list((query.table / "_delta_log").glob("*.checkpoint*.parquet"))
+    assert counted(query) == [0, 2, 11, 12, 13, 14]
+
+
+def test_a_file_with_a_deletion_vector_is_replaced_by_both_names(tmp_path: Path) -> None:
+    """PROTOCOL.md, "Action Reconciliation": a file is its path and its vector; without it the rows would stay."""
+    query = Query(tmp_path, replace=True)
+    make_table(query.table, *table_actions(SCHEMA, **VECTORS))
+    query.write(0, [{"v": number} for number in range(3)])
+    delete_row(query.table, 1)
+    query.write(1, [{"v": 9}])
+    assert counted(query) == [9]
+    log = (query.table / "_delta_log" / f"{3:020d}.json").read_text()
+    (removed,) = (action["remove"] for line in log.splitlines() if "remove" in (action := json.loads(line)))
+    assert removed["deletionVector"]["cardinality"] == 1
 
 
 def test_a_null_in_a_mapped_column_is_told_by_its_name(tmp_path: Path) -> None:
