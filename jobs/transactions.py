@@ -17,9 +17,10 @@ from broker_lite.protocol.errors import KafkaError
 from connectors.kafka_once.client import Client, MissingTopicError
 from connectors.kafka_once.settings import read_settings
 from connectors.kafka_once.sink import by_hand
-from connectors.kafka_once.sink.by_hand import ByHandError, Ended
+from connectors.kafka_once.sink.by_hand import ByHandError
 from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
 from connectors.kafka_once.sink.driver import Driver, Scope
+from connectors.kafka_once.sink.endings import Ended
 from connectors.kafka_once.sink.transactions import State, TransactionError
 from connectors.options import OptionError
 from exactly_once.errors import DeliveryError

@@ -318,9 +318,15 @@ class Planner:
             self._options.offset_store,
             self._options.app_id or "",
             self._options.storage_options or None,
-            groups=lambda group_id: KafkaGroupOffsets(self._client, group_id),
+            groups=self._group,
         )
         return store.read(self._options.source, partitions)
+
+    def _group(self, group_id: str) -> KafkaGroupOffsets:
+        # Here, because only a query that begins at a group's offsets needs what the sink knows.
+        from connectors.kafka_once.sink.before_reading import settled_group
+
+        return settled_group(self._client, group_id, self._options.app_id or "")
 
 
 def _position(before: Position, end: int) -> Position:

@@ -6,32 +6,14 @@ decision about what is aborted can land meanwhile; and so does taking a decision
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.endings import Ended
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
-from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, settle
+from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement
 
 
 class ByHandError(RuntimeError):
     """What was asked for would break a promise, or makes no sense; the message says why, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a decision that was not finished has ended."""
-
-    decision: Decision
-    fates: Mapping[PreparedTransaction, Fate]
-    """What had become of its transactions before."""
-    undone: bool = False
-    """Whether it was taken back, since none of it could be committed."""
-
-    @property
-    def missing(self) -> list[PreparedTransaction]:
-        """The transactions that were not committed, or of which nobody knows."""
-        return [each for each, fate in self.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
 
 
 def finish(driver: Driver) -> Ended | None:
@@ -42,15 +24,10 @@ def finish(driver: Driver) -> Ended | None:
         OffsetStoreError: if it is to be taken back, and the group has members.
         TransactionError: if Kafka refuses something.
     """
-    found = _unfinished(driver)
-    if found is not None and settle(list(found.fates.values())) is Settlement.UNDO:
-        driver.group.check_vacant()
-        identity = driver.claim()
-        # Nobody else can decide any more, so what is found now stays true.
-        found = _unfinished(driver)
-        if found is not None and settle(list(found.fates.values())) is Settlement.UNDO:
-            driver.undo(found.decision, found.fates, identity)
-            return Ended(found.decision, found.fates, undone=True)
+    undone = driver.take_back_if_gone()
+    if undone is not None:
+        return undone
+    found = driver.unfinished()
     if found is not None:
         driver.finish(found.decision)
     return found
@@ -62,8 +39,8 @@ def accept(driver: Driver) -> Ended | None:
     Raises:
         OffsetStoreError, TransactionError: as `finish`.
     """
-    found = _unfinished(driver)
-    if found is None or settle(list(found.fates.values())) in (Settlement.FINISH, Settlement.UNDO):
+    found = driver.unfinished()
+    if found is None or found.settlement in (Settlement.FINISH, Settlement.UNDO):
         return finish(driver)
     for each, fate in found.fates.items():
         if fate is Fate.WAITS:
@@ -120,11 +97,6 @@ def _number(driver: Driver) -> int:
     app_id = driver.scope.app_id
     decided = driver.log.look()
     return decided[app_id].number if app_id in decided else 0
-
-
-def _unfinished(driver: Driver) -> Ended | None:
-    decision = driver.log.read().unfinished
-    return None if decision is None else Ended(decision, driver.fates(decision.transactions))
 
 
 def _commit(driver: Driver, transaction: PreparedTransaction) -> None:

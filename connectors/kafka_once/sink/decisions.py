@@ -167,7 +167,7 @@ class DecisionLog:
         while True:
             self._read_to_end()
             if not self._pending:
-                return self.decisions[self._own]
+                return self.known
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"a transaction of application {self.app_id!r} in topic {self.topic} was neither committed nor "
@@ -175,6 +175,11 @@ class DecisionLog:
                     "one that stays longer hangs, and kafka-transactions.sh (find-hanging, abort) ends it"
                 )
             time.sleep(POLL_S)
+
+    @property
+    def known(self) -> Decisions:
+        """What has been read of the own application's decisions."""
+        return self.decisions[self._own]
 
     def look(self) -> Mapping[str, Decisions]:
         """Read what is new, and wait for nothing: what is not committed yet is left out, see `deciding`.

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.delta_once.kept import Kept
 from connectors.kafka_once.client import Client, MissingTopicError, shared_client
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.settings import ClientSettings
 from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
+from connectors.kafka_once.sink.endings import Ended
 from connectors.kafka_once.sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
@@ -97,6 +98,8 @@ class Driver:
         self._here: set[tuple[str, str]] = set()
         """Topics, with their ids, that this cluster was seen to have."""
         self._is_settled = False
+        self._read_under: ProducerIdentity | None = None
+        """Whose claim the log was read under, if nobody has used what was read yet."""
 
     def begin(
         self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0
@@ -108,15 +111,24 @@ class Driver:
         Raises:
             as `take_over`.
         """
-        last, self._begun, self._is_settled = self._begun, None, False
-        identity, follows = None, last is not None and last.is_before(record)
-        if last is not None and follows:
+        last, self._begun, self._read_under, self._is_settled = self._begun, None, None, False
+        identity = None
+        if last is not None and last.is_before(record):
             identity = self.claim(timeout_ms)
-            follows = last.was_last(identity) and self.log.read().unfinished is None
-        if identity is None or not follows:
+            if last.was_last(identity) and self.log.read().unfinished is None:
+                self._read_under = identity
+        if identity is None or self._read_under is None:
             identity = self.take_over(timeout_ms, task_timeout_ms)
         self._begun = _Begun(record.query_id, record.batch_id, identity)
         return identity
+
+    def decisions(self, identity: ProducerIdentity | None) -> Decisions:
+        """Give what the log says. What `begin` has read since it claimed ``identity`` is not read again.
+
+        Whatever others decide after the claim takes another claim, and so keeps ``identity`` from deciding anything.
+        """
+        begun, self._read_under = self._read_under, None
+        return self.log.known if identity is not None and begun == identity else self.log.read()
 
     def settle_earlier(self) -> None:
         """Look after what a run with exactly-once has left, before one with a weaker guarantee begins; once only.
@@ -137,10 +149,42 @@ class Driver:
         self._is_settled = True
 
     def settle_pending(self) -> None:
-        """Abort the decision that a driver may have left open when it died, so that what is stored can be read now."""
+        """See that what is stored can be read now, and stays so.
+
+        The decision that a driver may have left open when it died is aborted, and one that has landed and can only be
+        taken back is taken back. Nobody is fenced where neither is the case.
+
+        Raises:
+            OffsetStoreError, TransactionError, DecisionTopicError: if Kafka refuses something.
+        """
         self.log.look()
         if self.scope.app_id in self.log.deciding:
             self.claim()
+        self.take_back_if_gone()
+
+    def take_back_if_gone(self) -> Ended | None:
+        """Undo the last decision, if nothing of it is visible and something of it is gone; None if it is not so.
+
+        Raises:
+            TransactionsGoneError: if a driver that was held up has committed a part of it in the meantime.
+            OffsetStoreError, TransactionError, DecisionTopicError: if Kafka refuses something.
+        """
+        found = self.unfinished()
+        if found is None or found.settlement is not Settlement.UNDO:
+            return None
+        self.group.check_vacant()
+        identity = self.claim()
+        # From here on nobody else decides, so what the log says holds: another driver may have been quicker.
+        found = self.unfinished()
+        if found is None or found.settlement is not Settlement.UNDO:
+            return None
+        self.undo(found.decision, found.fates, identity)
+        return replace(found, undone=True)
+
+    def unfinished(self) -> Ended | None:
+        """Give the decision that is to be finished, if there is one, and what has become of its transactions."""
+        decision = self.log.read().unfinished
+        return None if decision is None else Ended(decision, self.fates(decision.transactions))
 
     def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
         """Become the one driver that may decide; whoever was it before is fenced."""
@@ -216,15 +260,16 @@ class Driver:
         fates = self.fates(decision.transactions)
         settlement = settle(list(fates.values()))
         if settlement is not Settlement.FINISH:
-            raise self._gone(decision, fates, settlement)
+            raise Ended(decision, fates).error(self.log.topic)
         waiting = [transaction for transaction, fate in fates.items() if fate is Fate.WAITS]
-        for number, transaction in enumerate(waiting):
+        # One, and then all others at once: between the two lies the crash that shows a part of a batch.
+        for some in filter(None, (waiting[:1], waiting[1:])):
             try:
-                self.transactions.end(_identity(transaction), commit=True)
+                self.transactions.end_all(map(_identity, some), commit=True)
             except TransactionError:
-                if not self._is_committed(transaction, decision):
+                if not self._are_committed(some, decision):
                     raise
-            if number == 0:
+            if some[0] is waiting[0]:
                 reach(CrashPoint.TRANSACTION_ENDING, batch_id, app_id)
         reach(CrashPoint.TRANSACTION_ENDED, batch_id, app_id)
         self.log.append_finished(decision.number)
@@ -282,8 +327,11 @@ class Driver:
         late (`TransactionWriter`). What the last decision names is not touched, nor what is on its way to its end.
         """
         last = self.log.read().last
-        spared = {each.transactional_id for each in last.transactions} if last is not None else set()
-        spared.add(self.scope.driver_id)
+        return self.abort_but(last.transactions if last is not None else (), prefix)
+
+    def abort_but(self, decided: Iterable[PreparedTransaction], prefix: str) -> list[str]:
+        """As `abort_open`, for who knows what is decided and not committed yet."""
+        spared = {self.scope.driver_id, *(each.transactional_id for each in decided)}
         found = self.transactions.states(prefix, (State.ONGOING, State.EMPTY))
         names = {
             state: sorted(name for name in found if found[name] is state and name not in spared) for state in State
@@ -370,7 +418,7 @@ class Driver:
         except TransactionError:
             fates = self.fates(decision.transactions)
             if fates[transaction] is Fate.COMMITTED:
-                raise self._gone(decision, fates, settle(list(fates.values()))) from None
+                raise Ended(decision, fates).error(self.log.topic) from None
             if fates[transaction] is not Fate.GONE:
                 raise
 
@@ -381,8 +429,8 @@ class Driver:
         attempt_id = decision.record.attempt_id
         return {slot: CommittedOffset(note.start) for slot, note in notes if note and note.attempt_id == attempt_id}
 
-    def _is_committed(self, transaction: PreparedTransaction, decision: Decision) -> bool:
-        """After EndTxn was refused: somebody else may have done the same.
+    def _are_committed(self, transactions: Iterable[PreparedTransaction], decision: Decision) -> bool:
+        """After an EndTxn was refused: somebody else may have done the same.
 
         Raises:
             TransactionsGoneError: if a transaction is gone while others are not.
@@ -390,43 +438,8 @@ class Driver:
         fates = self.fates(decision.transactions)
         settlement = settle(list(fates.values()))
         if settlement is not Settlement.FINISH:
-            raise self._gone(decision, fates, settlement)
-        return fates[transaction] is Fate.COMMITTED
-
-    def _gone(
-        self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], settlement: Settlement
-    ) -> TransactionsGoneError:
-        record, app_id = decision.record, self.scope.app_id
-        bad = [each for each, fate in fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
-        rows = sum(each.rows for each in bad)
-        names = ", ".join(each.transactional_id for each in bad[:5]) + (", …" if len(bad) > 5 else "")
-        what = (
-            f"batch {record.batch_id} of query {record.query_id} (appId {app_id}), records {ranges_text(record)}, was "
-            f"decided (number {decision.number} in topic {self.log.topic})"
-        )
-        tool = f"sparkonce transactions list --app-id {app_id} shows them"
-        if settlement is Settlement.UNKNOWN:
-            return TransactionsGoneError(
-                f"{what}, and whether all of it was committed cannot be told: Kafka no longer knows {len(bad)} of its "
-                f"{len(fates)} transactional ids ({names}), which expire a week after their last use "
-                f"(transactional.id.expiration.ms). {tool}; if the rows are there, sparkonce transactions finish "
-                f"--app-id {app_id} --accept notes the batch as finished"
-            )
-        gone = (
-            f"{what}, but {len(bad)} of its {len(fates)} transactions, with {rows} of its {decision.rows} rows, were "
-            f"aborted before they could be committed ({names}): transaction.timeout.ms had passed, or somebody claimed "
-            "their transactional ids"
-        )
-        if settlement is Settlement.UNDO:
-            return TransactionsGoneError(
-                f"{gone}. None of its rows is visible. Start the query again: the decision is taken back, and the "
-                "batch written again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
-            )
-        return TransactionsGoneError(
-            f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "
-            f"{rows} rows are missing from the output. {tool}; sparkonce transactions finish --app-id {app_id} "
-            "--accept goes on without them"
-        )
+            raise Ended(decision, fates).error(self.log.topic)
+        return all(fates[each] is Fate.COMMITTED for each in transactions)
 
 
 def _identity(transaction: PreparedTransaction) -> ProducerIdentity:

@@ -105,6 +105,7 @@ class Producer:
         identity: whom the broker takes the producer for; None without idempotence. Its sequences must be unused.
         transactions: needed if the identity has a transactional id; partitions join the transaction as they come up.
         on_too_large: told of a topic and a size in bytes that batches for it should not pass.
+        topics: what is known of topics; None: nothing yet.
     """
 
     def __init__(
@@ -114,8 +115,9 @@ class Producer:
         identity: ProducerIdentity | None = None,
         transactions: TransactionClient | None = None,
         on_too_large: Callable[[str, int], None] | None = None,
+        topics: Topics | None = None,
     ) -> None:
-        self.topics = Topics(client, settings.metadata_max_age_ms)
+        self.topics = Topics(client, settings.metadata_max_age_ms) if topics is None else topics
         self.rows = 0
         """Acknowledged records (with acks 0: records handed to the network)."""
         self._settings = settings

@@ -41,7 +41,7 @@ class TopicResult:
 
     def snapshot(self) -> TopicSnapshot:
         """Take a picture of the decisions and of the group's offsets."""
-        decisions = self.driver.log.read()
+        decisions = self.driver.decisions(self.identity)
         group = self.driver.group
         offsets = GroupSnapshot(group, self.driver.scope.app_id, group.fetch(), now_ms)
         return TopicSnapshot(self, decisions, decisions.number, decisions.last, offsets)

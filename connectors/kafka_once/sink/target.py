@@ -8,7 +8,8 @@ once, and offsets are committed after them or before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -90,7 +91,7 @@ class KafkaTarget:
             identity = driver.begin(batch.record, longest_ms)
             self.spool.clear()
         plan = self._delivery(identity).begin(batch)
-        return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}/")
+        return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}-{_short(batch.record.query_id)}/")
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
         """See `Target.open`: a task that is tried again writes nothing at-most-once."""
@@ -116,7 +117,8 @@ class KafkaTarget:
         # Without transactions the rows are there already, so there is nothing to commit but the offsets.
         self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
-            self._tidy(own, own.identity)
+            # What was decided is committed by now, and nobody else decides about this query's transactions.
+            self._tidy(own, own.identity, lambda: self._driver().abort_but((), own.prefix))
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
         """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""
@@ -128,7 +130,7 @@ class KafkaTarget:
             identity = own.identity
             if driver.is_current(identity):
                 identity = driver.claim()  # what this driver had under way is settled by that, one way or the other
-            self._tidy(own, identity)
+            self._tidy(own, identity, lambda: driver.abort_open(own.prefix))
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(
@@ -138,13 +140,12 @@ class KafkaTarget:
                 error,
             )
 
-    def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity) -> None:
+    def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity, abort: Callable[[], list[str]]) -> None:
         """Remove what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
-        driver = self._driver()
         try:
-            if self.spool is not None and driver.is_current(identity):  # else it is another driver's by now
+            if self.spool is not None and self._driver().is_current(identity):  # else it is another driver's by now
                 self.spool.clear()
-            aborted = driver.abort_open(plan.prefix)
+            aborted = abort()
         except (TransactionError, DecisionTopicError, OSError) as error:
             _log.warning("kafka_once: batch %d: could not look for transactions in vain: %s", plan.batch_id, error)
             return
@@ -170,3 +171,8 @@ class KafkaTarget:
             groups=lambda group_id: KafkaGroupOffsets(shared_client(self.client), group_id),
             create_missing=True,
         )
+
+
+def _short(query_id: str) -> str:
+    """Tell queries apart that one process begins: what one has left open, another one's abort must not touch."""
+    return f"{zlib.crc32(query_id.encode()):08x}"

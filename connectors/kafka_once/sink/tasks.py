@@ -176,6 +176,7 @@ class TransactionWriter:
         """See `TaskWriter.discard`: the transaction is aborted, so that readers need not wait until it times out."""
         if self._identity is None:
             return
+        _topics.pop(_topics_key(self._sending.client, self._sending.producer))  # perhaps it failed because of them
         try:
             if self._producer is not None:
                 self._producer.close()
@@ -193,8 +194,9 @@ class TransactionWriter:
         self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
         self._check_in_time(transactions)
         reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
+        client, settings = self._sending.client, self._sending.producer
         self._producer = Producer(
-            shared_client(self._sending.client), self._sending.producer, self._identity, transactions
+            shared_client(client), settings, self._identity, transactions, topics=shared_topics(client, settings)
         )
         return self._producer
 
@@ -246,12 +248,23 @@ class PlainWriter:
 
 
 _transactions: Kept[tuple[int, ClientSettings], TransactionClient] = Kept()
+_topics: Kept[tuple[int, ClientSettings, int], Topics] = Kept()
 _producers: Kept[tuple[int, ClientSettings, ProducerSettings], Producer] = Kept()
 
 
 def shared_transactions(settings: ClientSettings) -> TransactionClient:
     """Give this process's client of transaction coordinators, which remembers where they are."""
     return _transactions.get((os.getpid(), settings), lambda: TransactionClient(shared_client(settings)))
+
+
+def shared_topics(client: ClientSettings, settings: ProducerSettings) -> Topics:
+    """Give what this process knows of topics, from task to task, as a producer that lives on would."""
+    age_ms = settings.metadata_max_age_ms
+    return _topics.get(_topics_key(client, settings), lambda: Topics(shared_client(client), age_ms))
+
+
+def _topics_key(client: ClientSettings, settings: ProducerSettings) -> tuple[int, ClientSettings, int]:
+    return os.getpid(), client, settings.metadata_max_age_ms
 
 
 def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:

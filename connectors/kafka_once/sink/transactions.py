@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.connection import Connection
+from connectors.kafka_once.sink.together import Question, ask_together
 from offset_store.group import CommittedOffset, Slot
 
 MAX_INIT_PRODUCER_ID_VERSION = 4
@@ -160,10 +161,15 @@ class TransactionClient:
         Raises:
             TransactionError, KafkaUnreachableError: as `init_producer_id`.
         """
-        names = sorted(transactional_ids)
-        self._retry("find coordinators", None, lambda: self._locate(CoordinatorKind.TRANSACTION, names))
-        for name in names:
-            self.init_producer_id(name, FENCING_TIMEOUT_MS)
+        self._for_each(
+            "fence transactional ids",
+            ApiKey.INIT_PRODUCER_ID,
+            MAX_INIT_PRODUCER_ID_VERSION,
+            {
+                name: {"transactional_id": name, "transaction_timeout_ms": FENCING_TIMEOUT_MS}
+                for name in transactional_ids
+            },
+        )
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[Partition]) -> None:
         """Take partitions into the transaction, which begins with the first.
@@ -301,6 +307,27 @@ class TransactionClient:
 
         self._retry(f"{'commit' if commit else 'abort'} the transaction of {identity.name!r}", identity.name, attempt)
 
+    def end_all(self, identities: Iterable[ProducerIdentity], *, commit: bool) -> None:
+        """End the transactions of exactly these epochs, all at once; see `end`.
+
+        Raises:
+            FencedProducerError, TransactionError: as `end`, for the first that is refused when all were tried.
+        """
+        self._for_each(
+            f"{'commit' if commit else 'abort'} transactions",
+            ApiKey.END_TXN,
+            MAX_END_TXN_VERSION,
+            {
+                each.name: {
+                    "transactional_id": each.name,
+                    "producer_id": each.producer_id,
+                    "producer_epoch": each.epoch,
+                    "committed": commit,
+                }
+                for each in identities
+            },
+        )
+
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
         """Give what coordinators know of these ids; one that nobody knows is left out.
 
@@ -315,10 +342,13 @@ class TransactionClient:
             self._locate(CoordinatorKind.TRANSACTION, left)
             for name in sorted(left):
                 by_coordinator[self._address(CoordinatorKind.TRANSACTION, name)].append(name)
-            for address, names in by_coordinator.items():
-                answer = self._ask(
-                    self._client.connection(address), ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=names
+            questions = [
+                _question(
+                    self._client.connection(address), ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": names}
                 )
+                for address, names in by_coordinator.items()
+            ]
+            for answer in ask_together(self._client, questions):
                 for each in answer.transaction_states:
                     if each.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                         _check(each.error_code, each.transactional_id)
@@ -347,14 +377,12 @@ class TransactionClient:
 
         def attempt() -> dict[str, State]:
             found: dict[str, State] = {}
-            for connection in self._client.all_connections():
-                answer = self._ask(
-                    connection,
-                    ApiKey.LIST_TRANSACTIONS,
-                    MAX_LIST_TRANSACTIONS_VERSION,
-                    state_filters=[state.value for state in wanted],
-                    producer_id_filters=[],
-                )
+            filters = {"state_filters": [state.value for state in wanted], "producer_id_filters": []}
+            questions = [
+                _question(connection, ApiKey.LIST_TRANSACTIONS, MAX_LIST_TRANSACTIONS_VERSION, filters)
+                for connection in self._client.all_connections()
+            ]
+            for answer in ask_together(self._client, questions):
                 _check(answer.error_code, "")
                 for each in answer.transaction_states:
                     if each.transactional_id.startswith(prefix):
@@ -362,6 +390,37 @@ class TransactionClient:
             return found
 
         return self._retry("list transactions", None, attempt)
+
+    def _for_each(
+        self, what: str, api_key: ApiKey, max_version: int, requests: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Make a request for each transactional id, all at once, and again those that may succeed later.
+
+        Raises:
+            FencedProducerError, TransactionError: for the first that is refused, when all others were answered.
+        """
+        left = dict(sorted(requests.items()))
+        refused: list[KafkaError] = []
+
+        def attempt() -> None:
+            self._locate(CoordinatorKind.TRANSACTION, left)
+            questions = [_question(self._of(name), api_key, max_version, fields) for name, fields in left.items()]
+            passing: KafkaError | None = None
+            for name, answer in zip(list(left), ask_together(self._client, questions), strict=True):
+                error = KafkaError(ErrorCode(answer.error_code), name)
+                if error.code in RETRIABLE or error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                    passing = passing or error
+                    continue
+                del left[name]
+                if error.code is not ErrorCode.NONE:
+                    refused.append(error)
+            if passing is not None:
+                raise passing
+
+        if left:
+            self._retry(what, None, attempt)
+        if refused:
+            _explain(what, refused[0])
 
     def _ask(self, connection: Connection, api_key: ApiKey, max_version: int, **fields: Any) -> Any:
         return self._client.ask(connection, api_key, _version(connection, api_key, max_version), **fields)
@@ -431,6 +490,10 @@ class TransactionClient:
 
 def _version(connection: Connection, api_key: ApiKey, max_version: int) -> int:
     return min(connection.version(api_key), max_version)
+
+
+def _question(connection: Connection, api_key: ApiKey, max_version: int, fields: Mapping[str, Any]) -> Question:
+    return Question(connection, api_key, _version(connection, api_key, max_version), fields)
 
 
 def _check(error_code: int, where: str) -> None:

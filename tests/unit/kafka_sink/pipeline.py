@@ -138,7 +138,9 @@ class Machine:
         """Close what processes have left behind, and forget them and what was to happen."""
         self.happenings.clear()
         self._ahead.clear()
-        for kept in (driver_module._drivers, tasks_module._ids, tasks_module._transactions, tasks_module._producers):
+        for kept in (driver_module._drivers, tasks_module._ids, tasks_module._transactions):
+            kept.clear()
+        for kept in (tasks_module._producers, tasks_module._topics):
             kept.clear()
         process_module._name_of.cache_clear()
         for key in [key for key in client_module._shared if key[0] >= FIRST_PID]:

@@ -4,9 +4,9 @@ from planting import plant
 
 
 def change(driver):
-    def take_over(self, *timeout):
+    def take_over(self, *timeouts):
         self.log.ensure()
-        identity = self.claim(*timeout)
+        identity = self.claim(*timeouts[:1])
         self.abort_open(self.scope.prefix)
         return identity
 

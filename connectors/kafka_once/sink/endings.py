@@ -1,0 +1,64 @@
+"""A decision that was not finished: what has become of its transactions, and what is said where that is not good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exactly_once.errors import TransactionsGoneError
+from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
+
+NAMED = 5
+"""How many transactional ids an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A decision that was not finished, and what had become of its transactions."""
+
+    decision: Decision
+    fates: Mapping[PreparedTransaction, Fate]
+    undone: bool = False
+    """Whether it was taken back, since none of it could be committed."""
+
+    @property
+    def settlement(self) -> Settlement:
+        """What is to be done about it."""
+        return settle(list(self.fates.values()))
+
+    @property
+    def missing(self) -> list[PreparedTransaction]:
+        """The transactions that were not committed, or of which nobody knows."""
+        return [each for each, fate in self.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
+
+    def error(self, topic: str) -> TransactionsGoneError:
+        """Say why it cannot be finished, and what to do; ``topic`` is the one of decisions."""
+        decision, record, bad = self.decision, self.decision.record, self.missing
+        rows = sum(each.rows for each in bad)
+        names = ", ".join(each.transactional_id for each in bad[:NAMED]) + (", …" if len(bad) > NAMED else "")
+        what = (
+            f"batch {record.batch_id} of query {record.query_id} (appId {record.app_id}), records "
+            f"{ranges_text(record)}, was decided (number {decision.number} in topic {topic})"
+        )
+        tool = f"sparkonce transactions list --app-id {record.app_id} shows them"
+        accept = f"sparkonce transactions finish --app-id {record.app_id} --accept"
+        if self.settlement is Settlement.UNKNOWN:
+            return TransactionsGoneError(
+                f"{what}, and whether all of it was committed cannot be told: Kafka no longer knows {len(bad)} of its "
+                f"{len(self.fates)} transactional ids ({names}), which expire a week after their last use "
+                f"(transactional.id.expiration.ms). {tool}; if the rows are there, {accept} notes the batch as finished"
+            )
+        gone = (
+            f"{what}, but {len(bad)} of its {len(self.fates)} transactions, with {rows} of its {decision.rows} rows, "
+            f"were aborted before they could be committed ({names}): transaction.timeout.ms had passed, or somebody "
+            "claimed their transactional ids"
+        )
+        if self.settlement is Settlement.UNDO:
+            return TransactionsGoneError(
+                f"{gone}. None of its rows is visible. Start the query again: the decision is taken back, and the "
+                "batch written again. A longer kafka.transaction.timeout.ms gives a driver more time to come back"
+            )
+        return TransactionsGoneError(
+            f"{gone}. The other rows are visible, so the batch cannot be written again without doubling these: "
+            f"{rows} rows are missing from the output. {tool}; {accept} goes on without them"
+        )
