@@ -19,7 +19,7 @@ from tests.spark.random_topics import RandomTopic, compacted_topic, random_reads
 
 pytestmark = pytest.mark.spark
 SHORT = (2, 11, 12)
-"""Together they have all codecs, log append time, transactions of each end, one cut log, and one and four partitions."""
+"""Together they have all codecs, log append time, transactions of each end, a cut log, and one and four partitions."""
 SOAK_SEEDS = 60
 REFUSALS = (PySparkException, Py4JJavaError)
 """Spark's connector checks some options by assertions of the JVM, which PySpark does not translate."""
