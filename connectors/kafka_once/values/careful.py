@@ -108,7 +108,7 @@ class Careful:
                 return None
             try:
                 return convert(tokens)
-            except (_PartialError, JsonError):
+            except (_PartialError, _MisfitError, JsonError):
                 raise
             except ValueError as error:
                 raise _MisfitError(f"{_kind(tokens)} is no {name}" + (f": {error}" if str(error) else "")) from None
@@ -321,6 +321,8 @@ def _string(tokens: Tokens) -> str:
     """Give a string, or the JSON of whatever else is there, written anew without spaces."""
     if tokens.token is Token.STRING:
         return tokens.string()
+    if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):
+        raise ValueError
     parts: list[str] = []
     depth = 0
     comma = False
@@ -368,8 +370,17 @@ _WRITTEN_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\
 
 
 def _quoted(text: str) -> str:
-    escaped = (_WRITTEN_ESCAPES.get(char) or (f"\\u{ord(char):04X}" if char < " " else char) for char in text)
-    return f'"{"".join(escaped)}"'
+    """Write a string as Jackson's UTF8JsonGenerator does: what takes two of Java's characters becomes two escapes."""
+    return f'"{"".join(_WRITTEN_ESCAPES.get(char) or _written_char(char) for char in text)}"'
+
+
+def _written_char(char: str) -> str:
+    if char < " ":
+        return f"\\u{ord(char):04X}"
+    if char <= "\uffff":
+        return char
+    high, low = divmod(ord(char) - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04X}\\u{0xDC00 + low:04X}"
 
 
 def java_double(number: float) -> str:

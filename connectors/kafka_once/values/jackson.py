@@ -11,6 +11,7 @@ It is for the few records that the compiled path is not sure of: exact before qu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -128,16 +129,43 @@ class Tokens:
         return _well_formed(self._string)
 
     def binary(self) -> bytes:
-        """Give the bytes of a string in base64, whose padding must be there."""
+        """Give the bytes of a string in base64, whose padding must be there.
+
+        Where it is none the reader stands in the middle, and passes over the rest of the string from there.
+        """
         if self._unread:
-            try:
-                decoded, self._position = _base64(self._text, self._position, '"')
-            except _Base64Error as error:
-                self._position = error.position  # the rest of the string is passed over from there, as by Jackson
-                raise
+            decoded = self._base64(self._take, '"')
             self._unread = False
             return decoded
-        return _base64(self._string + '"', 0, "")[0] if self._string else b""
+        chars = iter(self._string)
+        return self._base64(lambda: next(chars, ""), "")
+
+    def _base64(self, take: Callable[[], str], end: str) -> bytes:
+        """Decode as Base64Variants.MIME_NO_LINEFEEDS does: spaces may stand before each group of four."""
+        made = bytearray()
+        group: list[int] = []
+        padding = 0
+        while (char := take()) != end:
+            if char == "\\" and end:
+                char = self._escaped()
+            if not char:
+                raise self._error("a string does not end")
+            if char <= " " and not group:
+                continue
+            if char == "=" and len(group) in (2, 3):
+                padding += 1
+            elif padding or char not in _BASE64:
+                raise self._error("it is no base64")
+            else:
+                group.append(_BASE64[char])
+            if len(group) + padding == 4:
+                made += _bytes_of(group)
+                group, padding = [], 0
+        if group:
+            if end and padding == 0 and len(group) > 1:
+                self._position -= 1  # here, and only here, Jackson stays before the quote
+            raise self._error("it is no base64")
+        return bytes(made)
 
     def _field(self, scope: _Scope, char: str) -> Token:
         if not char or char not in "\"'":
@@ -327,51 +355,9 @@ def _in_identifier(char: str) -> bool:
     return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char <= "\x1b" or char == "\x7f"
 
 
-def _base64(text: str, position: int, quote: str) -> tuple[bytes, int]:
-    """Decode up to ``quote``, or the last character, as Base64Variants.MIME_NO_LINEFEEDS; give the place behind it."""
-    made = bytearray()
-    group: list[int] = []
-    padding = 0
-    while True:
-        char = text[position : position + 1]
-        position += 1
-        if not char:
-            raise JsonError("a string does not end")
-        if char == (quote or '"') and (quote or position == len(text)):
-            if group or padding:
-                raise _Base64Error(position)
-            return bytes(made), position
-        if char <= " " and not group:
-            continue
-        if char == "\\" and quote:
-            char, position = text[position : position + 1], position + 1
-            if char != "/":
-                raise _Base64Error(position)
-        if char == "=" and len(group) in (2, 3):
-            padding += 1
-            if len(group) + padding == 4:
-                made += _bytes_of(group)
-                group, padding = [], 0
-            continue
-        if padding or char not in _BASE64:
-            raise _Base64Error(position)
-        group.append(_BASE64[char])
-        if len(group) == 4:
-            made += _bytes_of(group)
-            group = []
-
-
 def _bytes_of(group: list[int]) -> bytes:
     number = 0
     for bits in group:
         number = number << 6 | bits
     spare = len(group) * 6 % 8
     return (number >> spare).to_bytes(len(group) * 6 // 8, "big")
-
-
-class _Base64Error(JsonError):
-    """Text that is no base64; the reader stands where it was found out."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__(f"it is no base64 at character {position}")
-        self.position = position

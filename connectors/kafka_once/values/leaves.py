@@ -48,6 +48,8 @@ MAX_EXACT_POWER = 22
 MAX_SECONDS = 9_000_000_000_000
 """Seconds that surely fit microseconds in 64 bits."""
 EQUALS, CAPITAL_T, CAPITAL_Z = 61, 84, 90
+FOUR_BYTES = 0xF0
+"""How UTF-8 begins of characters that are two in Java."""
 NO_ZONE = 1 << 30
 """In place of an offset in seconds: a text without a zone needs more than a sum."""
 HALF_OF_FLOAT = 1 << 28
@@ -322,6 +324,8 @@ def _compact(data: Bytes, position: int, end: int, target: Bytes, used: int) -> 
                     return -1
             elif byte == QUOTE:
                 inside = False
+            elif byte >= FOUR_BYTES:
+                return -1  # would be written as two escapes
         elif byte == QUOTE:
             inside = True
         elif byte in (SPACE, LINE_FEED, CARRIAGE_RETURN, TAB):

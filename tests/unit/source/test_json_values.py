@@ -1,0 +1,178 @@
+"""The compiled decoder of JSON against the careful one, which follows Spark; and what both make of single documents."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.kafka_once.values.careful import Careful
+from connectors.kafka_once.values.ddl import parse_schema
+from connectors.kafka_once.values.options import JsonOptions
+from connectors.kafka_once.values.rows import JsonDecoder
+from tests.json_documents import SCHEMA, documents, plain
+
+ZONES = ("UTC", "+05:30", "Europe/Paris")
+
+
+def compare(schema: str, values: list[bytes | None], **options: Any) -> int:
+    """Decode both ways; give how many documents the compiled way left to the careful one."""
+    decoder = JsonDecoder(JsonOptions(parse_schema(schema), **options))
+    careful = Careful(JsonOptions(parse_schema(schema), **options))
+    array = pa.array([b"junk", *values], pa.binary())[1:]  # with an offset, as slices have
+    found, problems = decoder.decode(array)
+    found.validate(full=True)
+    rows = plain(found)
+    one_by_one = [None if value is None else careful.parse(value) for value in values]
+    bare = parse_schema(schema)
+    kind = JsonDecoder(JsonOptions(bare, corrupt_column="")).decode(pa.array([], pa.binary()))[0].type
+    fields = [None if each is None or each.fields is None else {**each.fields} for each in one_by_one]
+    for row, value in zip(fields, values, strict=True):
+        if row is not None and "_corrupt_record" in bare.names:
+            bad = careful.parse(value or b"").problem is not None
+            row["_corrupt_record"] = (value or b"").decode(errors="replace") if bad else None
+    wanted = plain(pa.array(fields, kind))
+    for value, one, other in zip(values, rows, wanted, strict=True):
+        assert repr(one) == repr(other), value
+    assert problems == {at: each.problem for at, each in enumerate(one_by_one) if each is not None and each.problem}
+    _, odd = decoder._compiled(array)
+    return int(odd.shape[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_ways_agree_on_random_documents(seed: int) -> None:
+    some = documents(seed, 250)
+    left = compare(SCHEMA, [*some, None], time_zone=ZONES[seed % len(ZONES)])
+    assert left < len(some)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_both_ways_agree_on_many_random_documents(seed: int) -> None:
+    compare(SCHEMA, list(documents(seed, 1000)), time_zone=ZONES[seed % len(ZONES)])
+
+
+@given(st.binary(max_size=40) | st.text("{}[]\":,'\\u0179eE+-.ntf \n", max_size=30).map(str.encode))
+@settings(max_examples=400)
+def test_both_ways_agree_on_junk(inside: bytes) -> None:
+    schema = "a INT, b STRING, c ARRAY<DOUBLE>, d MAP<STRING, STRING>"
+    compare(schema, [inside, b'{"a":1,"b":' + inside + b"}", b'{"c":[' + inside + b'],"d":{' + inside + b"}}"])
+
+
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+            max_leaves=8,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=200)
+def test_both_ways_agree_on_right_documents(some: list[Any], ascii_only: bool) -> None:
+    schema = "a STRING, b DOUBLE, c ARRAY<STRING>, d MAP<STRING, STRING>, e FLOAT, f BIGINT"
+    compare(schema, [json.dumps(dict.fromkeys("abcdef", value), ensure_ascii=ascii_only).encode() for value in some])
+
+
+@given(st.floats(allow_nan=False), st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_numbers_are_rounded_once(number: float, small: float) -> None:
+    between = (small + math.nextafter(small, 4e38)) / 2
+    texts = [repr(value) for value in (number, small, between) if not math.isinf(value)]
+    compare("a DOUBLE, b FLOAT", [f'{{"a":{text},"b":{text}}}'.encode() for text in texts])
+
+
+def one(schema: str, text: str | bytes, **options: Any) -> tuple[Any, str | None]:
+    decoder = JsonDecoder(JsonOptions(parse_schema(schema), **options))
+    found, problems = decoder.decode(pa.array([text.encode() if isinstance(text, str) else text]))
+    return found[0].as_py(), problems.get(0)
+
+
+def test_usual_documents_take_the_compiled_way() -> None:
+    value = {
+        "id": 12345678901, "name": "Zürich \n", "ok": True, "amount": 0.30000000000000004, "price": "12.50",
+        "day": "2024-02-29", "at": "2024-02-29T12:00:00.5+01:00", "tags": ["a", None], "inner": {"x": -1},
+        "raw": "AAE=", "map": {"k": 1.5}, "note": {"free": [1, "x", True]}, "unknown": [{}],
+    }  # fmt: skip
+    schema = (
+        "id BIGINT, name STRING, ok BOOLEAN, amount DOUBLE, price DECIMAL(10,2), day DATE, at TIMESTAMP, "
+        "tags ARRAY<STRING>, inner STRUCT<x: INT>, raw BINARY, map MAP<STRING, FLOAT>, note STRING"
+    )
+    assert compare(schema, [json.dumps(value).encode(), json.dumps(value, ensure_ascii=False, indent=2).encode()]) == 0
+
+
+def test_what_does_not_fit_is_null_and_the_rest_is_kept() -> None:
+    fields, problem = one("a INT, b STRING, s STRUCT<x: INT, y: STRING>", '{"a":"x","b":"y","s":{"x":1.5,"y":"z"}}')
+    assert fields == {"a": None, "b": "y", "s": {"x": None, "y": "z"}}
+    assert problem == "field a: 'x' is no int"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a":', "it is not JSON: expected a value at character 5"),
+        ('{"a":1', "it is not JSON: it ends too early at character 6"),
+        ("[]", "it is no JSON object, but an array"),
+        ("null", "it is no JSON object, but null"),
+        ('{"a":99999999999}', "field a: 99999999999 is no int: it is out of range"),
+        ('{"a":""}', "field a: an empty string is no int"),
+        ('{"r":[1,"x"]}', "field r: 'x' is no int"),
+        ('{"r":5}', "field r: 5 is no array<int>"),
+    ],
+)
+def test_reasons(text: str, problem: str) -> None:
+    assert one("a INT, r ARRAY<INT>", text)[1] == problem
+
+
+def test_a_text_without_a_token_is_null_and_no_problem() -> None:
+    assert one("a INT", "") == (None, None)
+    assert one("a INT", " \n") == (None, None)
+
+
+def test_a_time_without_a_day_is_refused() -> None:
+    """Spark takes the day on which the record is read: a record would not be the same when read again."""
+    assert one("a TIMESTAMP", '{"a":"12:30:00"}') == (
+        {"a": None},
+        "field a: '12:30:00' is no timestamp: it is no timestamp",
+    )
+
+
+def test_patterns() -> None:
+    fields, problem = one(
+        "d DATE, t TIMESTAMP, w TIMESTAMP_NTZ",
+        '{"d":"29.02.2024","t":"2024-02-29 10:00:00.5","w":"1/2/24 3"}',
+        date_format="dd.MM.yyyy",
+        timestamp_format="yyyy-MM-dd HH:mm:ss[.SSS][XXX]",
+        timestamp_ntz_format="M/d/yy H",
+        time_zone="Europe/Paris",
+    )
+    assert problem is None
+    assert [str(value) for value in fields.values()] == [
+        "2024-02-29",
+        "2024-02-29 09:00:00.500000+00:00",
+        "2024-01-02 03:00:00",
+    ]
+    assert compare("d DATE", [b'{"d":"29.02.2024"}', b'{"d":"30.02.2024"}', b'{"d":5}'], date_format="dd.MM.yyyy") == 2
+
+
+def test_local_times_of_a_region_change_with_its_clocks() -> None:
+    texts = [
+        f'{{"a":"2024-{day}T{hour:02}:30:00"}}'.encode() for day in ("03-31", "10-27", "07-01") for hour in range(5)
+    ]
+    assert compare("a TIMESTAMP", texts, time_zone="Europe/Paris") == 0
+    assert compare("a TIMESTAMP", [b'{"a":"1850-01-01T00:00:00"}'], time_zone="Europe/Paris") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a INT b INT", "a INT,, b INT", "a ARRAY<INT", "a DECIMAL(39,0)", "", "a 5", "a DECIMAL(5,6)"]
+)
+def test_schemas_that_spark_refuses_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|has no fields|38 digits|is no type"):
+        parse_schema(text)
