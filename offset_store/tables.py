@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
@@ -21,6 +21,10 @@ from offset_store.locations import Location
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
+LOG_CLEANUP_EVERY = 97
+"""Versions: after so many commits delta-rs looks for files of the log that are older than the table keeps them. It would
+after each commit, and looks at every file there is: 14 ms for 2,000 versions. A prime, so that writers who take turns
+all get theirs."""
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
@@ -70,6 +74,12 @@ def commit_properties(
     )
 
 
+def after_commit(version: int) -> PostCommitHookProperties:
+    """Give what delta-rs does after a commit of this version: a checkpoint when one is due, clean-up now and then."""
+    # None leaves it to the table: delta.enableExpiredLogCleanup.
+    return PostCommitHookProperties(cleanup_expired_logs=None if version % LOG_CLEANUP_EVERY == 0 else False)
+
+
 def append(
     table: DeltaTable,
     transactions: Mapping[str, int],
@@ -95,6 +105,7 @@ def append(
             partition_by=table.metadata().partition_columns,
             # delta-rs (1.6) would go behind an OPTIMIZE that has put the same rows into other files, which would stay.
             commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
+            post_commithook_properties=after_commit(table.version() + 1),
         )
     except CommitFailedError as error:
         raise CommitConflictError(plain(error)) from error
