@@ -22,9 +22,9 @@ from offset_store.locations import Location
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
 LOG_CLEANUP_EVERY = 97
-"""Versions: after so many commits delta-rs looks for files of the log that are older than the table keeps them. It would
-do so after each, and looks at every file there is: 14 ms for 2,000 versions. A prime, so that writers who take turns all
-get theirs."""
+"""Versions: after so many commits delta-rs looks for files of the log that are older than the table keeps them. It
+would do so after each, and looks at every file there is: 14 ms for 2,000 versions. A prime, so that writers who take
+turns all get theirs."""
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
