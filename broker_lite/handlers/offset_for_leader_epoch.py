@@ -52,18 +52,6 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
 
 
 def _end(log: PartitionLog, epoch: int) -> tuple[int, int]:
-    """Give an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`.
-
-    The latest epoch ends at the end of the log, and one that has not begun is unknown. For one that has no records
-    the latest before it is told, and for one before all others that it ended where the first begins.
-    """
-    latest = max(log.leader_epochs.latest, LEADER_EPOCH)
-    if epoch == latest:
-        return epoch, log.log_end_offset
-    if not 0 <= epoch < latest:
-        return UNKNOWN
-    found = log.leader_epochs.end_offset(epoch, log.log_end_offset)
-    if found is not None:
-        return found.epoch, found.start_offset
-    entries = log.leader_epochs.entries
-    return epoch, entries[0].start_offset if entries else log.log_end_offset
+    if log.leader_epochs.latest < LEADER_EPOCH == epoch:
+        return epoch, log.log_end_offset  # nothing was written yet
+    return log.leader_epochs.end_offset(epoch, log.log_end_offset) or UNKNOWN

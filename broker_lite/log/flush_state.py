@@ -49,6 +49,18 @@ class FlushState:
         """Take what lies before `offset` for flushed."""
         self._recovery_point = offset
 
+    def cut(self, offset: int) -> None:
+        """Note that the log ends at `offset` now, after all flushes that are under way.
+
+        Raises:
+            OSError: if one of them fails.
+        """
+        while self._pending:
+            before, flush = self._pending.popleft()
+            self.wait(flush)
+            self._recovery_point = max(self._recovery_point, before)
+        self._recovery_point = min(self._recovery_point, offset)
+
     def count(self, messages: int) -> int:
         """Note that messages were written; gives how many there are since the last flush."""
         self._unflushed_messages += messages

@@ -6,6 +6,8 @@ The file is written anew whenever an epoch is added, which is rare.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
+from typing import NamedTuple
 
 from broker_lite.log.checkpoints import (
     LEADER_EPOCHS,
@@ -17,6 +19,13 @@ from broker_lite.log.checkpoints import (
 from broker_lite.log.storage import Storage
 
 logger = logging.getLogger(__name__)
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch, and the offset at which its records end."""
+
+    epoch: int
+    end_offset: int
 
 
 class LeaderEpochs:
@@ -66,14 +75,19 @@ class LeaderEpochs:
         elif len(gone) > 1:
             self._write(self._entries[len(gone) - 1 :])
 
-    def end_offset(self, epoch: int, log_end_offset: int) -> EpochStart | None:
-        """Give the largest epoch not beyond `epoch`, and where it ends (OffsetForLeaderEpoch); None if unknown."""
-        for index in range(len(self._entries) - 1, -1, -1):
-            if self._entries[index].epoch <= epoch:
-                last = index + 1 == len(self._entries)
-                end = log_end_offset if last else self._entries[index + 1].start_offset
-                return EpochStart(self._entries[index].epoch, end)
-        return None
+    def end_offset(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
+        """Give an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`; None if it is unknown.
+
+        The latest epoch ends at the end of the log, and one that has not begun is unknown. For one that has no records
+        the latest before it is told, and for one before all others that it ended where the first begins.
+        """
+        if not 0 <= epoch <= self.latest:
+            return None
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        index = bisect_right([entry.epoch for entry in self._entries], epoch)
+        end = self._entries[index].start_offset
+        return EpochEnd(self._entries[index - 1].epoch if index else epoch, end)
 
     def _write(self, entries: list[EpochStart]) -> None:
         self._storage.write(self._path, encode_leader_epochs(entries), durable=True)

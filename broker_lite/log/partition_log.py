@@ -15,9 +15,9 @@ import logging
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
-from broker_lite.coordinators.producer_state import Marker, ProducerStates, Verification
+from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
 from broker_lite.log.config import LogConfig
 from broker_lite.log.flush_state import FlushState
 from broker_lite.log.leader_epochs import LeaderEpochs
@@ -38,6 +38,7 @@ from broker_lite.log.transaction_index import AbortedTransaction
 from broker_lite.log.validation import check_batch
 from broker_lite.protocol.control_records import EndMarker, encode_end_marker
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from broker_lite.protocol.primitives import Buffer
 from broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class PartitionLog:
         log_start_offset: int = 0,
         clean: bool = False,
         holes_allowed: bool = False,
-    ) -> PartitionLog:
+    ) -> Self:
         """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked.
 
         With `holes_allowed`, offsets that are missing between two segments there do not end the log.
@@ -198,13 +199,19 @@ class PartitionLog:
         offset = self.log_end_offset
         try:
             segment = self._write(batch, header, leader_epoch, now_ms)
-            ended = self.producers.end(marker, offset, now_ms)
-            if ended is not None and not ended.committed:
-                segment.transaction_index.append(AbortedTransaction(*ended[:4]))
+            self._end_transaction(segment, marker, offset, now_ms)
             self._count_unflushed(1, now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
         return Appended(offset, offset, append_time_ms, self.log_start_offset)
+
+    def _end_transaction(
+        self, segment: Segment, marker: Marker, offset: int, timestamp_ms: int
+    ) -> CompletedTransaction | None:
+        ended = self.producers.end(marker, offset, timestamp_ms)
+        if ended is not None and not ended.committed:
+            segment.transaction_index.append(AbortedTransaction(*ended[:4]))
+        return ended
 
     def _check_writable(self) -> None:
         if self.closed:  # whoever still holds it came too late: its files may be another broker's by now, or removed
@@ -220,6 +227,10 @@ class PartitionLog:
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
+        return self._put(batch, header, last_offset, now_ms)
+
+    def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
+        """Write a batch that has its offset; gives the segment that it went into."""
         segment = self._segments[-1]
         if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
             segment = self.roll(now_ms)

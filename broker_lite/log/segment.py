@@ -192,6 +192,11 @@ class Segment:
         return self._first_timestamp_ms
 
     @property
+    def created_ms(self) -> int:
+        """When it was begun, or taken hold of."""
+        return self._created_ms
+
+    @property
     def modified_ms(self) -> int:
         """When the `.log` file was written to last; a compacted one has the time of what it took the place of."""
         return self._storage.modified_ms(self._name(LOG_SUFFIX))
@@ -348,6 +353,12 @@ class Segment:
         """Cut the file to `size` bytes; the indexes must already end before."""
         self.file.truncate(size)
         self.size = size
+
+    def cut_at(self, position: int) -> None:
+        """Cut the file where a batch begins, and the indexes with it; the transaction index is empty after it."""
+        self.truncate(position)
+        self.reset_transaction_index()
+        self._rebuild_indexes()
 
     def write_indexes(self) -> None:
         """Bring the indexes into their files, with a last entry for the latest timestamp; not yet to the disk."""

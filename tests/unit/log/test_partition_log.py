@@ -65,8 +65,9 @@ def test_append_writes_offset_and_epoch_in_place() -> None:
     assert [record.offset for record in contents(log)] == [0, 1, 2, 3]
     assert log.leader_epochs.entries == [(3, 0), (4, 2)]
     assert log.leader_epochs.end_offset(3, log.log_end_offset) == (3, 2)
-    assert log.leader_epochs.end_offset(9, log.log_end_offset) == (4, 4)
-    assert log.leader_epochs.end_offset(2, log.log_end_offset) is None
+    assert log.leader_epochs.end_offset(4, log.log_end_offset) == (4, 4)
+    assert log.leader_epochs.end_offset(9, log.log_end_offset) is None
+    assert log.leader_epochs.end_offset(2, log.log_end_offset) == (2, 0)
     assert log.high_watermark == log.log_end_offset == 4
 
 

@@ -1,0 +1,382 @@
+"""The active controller: requests and the time go in, records for its log come out (Kafka's QuorumController, smaller).
+
+Theory of operation: every method looks at the image, decides, and returns records; the image has taken them in already.
+Whoever drives this writes the records to the log, durably, before it lets out the answer; if that fails, this
+controller is over, and another one begins from the log. So there is nothing here that the log does not tell, but for
+the leases: when each broker was last heard of. A new controller gives every broker a whole lease, from when it began.
+
+A broker is fenced from its registration until its first heartbeat that has caught up with the log, and again when its
+lease has run out. A fenced broker leads nothing and is in sync nowhere. Its epoch is the offset of its registration:
+what a former start of it has sent counts no more (KIP-903).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from broker_lite.controller.election import next_state
+from broker_lite.controller.image import BrokerImage, ClusterImage, PartitionKey, TopicImage
+from broker_lite.controller.placement import place
+from broker_lite.controller.records import (
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    BrokerChanged,
+    BrokerRegistered,
+    PartitionChanged,
+    PartitionState,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettingsChanged,
+)
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""How many producer ids a broker gets at once."""
+MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """What the controller goes by; times in milliseconds, topics' settings where a topic has none of its own."""
+
+    session_timeout_ms: int = 9_000
+    """After so long without a heartbeat a broker is fenced."""
+    rebalance_interval_ms: int = 300_000
+    """How often leadership goes back to the preferred leaders; 0 for never."""
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+class InSyncProposal(NamedTuple):
+    """What a leader wants to be in sync: brokers with the epochs that it knows them by."""
+
+    key: PartitionKey
+    leader_epoch: int
+    partition_epoch: int
+    in_sync_replicas: tuple[tuple[int, int], ...]
+
+
+class Heartbeat(NamedTuple):
+    """What a broker hears back."""
+
+    fenced: bool
+    caught_up: bool
+    may_shut_down: bool
+
+
+class Controller:
+    """The state machine; not safe for use by several threads at once."""
+
+    def __init__(self, image: ClusterImage, settings: ControllerSettings, now_ms: int) -> None:
+        self.image = image
+        self._settings = settings
+        self._heard_ms = dict.fromkeys(image.brokers, now_ms)
+        self._balanced_ms = now_ms
+
+    def register(
+        self, broker_id: int, incarnation: uuid.UUID, host: str, port: int, last_epoch: int, now_ms: int
+    ) -> tuple[list[Record], int]:
+        """Take in a broker that has started; gives its epoch.
+
+        `last_epoch` is the epoch that the broker stopped cleanly with, or NO_BROKER_EPOCH: a broker that did not stop
+        cleanly may have lost what it had not flushed, and is no longer eligible to lead.
+
+        Raises:
+            KafkaError: DUPLICATE_BROKER_REGISTRATION if another one of the same id is alive.
+        """
+        known = self.image.brokers.get(broker_id)
+        if known is not None:
+            if known.incarnation == incarnation:
+                self._heard_ms[broker_id] = now_ms
+                return [], known.broker_epoch
+            if not known.fenced and self._has_lease(broker_id, now_ms):
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"broker {broker_id} is alive at {known.host}:{known.port}; each broker needs an id of its own",
+                )
+        records = self._record([BrokerRegistered(broker_id, incarnation, host, port)])
+        self._heard_ms[broker_id] = now_ms
+        stopped_cleanly = known is not None and last_epoch == known.broker_epoch
+        forgetful = () if stopped_cleanly else (broker_id,)
+        records += self._without(broker_id, forgetful)
+        return records, self.image.broker_epoch(broker_id)
+
+    def heartbeat(
+        self, broker_id: int, broker_epoch: int, next_offset: int, wants_to_stop: bool, now_ms: int
+    ) -> tuple[list[Record], Heartbeat]:
+        """Hear from a broker that has applied the log up to `next_offset`.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH if it has to register again.
+        """
+        broker = self._checked_broker(broker_id, broker_epoch)
+        self._heard_ms[broker_id] = now_ms
+        records: list[Record] = []
+        caught_up = next_offset > broker_epoch
+        if wants_to_stop and not broker.shutting_down:
+            records += self._change(broker_id, fenced=broker.fenced, shutting_down=True)
+            records += self._without(broker_id, ())
+        elif broker.fenced and caught_up and not wants_to_stop:
+            records += self._change(broker_id, fenced=False, shutting_down=False)
+            records += self._elect_where_nobody_leads()
+        leads = any(state.leader == broker_id for _, state in self.image.partitions())
+        return records, Heartbeat(self.image.brokers[broker_id].fenced, caught_up, wants_to_stop and not leads)
+
+    def alter_in_sync(
+        self, broker_id: int, broker_epoch: int, proposals: Iterable[InSyncProposal]
+    ) -> tuple[list[Record], list[PartitionState | KafkaError]]:
+        """Take a leader's word for who is in sync; gives for each proposal what is now, or why not.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH.
+        """
+        self._checked_broker(broker_id, broker_epoch)
+        records: list[Record] = []
+        answers: list[PartitionState | KafkaError] = []
+        for proposal in proposals:
+            try:
+                changed, now = self._altered(broker_id, proposal)
+            except KafkaError as error:
+                answers.append(error)
+                continue
+            records += changed
+            answers.append(now)
+        return records, answers
+
+    def _altered(self, leader: int, proposal: InSyncProposal) -> tuple[list[Record], PartitionState]:
+        state = self.image.partition(proposal.key)
+        if state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no partition {proposal.key}")
+        if proposal.leader_epoch > state.leader_epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the leader has heard of an epoch that is not in this log")
+        if proposal.leader_epoch < state.leader_epoch or state.leader != leader:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {state.leader_epoch} is led by {state.leader}")
+        if proposal.partition_epoch != state.partition_epoch:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"the partition's epoch is {state.partition_epoch}")
+        wanted = [broker_id for broker_id, _ in proposal.in_sync_replicas]
+        if leader not in wanted or not set(wanted) <= set(state.replicas):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted} cannot be in sync: replicas are {state.replicas}")
+        for broker_id, epoch in proposal.in_sync_replicas:
+            known = self.image.broker_epoch(broker_id)
+            if not self.image.may_join(broker_id) or epoch not in (known, NO_BROKER_EPOCH):
+                raise KafkaError(
+                    ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} with epoch {epoch} may not be in sync now"
+                )
+        records = self._move(proposal.key, state, wanted)
+        now = self.image.partition(proposal.key)
+        assert now is not None
+        return records, now
+
+    def create_topic(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        partitions: int,
+        replication_factor: int,
+        settings: Mapping[str, str],
+        replicas: Sequence[tuple[int, ...]] = (),
+    ) -> list[Record]:
+        """Make a topic; its replicas are spread over the brokers that are there, unless they are given.
+
+        Raises:
+            KafkaError: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
+        """
+        if name in self.image.topic_ids:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+        placed = replicas or place(self._there(), partitions, replication_factor, len(self.image.topics))
+        self._check_placed(placed)
+        records = self._record([TopicCreated(name, topic_id, tuple(sorted(settings.items())))])
+        return records + self._begin_partitions(self.image.topics[topic_id], placed)
+
+    def create_partitions(self, name: str, count: int, replicas: Sequence[tuple[int, ...]] = ()) -> list[Record]:
+        """Let a topic have `count` partitions.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+                INVALID_REPLICA_ASSIGNMENT.
+        """
+        topic = self._topic(name)
+        now = len(topic.partitions)
+        if count <= now:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} has {now} partitions already, asked: {count}")
+        factor = len(topic.partitions[0].replicas)
+        placed = replicas or place(self._there(), count - now, factor, len(self.image.topics) + now)
+        self._check_placed(placed)
+        return self._begin_partitions(topic, placed)
+
+    def delete_topic(self, name: str) -> list[Record]:
+        """Delete a topic.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._record([TopicDeleted(self._topic(name).topic_id)])
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
+        """Let these be all of a topic's settings; unclean elections that they allow happen at once.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic_id = self._topic(name).topic_id
+        records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
+        return records + self._elect_where_nobody_leads()
+
+    def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
+        """Let the preferred leader lead; or, if nobody leads, anybody (ElectLeaders).
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                ELECTION_NOT_NEEDED.
+        """
+        state = self.image.partition(key)
+        if state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {key}")
+        if state.leader == state.replicas[0] or (unclean and state.leader != NO_LEADER):
+            raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads")
+        records = self._move(key, state, state.in_sync_replicas, unclean=unclean, prefer_first=not unclean)
+        if not records and unclean:
+            raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"none of {state.replicas} is there")
+        if not records:
+            raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {state.replicas[0]} cannot lead now")
+        return records
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
+        """Give a broker a block of producer ids that nobody else gets.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH.
+        """
+        self._checked_broker(broker_id, broker_epoch)
+        first = self.image.next_producer_id
+        block = range(first, first + PRODUCER_ID_BLOCK)
+        return self._record([ProducerIdsAllocated(block.stop)]), block
+
+    def tick(self, now_ms: int) -> list[Record]:
+        """Fence whom nothing was heard of; now and then give leadership back to the preferred leaders."""
+        silent = [
+            broker.broker_id
+            for broker in self.image.brokers.values()
+            if not broker.fenced and not self._has_lease(broker.broker_id, now_ms)
+        ]
+        records: list[Record] = []
+        for broker_id in silent:
+            records += self._change(broker_id, fenced=True, shutting_down=self.image.brokers[broker_id].shutting_down)
+        for broker_id in silent:
+            records += self._without(broker_id, ())
+        interval_ms = self._settings.rebalance_interval_ms
+        if interval_ms and now_ms - self._balanced_ms >= interval_ms:
+            self._balanced_ms = now_ms
+            records += self._balance()
+        return records
+
+    # What changes the image: all of it goes through `_record`.
+
+    def _record(self, records: list[Record]) -> list[Record]:
+        for record in records:
+            self.image.apply(record)
+        return records
+
+    def _change(self, broker_id: int, *, fenced: bool, shutting_down: bool) -> list[Record]:
+        return self._record([BrokerChanged(broker_id, self.image.broker_epoch(broker_id), fenced, shutting_down)])
+
+    def _move(
+        self,
+        key: PartitionKey,
+        state: PartitionState,
+        in_sync_replicas: Collection[int],
+        *,
+        unclean: bool = False,
+        forgetful: Collection[int] = (),
+        prefer_first: bool = False,
+    ) -> list[Record]:
+        changed = next_state(
+            state,
+            in_sync_replicas,
+            self.image.may_join,
+            self._min_in_sync_replicas(key),
+            unclean=unclean or self._allows_unclean(key),
+            forgetful=forgetful,
+            prefer_first=prefer_first,
+        )
+        return [] if changed == state else self._record([PartitionChanged(*key, changed)])
+
+    def _without(self, broker_id: int, forgetful: Collection[int]) -> list[Record]:
+        """Let a broker that is fenced or about to stop be in sync nowhere and lead nothing."""
+        records: list[Record] = []
+        for key, state in list(self.image.partitions()):
+            concerned = (*state.in_sync_replicas, *(state.eligible_leader_replicas if forgetful else ()), state.leader)
+            if broker_id in concerned:
+                left = [each for each in state.in_sync_replicas if each != broker_id]
+                records += self._move(key, state, left, forgetful=forgetful)
+        return records
+
+    def _elect_where_nobody_leads(self) -> list[Record]:
+        records: list[Record] = []
+        for key, state in list(self.image.partitions()):
+            if state.leader == NO_LEADER:
+                records += self._move(key, state, state.in_sync_replicas)
+        return records
+
+    def _balance(self) -> list[Record]:
+        records: list[Record] = []
+        for key, state in list(self.image.partitions()):
+            if state.leader not in (NO_LEADER, state.replicas[0]):
+                records += self._move(key, state, state.in_sync_replicas, prefer_first=True)
+        return records
+
+    def _begin_partitions(self, topic: TopicImage, placed: Sequence[tuple[int, ...]]) -> list[Record]:
+        first = len(topic.partitions)
+        begun: list[Record] = []
+        for index, replicas in enumerate(placed, first):
+            there = tuple(each for each in replicas if self.image.may_join(each))
+            begun.append(PartitionChanged(topic.topic_id, index, PartitionState(replicas, there, there[0], 0, 0)))
+        return self._record(begun)
+
+    # What is only asked.
+
+    def _has_lease(self, broker_id: int, now_ms: int) -> bool:
+        return now_ms - self._heard_ms.get(broker_id, now_ms) < self._settings.session_timeout_ms
+
+    def _checked_broker(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker_id} has epoch {self.image.broker_epoch(broker_id)} here, not {broker_epoch}",
+            )
+        return broker
+
+    def _topic(self, name: str) -> TopicImage:
+        topic = self.image.topic(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+        return topic
+
+    def _there(self) -> list[int]:
+        return sorted(broker_id for broker_id in self.image.brokers if self.image.may_join(broker_id))
+
+    def _check_placed(self, placed: Sequence[tuple[int, ...]]) -> None:
+        for replicas in placed:
+            if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(self.image.brokers):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"replicas {replicas} must be different brokers of {sorted(self.image.brokers)}",
+                )
+            if not any(self.image.may_join(each) for each in replicas):
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the brokers {replicas} is there")
+
+    def _setting(self, key: PartitionKey, name: str, default: str) -> str:
+        topic = self.image.topics[key[0]]
+        return topic.settings.get(name, self._settings.topic_defaults.get(name, default))
+
+    def _min_in_sync_replicas(self, key: PartitionKey) -> int:
+        return int(self._setting(key, MIN_IN_SYNC_REPLICAS, "1"))
+
+    def _allows_unclean(self, key: PartitionKey) -> bool:
+        return self._setting(key, UNCLEAN_ELECTION, "false") == "true"

@@ -1,0 +1,88 @@
+"""Who leads a partition, and who could: one function from the old state to the new (Kafka's PartitionChangeBuilder).
+
+A clean leader has all that was ever acknowledged. That is whoever is in sync; and, since nothing is acknowledged while
+fewer than `min.insync.replicas` are in sync, whoever was in sync when it came to that (KIP-966: eligible leader
+replicas), unless it has since come back from an unclean stop and may have forgotten. Where nobody of these is left, the
+one that led last may lead again when it comes back; anybody else would be an unclean election, which loses records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from broker_lite.controller.records import NO_LEADER, PartitionState
+
+
+def next_state(
+    state: PartitionState,
+    in_sync_replicas: Collection[int],
+    may_lead: Callable[[int], bool],
+    min_in_sync_replicas: int,
+    *,
+    unclean: bool = False,
+    forgetful: Collection[int] = (),
+    prefer_first: bool = False,
+) -> PartitionState:
+    """Give the state with `in_sync_replicas`, and a leader that fits it; `state` itself if that changes nothing.
+
+    Args:
+        state: what is now.
+        in_sync_replicas: who is to be in sync; in the order of the replicas.
+        may_lead: whether a broker is there, and not about to go.
+        min_in_sync_replicas: what the topic asks for; never more than there are replicas.
+        unclean: whether any replica may lead, if nobody else can.
+        forgetful: who may have lost the end of its log, and so is neither in sync nor eligible.
+        prefer_first: whether the first replica is to lead if it can, although another one leads well.
+    """
+    in_sync = tuple(each for each in state.replicas if each in in_sync_replicas and each not in forgetful)
+    least = min(min_in_sync_replicas, len(state.replicas))
+    eligible = _eligible(state, in_sync, least, forgetful)
+    leader, clean = _elect(state, in_sync, eligible, may_lead, unclean=unclean, prefer_first=prefer_first)
+    if leader != NO_LEADER and leader not in in_sync:
+        in_sync = (leader,)
+        eligible = _eligible(state, in_sync, least, forgetful) if clean else ()
+    changed = state._replace(
+        in_sync_replicas=in_sync,
+        eligible_leader_replicas=eligible,
+        leader=leader,
+        leader_epoch=state.leader_epoch + (leader != state.leader),
+        last_known_leader=_last_known(state, leader),
+    )
+    return state if changed == state else changed._replace(partition_epoch=state.partition_epoch + 1)
+
+
+def _eligible(
+    state: PartitionState, in_sync: tuple[int, ...], least: int, forgetful: Collection[int]
+) -> tuple[int, ...]:
+    if len(in_sync) >= least:
+        return ()
+    could = {*state.in_sync_replicas, *state.eligible_leader_replicas} - {*in_sync, *forgetful}
+    return tuple(each for each in state.replicas if each in could)
+
+
+def _elect(
+    state: PartitionState,
+    in_sync: tuple[int, ...],
+    eligible: tuple[int, ...],
+    may_lead: Callable[[int], bool],
+    *,
+    unclean: bool,
+    prefer_first: bool,
+) -> tuple[int, bool]:
+    """Give the leader, and whether it is clean: whether it has all that was acknowledged."""
+    clean = [each for each in state.replicas if each in in_sync and may_lead(each)]
+    clean = clean or [each for each in state.replicas if each in eligible and may_lead(each)]
+    if state.leader in clean and not (prefer_first and state.replicas[0] in clean):
+        return state.leader, True
+    if clean:
+        return clean[0], True
+    if not in_sync and not eligible and may_lead(state.last_known_leader):
+        return state.last_known_leader, False
+    there = [each for each in state.replicas if may_lead(each)] if unclean else []
+    return (there[0], False) if there else (NO_LEADER, True)
+
+
+def _last_known(state: PartitionState, leader: int) -> int:
+    if leader != NO_LEADER:
+        return NO_LEADER
+    return state.leader if state.leader != NO_LEADER else state.last_known_leader

@@ -1,0 +1,128 @@
+"""The cluster as the controller's log tells it: what every broker and the controller itself go by.
+
+An image is made by applying the log's records in order; two that have applied the same records are equal.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from broker_lite.controller.records import (
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    BrokerChanged,
+    BrokerRegistered,
+    ControllerElected,
+    PartitionChanged,
+    PartitionState,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    TopicSettingsChanged,
+)
+
+PartitionKey = tuple[uuid.UUID, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker that has registered."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation: uuid.UUID
+    host: str
+    port: int
+    fenced: bool = True
+    shutting_down: bool = False
+
+    @property
+    def may_join(self) -> bool:
+        """Whether it may be in sync, and lead."""
+        return not self.fenced and not self.shutting_down
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic; its partitions are numbered from 0."""
+
+    name: str
+    topic_id: uuid.UUID
+    settings: dict[str, str]
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+
+class ClusterImage:
+    """The state of the cluster at `next_offset` of the controller's log."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        self.controller_id = NO_LEADER
+        self.controller_epoch = -1
+        self.brokers: dict[int, BrokerImage] = {}
+        self.topics: dict[uuid.UUID, TopicImage] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self.next_producer_id = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClusterImage) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def topic(self, name: str) -> TopicImage | None:
+        """Give a topic by its name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partition(self, key: PartitionKey) -> PartitionState | None:
+        """Give a partition's state."""
+        topic = self.topics.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
+
+    def partitions(self) -> Iterator[tuple[PartitionKey, PartitionState]]:
+        """Walk over all partitions; the image must not change meanwhile."""
+        for topic in self.topics.values():
+            for index, state in topic.partitions.items():
+                yield (topic.topic_id, index), state
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Give the epoch that a broker has registered with last."""
+        broker = self.brokers.get(broker_id)
+        return NO_BROKER_EPOCH if broker is None else broker.broker_epoch
+
+    def may_join(self, broker_id: int) -> bool:
+        """Whether a broker may be in sync, and lead."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.may_join
+
+    def apply(self, record: Record) -> None:
+        """Take in the record at `next_offset`."""
+        match record:
+            case BrokerRegistered():
+                self.brokers[record.broker_id] = BrokerImage(
+                    record.broker_id, self.next_offset, record.incarnation, record.host, record.port
+                )
+            case BrokerChanged():
+                broker = self.brokers[record.broker_id]
+                if broker.broker_epoch == record.broker_epoch:
+                    self.brokers[record.broker_id] = replace(
+                        broker, fenced=record.fenced, shutting_down=record.shutting_down
+                    )
+            case TopicCreated():
+                self.topics[record.topic_id] = TopicImage(record.name, record.topic_id, dict(record.settings))
+                self.topic_ids[record.name] = record.topic_id
+            case TopicDeleted():
+                del self.topic_ids[self.topics.pop(record.topic_id).name]
+            case TopicSettingsChanged():
+                topic = self.topics[record.topic_id]
+                self.topics[record.topic_id] = replace(topic, settings=dict(record.settings))
+            case PartitionChanged():
+                self.topics[record.topic_id].partitions[record.partition] = record.state
+            case ProducerIdsAllocated():
+                self.next_producer_id = record.next_producer_id
+            case ControllerElected():
+                self.controller_id, self.controller_epoch = record.controller_id, record.controller_epoch
+        self.next_offset += 1

@@ -1,0 +1,111 @@
+"""What the controller writes down: each change of the cluster is one record of its log (Kafka's KIP-631).
+
+A record says what is now, not what changed, so that applying one twice does no harm. Where a record lies in the log
+counts too: the offset of a `BrokerRegistered` is the broker's epoch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+NO_LEADER: Final = -1
+NO_BROKER_EPOCH: Final = -1
+
+
+class PartitionState(NamedTuple):
+    """What the cluster knows of one partition; replicas are broker ids, the preferred leader first."""
+
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    leader: int
+    """NO_LEADER while nobody may lead."""
+    leader_epoch: int
+    """Rises with every change of the leader."""
+    partition_epoch: int
+    """Rises with every change at all: who proposes a change names the one it has seen."""
+    eligible_leader_replicas: tuple[int, ...] = ()
+    """Out of sync, but with all that was ever acknowledged under `min.insync.replicas` (KIP-966)."""
+    last_known_leader: int = NO_LEADER
+    """Who led last, kept where nobody in sync is left: it alone may come back without an unclean election."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A broker has come, fenced until it has caught up with this log; `incarnation` differs in every start of it."""
+
+    broker_id: int
+    incarnation: uuid.UUID
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    """A broker with this epoch is fenced or not, and wants to shut down or not."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool
+    shutting_down: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic with these settings; its partitions follow."""
+
+    name: str
+    topic_id: uuid.UUID
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic is gone, its partitions too."""
+
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettingsChanged:
+    """All settings of a topic from now on."""
+
+    topic_id: uuid.UUID
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """A partition is new or has changed: this is its state from now on."""
+
+    topic_id: uuid.UUID
+    partition: int
+    state: PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """Producer ids below this one have been handed out."""
+
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerElected:
+    """A broker has become the controller."""
+
+    controller_id: int
+    controller_epoch: int
+
+
+Record = (
+    BrokerRegistered
+    | BrokerChanged
+    | TopicCreated
+    | TopicDeleted
+    | TopicSettingsChanged
+    | PartitionChanged
+    | ProducerIdsAllocated
+    | ControllerElected
+)

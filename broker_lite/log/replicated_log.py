@@ -1,0 +1,186 @@
+"""The log of one replica among several: it knows how far records are safe, takes a leader's batches, and can be cut.
+
+Theory of operation: the high watermark is kept beside the log, and only ever given from outside (replication decides);
+here it is never beyond the end. A follower appends batches as they are, offsets and epochs included. After a change of
+leaders it may have to cut its end: whole batches go, indexes and producers' state go back with them (Kafka's
+UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts as open, since its end could be cut off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker_lite.coordinators.producer_state import CompletedTransaction, Marker
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from broker_lite.log.recovery import load_producers, remove_stray_snapshots, snapshot_offsets
+from broker_lite.log.segment import Segment, file_name
+from broker_lite.protocol.control_records import read_end_marker
+from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from broker_lite.protocol.legacy_records import check_any
+from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
+
+if TYPE_CHECKING:
+    from broker_lite.log.config import LogConfig
+    from broker_lite.log.leader_epochs import EpochEnd
+    from broker_lite.log.storage import Storage
+
+
+class ReplicatedLog(PartitionLog):
+    """One replica's log. Not safe for use by several threads at once."""
+
+    def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
+        """Not to be called: see `open`."""
+        super().__init__(storage, directory, config, now_ms)
+        self._high_watermark = 0
+        self._unsafe_ends: deque[tuple[int, int]] = deque()
+        """First offset and marker's offset of transactions that have ended at or beyond the high watermark."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which every replica in sync has the records; consumers read up to it."""
+        return max(self._high_watermark, self.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which read_committed consumers read: before what is open, or ended but not safe yet."""
+        unstable = [self.high_watermark]
+        if self.producers.first_unstable_offset is not None:
+            unstable.append(self.producers.first_unstable_offset)
+        unstable += [first for first, _ in self._unsafe_ends]
+        return max(min(unstable), self.log_start_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch that has begun here, -1 if none."""
+        return self.leader_epochs.latest
+
+    def epoch_end(self, epoch: int) -> EpochEnd | None:
+        """Give the largest epoch not beyond `epoch`, and where it ends."""
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that `epoch` begins at the end of the log."""
+        self.leader_epochs.assign(epoch, self.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; gives if it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self._high_watermark = offset
+        while self._unsafe_ends and self._unsafe_ends[0][1] < offset:
+            self._unsafe_ends.popleft()
+        return True
+
+    def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Append the whole batches at the beginning of `data`, as a leader has sent them; gives how many bytes.
+
+        What a batch has of a later epoch than the one that is followed is left: the leader was another one by then.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that does not come next,
+                KAFKA_STORAGE_ERROR as `append`. The batches before it stay.
+        """
+        self._check_writable()
+        view, position = memoryview(data), 0
+        while len(view) - position >= HEADER_BYTES:
+            header = read_header(view, position)
+            if header.size > len(view) - position or header.partition_leader_epoch > leader_epoch:
+                break
+            try:
+                check_any(view, position, header)
+            except CorruptBatchError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {error}") from None
+            if header.base_offset < self.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.directory}: the leader sent offset {header.base_offset}, {self.log_end_offset} comes next",
+                )
+            self._take(view[position : position + header.size], header, now_ms)
+            position += header.size
+        return position
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.
+
+        Raises:
+            OSError: if a file cannot be cut.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self._bases[0]:
+            self.begin_at(offset)
+            return
+        index = bisect_right(self._bases, offset) - 1
+        if self._bases[index] == offset:
+            index -= 1
+        for segment in self._segments[index + 1 :]:
+            segment.forget()
+        del self._segments[index + 1 :], self._bases[index + 1 :]
+        active = self._segments[-1]
+        found = active.find(offset)
+        self.log_end_offset = offset if found is None else min(offset, found.header.base_offset)
+        active.cut_at(active.size if found is None else found.position)
+        self._went_back()
+
+    def begin_at(self, offset: int) -> None:
+        """Drop everything and begin, empty, at `offset`.
+
+        Raises:
+            OSError: if a file cannot be made.
+        """
+        created_ms = self._segments[-1].created_ms
+        for segment in self._segments:
+            segment.forget()
+        begun = Segment.create(self._storage, self.directory, offset, self.config, created_ms)
+        self._segments[:], self._bases[:] = [begun], [offset]
+        self.log_start_offset = self.log_end_offset = offset
+        self._high_watermark = offset
+        for each in snapshot_offsets(self._storage, self.directory):
+            self._storage.remove(f"{self.directory}/{file_name(each, SNAPSHOT_SUFFIX)}")
+        self._went_back()
+
+    def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Append one batch that has its offset and epoch."""
+        last_offset = header.last_offset
+        if header.partition_leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        try:
+            segment = self._put(batch, header, last_offset, now_ms)
+            if header.is_control and header.has_producer_id:
+                self._take_marker(segment, batch, header)
+            elif header.has_producer_id:
+                self.producers.update(header, last_offset)
+            self._count_unflushed(header.last_offset_delta + 1, now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+
+    def _take_marker(self, segment: Segment, batch: memoryview, header: BatchHeader) -> None:
+        records = decode_records(batch)
+        found = read_end_marker(records[0]) if records else None
+        if found is not None:
+            marker = Marker(header.producer_id, header.producer_epoch, found.committed, found.coordinator_epoch, 0)
+            self._end_transaction(segment, marker, header.last_offset, records[0].timestamp)
+
+    def _end_transaction(
+        self, segment: Segment, marker: Marker, offset: int, timestamp_ms: int
+    ) -> CompletedTransaction | None:
+        ended = super()._end_transaction(segment, marker, offset, timestamp_ms)
+        if ended is not None:
+            self._unsafe_ends.append((ended.first_offset, offset))
+        return ended
+
+    def _went_back(self) -> None:
+        """Bring all that depends on the end back to where it is now."""
+        end = self.log_end_offset
+        self._flushes.cut(end)
+        self._high_watermark = min(self._high_watermark, end)
+        self.leader_epochs.truncate_from_end(end)
+        self.producers = load_producers(
+            self._storage, self.directory, self._segments, end, recovered_from=self._bases[-1]
+        )
+        remove_stray_snapshots(self._storage, self.directory, self._bases)
+        self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if marker < end)

@@ -1,0 +1,98 @@
+"""One partition as a follower sees it: from where to fetch, and what to cut off before.
+
+Theory of operation (Kafka's AbstractFetcherThread): a follower appends what its leader sends, to the byte. After a
+change of leaders its log may have an end that the new leader does not have. Every fetch therefore names the epoch of
+the last record; where that epoch ended earlier in the leader's log, the leader says so in place of records, and the
+follower cuts its log to where both agree. If it does not have the epoch that the leader names, it cuts to the end of
+its own largest epoch below and asks again, until both know the epoch (KIP-279): one question is not enough after two
+fast changes of leaders.
+
+The rules of former times are kept, to show what they lose: cutting to the high watermark (before KIP-101), and asking
+once (KIP-101 by itself).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+
+
+class TruncationRule(Enum):
+    """How a follower finds out what to cut off."""
+
+    LEADER_EPOCH = "leader epoch"
+    """By epochs, until both logs agree: KIP-101 with KIP-279."""
+    ONE_QUESTION = "one question"
+    """By the follower's latest epoch, once: KIP-101 alone."""
+    HIGH_WATERMARK = "high watermark"
+    """To its own high watermark: before KIP-101."""
+
+
+class FetchPosition(NamedTuple):
+    """What a follower asks its leader for; `last_fetched_epoch` is -1 if it has no records, or does not say."""
+
+    offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class PartitionFollower:
+    """The follower of one leader in one leader epoch."""
+
+    def __init__(
+        self, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule = TruncationRule.LEADER_EPOCH
+    ) -> None:
+        """Begin to follow `leader`, in the epoch that it leads in."""
+        self.log = log
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self._rule = rule
+        self.asks_for_epoch = rule is TruncationRule.ONE_QUESTION and log.latest_epoch >= 0
+        """Whether `OffsetForLeaderEpoch` is to be asked, and `epoch_end` told, before anything is fetched."""
+        if rule is TruncationRule.HIGH_WATERMARK:
+            log.truncate_to(log.high_watermark)
+
+    @property
+    def position(self) -> FetchPosition:
+        """From where to fetch now."""
+        says_epoch = self._rule is TruncationRule.LEADER_EPOCH
+        last_epoch = self.log.latest_epoch if says_epoch else -1
+        return FetchPosition(self.log.log_end_offset, self.leader_epoch, last_epoch, self.log.log_start_offset)
+
+    def diverged(self, theirs: EpochEnd) -> None:
+        """Cut the log to where it may agree with the leader's; `theirs` is its largest epoch not beyond ours."""
+        ours = self.log.epoch_end(theirs.epoch)
+        end = self.log.log_end_offset
+        if ours is None:
+            offset = min(theirs.end_offset, end)  # all our epochs are later than what the leader has
+        elif ours.epoch != theirs.epoch:
+            offset = min(ours.end_offset, end)  # to be asked again from there
+        else:
+            offset = min(ours.end_offset, theirs.end_offset, end)
+        self.log.truncate_to(offset)
+
+    def epoch_end(self, theirs: EpochEnd | None) -> None:
+        """Take the answer to `OffsetForLeaderEpoch`; None if the leader knows no such epoch, nor one before."""
+        self.asks_for_epoch = False
+        if theirs is None:
+            self.log.truncate_to(self.log.high_watermark)
+        else:
+            self.log.truncate_to(min(theirs.end_offset, self.log.log_end_offset))
+
+    def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> None:
+        """Begin at what the leader has, since the offset asked for is not in its log.
+
+        A leader that ends before us and was not told of our epoch can only have been elected uncleanly. One that begins
+        after our end has deleted what we miss.
+        """
+        if leader_end_offset < self.log.log_end_offset:
+            self.log.truncate_to(leader_end_offset)
+        elif leader_start_offset > self.log.log_end_offset:
+            self.log.begin_at(leader_start_offset)
+
+    def fetched(self, leader_high_watermark: int) -> bool:
+        """Take the leader's high watermark, after its records have been appended; gives whether ours has moved."""
+        return self.log.advance_high_watermark(leader_high_watermark)

@@ -1,0 +1,297 @@
+"""One partition as its leader sees it: how far the followers are, who is in sync, and so the high watermark.
+
+Theory of operation (Kafka's Partition): a follower that fetches from offset x has everything below x. The high
+watermark is the least end among those in sync; records below it are acknowledged and outlive any clean election. It
+waits as well for those who are about to join: proposed to the controller but not confirmed, or caught up and soon to
+be proposed. Otherwise one that the controller already counts in could be elected without records that were
+acknowledged. For the same reason it stands still while fewer than `min.insync.replicas` are in sync (KIP-966).
+
+Who is in sync is the controller's to say. The leader proposes, names the partition's epoch that it has seen, and goes
+on with the larger set until it is told. One proposal is under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+
+_UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """What the leader knows of a follower; offsets are -1 until it has fetched in this epoch."""
+
+    broker_epoch: int
+    last_caught_up_ms: int
+    log_end_offset: int = _UNKNOWN_OFFSET
+    log_start_offset: int = _UNKNOWN_OFFSET
+    last_fetch_ms: int = 0
+    leader_end_at_last_fetch: int = 0
+
+    def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
+        """Note a fetch. It was caught up now, or when it fetched last, if it has by now what there was then."""
+        if offset >= leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_last_fetch:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset, self.log_start_offset, self.broker_epoch = offset, log_start_offset, broker_epoch
+        self.last_fetch_ms, self.leader_end_at_last_fetch = now_ms, leader_end
+
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """Whether it has everything, or had within the last `lag_time_max_ms`."""
+        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Who should be in sync, as it goes to the controller: broker ids with their epochs."""
+
+    leader_epoch: int
+    partition_epoch: int
+    in_sync_replicas: tuple[tuple[int, int], ...]
+
+
+class PartitionLeader:
+    """The leader of one partition in one leader epoch."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log: ReplicaLog,
+        state: PartitionState,
+        broker_epoch: Callable[[int], int],
+        *,
+        min_in_sync_replicas: int,
+        lag_time_max_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Begin to lead: the epoch is noted in the log before anything is served.
+
+        Args:
+            broker_id: who this is.
+            log: this replica's log.
+            state: what the cluster says of the partition.
+            broker_epoch: the epoch of a broker that may be in sync; NO_BROKER_EPOCH of one that may not.
+            min_in_sync_replicas: what the topic asks for.
+            lag_time_max_ms: after so long behind the end a follower is out of sync (`replica.lag.time.max.ms`).
+            now_ms: the time.
+        """
+        self.broker_id = broker_id
+        self.log = log
+        self.state = state
+        self.proposal: Proposal | None = None
+        """What the controller has been asked, or is to be asked; None if nothing is under way."""
+        self._unsent = False
+        self.lag_time_max_ms = lag_time_max_ms
+        self._min_in_sync_replicas = min_in_sync_replicas
+        self._broker_epoch = broker_epoch
+        self.epoch_start_offset = log.log_end_offset
+        log.begin_epoch(state.leader_epoch)
+        self.followers: dict[int, FollowerState] = {}
+        self._know_replicas(now_ms)
+        self.advance(now_ms)
+
+    @property
+    def min_in_sync_replicas(self) -> int:
+        """How many must be in sync for a write with acks=all: never more than there are replicas."""
+        return min(self._min_in_sync_replicas, len(self.state.replicas))
+
+    @property
+    def in_sync_replicas(self) -> tuple[int, ...]:
+        """Who is in sync, as the controller has confirmed it."""
+        return self.state.in_sync_replicas
+
+    @property
+    def maximal_in_sync_replicas(self) -> set[int]:
+        """Who the controller may count as in sync by now: a proposal may have been accepted, and we not been told."""
+        proposed = () if self.proposal is None else (broker_id for broker_id, _ in self.proposal.in_sync_replicas)
+        return {*self.state.in_sync_replicas, *proposed}
+
+    def check_fetch(self, epoch: int, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
+        """Look at what a fetch says of epochs; gives where its log and ours part, if they do (KIP-320, KIP-595).
+
+        `epoch` and `last_fetched_epoch` are -1 where the fetch does not say.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; OFFSET_OUT_OF_RANGE if nothing is left of the epoch.
+        """
+        check_leader_epoch(epoch, self.state.leader_epoch)
+        if last_fetched_epoch < 0:
+            return None
+        ours = self.log.epoch_end(last_fetched_epoch)
+        if ours is None:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"no records of epoch {last_fetched_epoch} or before")
+        return ours if ours.epoch < last_fetched_epoch or ours.end_offset < offset else None
+
+    def fetched(self, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
+        """Note that a follower has everything below `offset`; gives whether the high watermark has moved.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the broker is no replica.
+        """
+        follower = self.followers.get(broker_id)
+        if follower is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"broker {broker_id} is not one of the replicas")
+        if NO_BROKER_EPOCH != broker_epoch < follower.broker_epoch:
+            return False  # sent by a former start of the broker
+        follower.fetched(offset, log_start_offset, broker_epoch, self.log.log_end_offset, now_ms)
+        self._maybe_expand(broker_id, follower)
+        return self.advance(now_ms)
+
+    def advance(self, now_ms: int) -> bool:
+        """Move the high watermark to where it may be; gives whether it has moved."""
+        if len(self.in_sync_replicas) < self.min_in_sync_replicas:
+            return False
+        end = self.log.log_end_offset
+        waited_for = self.maximal_in_sync_replicas
+        offset = end
+        for broker_id, follower in self.followers.items():
+            if follower.log_end_offset < offset and (
+                broker_id in waited_for or self._is_about_to_join(broker_id, follower, end, now_ms)
+            ):
+                offset = follower.log_end_offset
+        return self.log.advance_high_watermark(offset)
+
+    def check_acks_all(self) -> None:
+        """Look whether a write with acks=all may be appended.
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS.
+        """
+        if len(self.in_sync_replicas) < self.min_in_sync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.in_sync_replicas)} in sync, min.insync.replicas is {self.min_in_sync_replicas}",
+            )
+
+    def is_acknowledged(self, last_offset: int) -> bool:
+        """Whether a write with acks=all that ends with `last_offset` may be answered.
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is in all that are in sync, and these are too few.
+        """
+        if self.log.high_watermark <= last_offset:
+            return False
+        if len(self.in_sync_replicas) < self.min_in_sync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"{len(self.in_sync_replicas)} in sync, min.insync.replicas is {self.min_in_sync_replicas}",
+            )
+        return True
+
+    def shrink(self, now_ms: int) -> None:
+        """Propose to go on without those in sync that have been behind for too long; call it at half of that time."""
+        if self.proposal is not None:
+            return
+        end = self.log.log_end_offset
+        left = [each for each in self.in_sync_replicas if each == self.broker_id or self._keeps_up(each, end, now_ms)]
+        if len(left) < len(self.in_sync_replicas):
+            self._propose(left)
+
+    def take_proposal(self) -> Proposal | None:
+        """Give the proposal if it has yet to be sent."""
+        if not self._unsent:
+            return None
+        self._unsent = False
+        return self.proposal
+
+    def unanswered(self, proposal: Proposal) -> None:
+        """Send a proposal again, as no answer came: it may have been accepted all the same."""
+        self._unsent = self._unsent or self.proposal == proposal
+
+    def confirmed(self, proposal: Proposal, state: PartitionState, now_ms: int) -> bool:
+        """Take the controller's answer to a proposal; gives whether the high watermark has moved."""
+        if state.leader_epoch != self.state.leader_epoch:
+            return False  # the log will tell who leads now
+        if self.proposal == proposal:
+            self._drop_proposal()
+        return self.changed(state, now_ms)
+
+    def refused(self, proposal: Proposal, code: ErrorCode) -> None:
+        """Take the controller's refusal of a proposal.
+
+        Where somebody may not be in sync now, all is as before. Any other refusal means that the controller knows more
+        than we do: until the log has told it, we count on the proposal having been accepted, which is safe.
+        """
+        if self.proposal == proposal and code is ErrorCode.INELIGIBLE_REPLICA:
+            self._drop_proposal()
+
+    def changed(self, state: PartitionState, now_ms: int) -> bool:
+        """Take a newer state within this leader epoch; gives whether the high watermark has moved."""
+        if state.partition_epoch <= self.state.partition_epoch:
+            return False
+        self.state = state
+        self._drop_proposal()
+        self._know_replicas(now_ms)
+        return self.advance(now_ms)
+
+    def change_min_in_sync_replicas(self, count: int, now_ms: int) -> bool:
+        """Take another `min.insync.replicas`; gives whether the high watermark has moved."""
+        self._min_in_sync_replicas = count
+        return self.advance(now_ms)
+
+    def _know_replicas(self, now_ms: int) -> None:
+        """Begin with every replica that is new: one in sync has its whole time to fetch, another none."""
+        others = [each for each in self.state.replicas if each != self.broker_id]
+        for each in others:
+            if each not in self.followers:
+                caught_up_ms = now_ms if each in self.state.in_sync_replicas else -self.lag_time_max_ms - 1
+                self.followers[each] = FollowerState(NO_BROKER_EPOCH, caught_up_ms)
+        for gone in self.followers.keys() - set(others):
+            del self.followers[gone]
+
+    def _keeps_up(self, broker_id: int, end: int, now_ms: int) -> bool:
+        follower = self.followers.get(broker_id)
+        return follower is not None and follower.is_caught_up(end, now_ms, self.lag_time_max_ms)
+
+    def _is_about_to_join(self, broker_id: int, follower: FollowerState, end: int, now_ms: int) -> bool:
+        caught_up = follower.is_caught_up(end, now_ms, self.lag_time_max_ms)
+        return caught_up and self._may_be_in_sync(broker_id, follower)
+
+    def _may_be_in_sync(self, broker_id: int, follower: FollowerState) -> bool:
+        """Whether the cluster lets it: not fenced, not stopping, and the one that fetched is its latest start."""
+        epoch = self._broker_epoch(broker_id)
+        return epoch != NO_BROKER_EPOCH and follower.broker_epoch in (epoch, NO_BROKER_EPOCH)
+
+    def _maybe_expand(self, broker_id: int, follower: FollowerState) -> None:
+        """Propose a follower that has reached the high watermark, and the beginning of this epoch.
+
+        The second is what keeps one out that has records of an older epoch up to the high watermark only: it could be
+        elected and lose what this leader had when it began (KAFKA-7128).
+        """
+        if (
+            self.proposal is None
+            and broker_id not in self.in_sync_replicas
+            and follower.log_end_offset >= max(self.log.high_watermark, self.epoch_start_offset)
+            and self._may_be_in_sync(broker_id, follower)
+        ):
+            self._propose([*self.in_sync_replicas, broker_id])
+
+    def _drop_proposal(self) -> None:
+        self.proposal, self._unsent = None, False
+
+    def _propose(self, in_sync_replicas: list[int]) -> None:
+        with_epochs = tuple((each, self._known_epoch(each)) for each in in_sync_replicas)
+        self.proposal = Proposal(self.state.leader_epoch, self.state.partition_epoch, with_epochs)
+        self._unsent = True
+
+    def _known_epoch(self, broker_id: int) -> int:
+        follower = self.followers.get(broker_id)
+        return self._broker_epoch(broker_id) if follower is None else follower.broker_epoch
+
+
+def check_leader_epoch(told: int, current: int) -> None:
+    """Compare the epoch that a request names with the one that is led here; -1 is not to say.
+
+    Raises:
+        KafkaError: FENCED_LEADER_EPOCH if the request is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+    """
+    if 0 <= told < current:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {current}, the request names {told}")
+    if told > current:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch here is {current}, not yet {told}")

@@ -1,0 +1,44 @@
+"""What replication needs of a log. `broker_lite.log.replicated_log.ReplicatedLog` is the one there is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker_lite.log.leader_epochs import EpochEnd
+
+__all__ = ["EpochEnd", "ReplicaLog"]
+
+
+class ReplicaLog(Protocol):
+    """One replica's log."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it every replica in sync has the records."""
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; gives if it moved."""
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch of the last record, or one that has begun after it; -1 if there is none."""
+
+    def epoch_end(self, epoch: int) -> EpochEnd | None:
+        """Give the largest epoch not beyond `epoch` that the log has, and where it ends (KIP-101, KIP-279)."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that `epoch` begins at the end of the log."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off what lies from `offset` on; the high watermark goes back with it if it must."""
+
+    def begin_at(self, offset: int) -> None:
+        """Drop everything and begin, empty, at `offset`."""

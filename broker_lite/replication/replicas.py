@@ -1,0 +1,198 @@
+"""All replicas of one broker, and which of them it leads (Kafka's ReplicaManager, the deciding half of it).
+
+Theory of operation: the cluster's image says what each partition is; `apply` compares, and turns replicas into leaders
+and followers. A broker's own idea of an epoch only ever rises. What follows from anything is told as events: the shell
+answers waiting producers when a high watermark has moved, loads what a coordinator needs when it leads, and fetches
+for what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS
+from broker_lite.controller.image import ClusterImage, PartitionKey
+from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.replication.follower import PartitionFollower, TruncationRule
+from broker_lite.replication.leader import PartitionLeader, Proposal
+from broker_lite.replication.replica_log import ReplicaLog
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """What replication goes by; milliseconds, as Kafka's settings of the same names."""
+
+    replica_lag_time_max_ms: int = 30_000
+    min_in_sync_replicas: int = 1
+    truncation_rule: TruncationRule = TruncationRule.LEADER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """The partition is led by this broker, in a new epoch."""
+
+    key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """The partition is led by another broker, or, if that is -1, by nobody; this one may have led before."""
+
+    key: PartitionKey
+    leader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The partition, or this replica of it, is no more."""
+
+    key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermarkMoved:
+    """Records that this broker leads have become safe."""
+
+    key: PartitionKey
+
+
+Event = Leads | Follows | Gone | HighWatermarkMoved
+Role = PartitionLeader | PartitionFollower
+
+
+class Replicas:
+    """The replicas of one broker; not safe for use by several threads at once."""
+
+    def __init__(
+        self, broker_id: int, log_of: Callable[[PartitionKey], ReplicaLog], settings: ReplicationSettings
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            broker_id: who this is.
+            log_of: gives the log of a partition that this broker has a replica of, made if need be.
+            settings: see there.
+        """
+        self.broker_id = broker_id
+        self.roles: dict[PartitionKey, Role] = {}
+        self._log_of = log_of
+        self._settings = settings
+        self._image = ClusterImage()
+        self._partition_epochs: dict[PartitionKey, int] = {}
+
+    def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
+        """Go by this image from now on; gives what has changed for this broker."""
+        self._image = image
+        events: list[Event] = []
+        ours = set()
+        for key, state in image.partitions():
+            if self.broker_id in state.replicas:
+                ours.add(key)
+                if state.partition_epoch > self._partition_epochs.get(key, -1):
+                    self._partition_epochs[key] = state.partition_epoch
+                    events += self._take(key, state, now_ms)
+        for key in self.roles.keys() - ours:
+            del self.roles[key], self._partition_epochs[key]
+            events.append(Gone(key))
+        return events
+
+    def leader(self, key: PartitionKey) -> PartitionLeader:
+        """Give a partition that this broker leads.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        role = self.roles.get(key)
+        if isinstance(role, PartitionLeader):
+            return role
+        if role is None and self._image.partition(key) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {key}")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key}")
+
+    def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:
+        """Walk over the partitions to be fetched from one broker."""
+        for key, role in self.roles.items():
+            if isinstance(role, PartitionFollower) and role.leader == leader:
+                yield key, role
+
+    def appended(self, key: PartitionKey, now_ms: int) -> list[Event]:
+        """Note that the leader of a partition has appended: alone, it has made the records safe."""
+        return [HighWatermarkMoved(key)] if self.leader(key).advance(now_ms) else []
+
+    def fetched_by(
+        self, key: PartitionKey, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> list[Event]:
+        """Note how far a follower is.
+
+        Raises:
+            KafkaError: as `PartitionLeader.fetched`.
+        """
+        moved = self.leader(key).fetched(broker_id, broker_epoch, offset, log_start_offset, now_ms)
+        return [HighWatermarkMoved(key)] if moved else []
+
+    def tick(self, now_ms: int) -> None:
+        """Look for followers that are behind; to be called every half of `replica.lag.time.max.ms`."""
+        for role in self.roles.values():
+            if isinstance(role, PartitionLeader):
+                role.shrink(now_ms)
+
+    def proposals(self) -> list[tuple[PartitionKey, Proposal]]:
+        """Take what is to be sent to the controller."""
+        found = []
+        for key, role in self.roles.items():
+            proposal = role.take_proposal() if isinstance(role, PartitionLeader) else None
+            if proposal is not None:
+                found.append((key, proposal))
+        return found
+
+    def proposal_answered(
+        self, key: PartitionKey, proposal: Proposal, answer: PartitionState | ErrorCode | None, now_ms: int
+    ) -> list[Event]:
+        """Take the controller's answer; None if none came in time."""
+        role = self.roles.get(key)
+        if not isinstance(role, PartitionLeader):
+            return []
+        if answer is None:
+            role.unanswered(proposal)
+        elif isinstance(answer, ErrorCode):
+            role.refused(proposal, answer)
+        elif role.confirmed(proposal, answer, now_ms):
+            return [HighWatermarkMoved(key)]
+        return []
+
+    def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
+        role = self.roles.get(key)
+        if state.leader == self.broker_id:
+            if isinstance(role, PartitionLeader) and role.state.leader_epoch == state.leader_epoch:
+                return [HighWatermarkMoved(key)] if role.changed(state, now_ms) else []
+            self.roles[key] = self._lead(key, state, now_ms)
+            return [Leads(key)]
+        same = isinstance(role, PartitionFollower) and role.leader_epoch == state.leader_epoch
+        if same:
+            return []
+        rule = self._settings.truncation_rule
+        log = self._log_of(key)
+        # Nobody leads: nothing is cut off, and the epoch is noted, so that what the old leader still sends is refused.
+        follows = PartitionFollower(
+            log, state.leader, state.leader_epoch, TruncationRule.LEADER_EPOCH if state.leader == NO_LEADER else rule
+        )
+        self.roles[key] = follows
+        return [Follows(key, state.leader)]
+
+    def _lead(self, key: PartitionKey, state: PartitionState, now_ms: int) -> PartitionLeader:
+        topic = self._image.topics[key[0]]
+        least = topic.settings.get(MIN_IN_SYNC_REPLICAS, self._settings.min_in_sync_replicas)
+        return PartitionLeader(
+            self.broker_id,
+            self._log_of(key),
+            state,
+            self._joinable_epoch,
+            min_in_sync_replicas=int(least),
+            lag_time_max_ms=self._settings.replica_lag_time_max_ms,
+            now_ms=now_ms,
+        )
+
+    def _joinable_epoch(self, broker_id: int) -> int:
+        return self._image.broker_epoch(broker_id) if self._image.may_join(broker_id) else NO_BROKER_EPOCH
