@@ -54,7 +54,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "appId",
-            "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it",
+            "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it. Two "
+            "pipelines into one table need two names",
             required=True,
             value="name",
             group=_ONCE,
@@ -87,7 +88,8 @@ OPTIONS = OptionSet(
         Option("deadLetters", DOC, DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP),
         Option(
             "partitionBy",
-            "the table's partition columns, separated by commas, when it is created",
+            "the table's partition columns, when it is created; for a table that is there, leave it out or name the "
+            "same. (writeStream.partitionBy does not reach a Python sink.)",
             _columns,
             (),
             value="columnA,columnB",
