@@ -35,7 +35,7 @@ _NOT_NUMBERS = {
     "-INF": -math.inf,
     "-Infinity": -math.inf,
 }
-_RANGES = {
+_RANGES: Mapping[type[t.DataType], tuple[int, int]] = {
     t.ByteType: (-128, 255),  # Jackson lets unsigned bytes pass, and Java wraps them
     t.ShortType: (-(1 << 15), (1 << 15) - 1),
     t.IntegerType: (-(1 << 31), (1 << 31) - 1),

@@ -22,7 +22,7 @@ from connectors.kafka_once.values.options import JsonOptions
 from connectors.kafka_once.values.scanning import Level, Names
 from connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
 
-_POWERS = 10.0 ** np.arange(leaves.MAX_EXACT_POWER + 1)
+_POWERS = np.power(10.0, np.arange(leaves.MAX_EXACT_POWER + 1), dtype=np.float64)
 _BASE64 = np.full(256, 255, np.uint8)
 _BASE64[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
 

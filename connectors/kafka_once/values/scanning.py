@@ -243,7 +243,7 @@ def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> 
 @compiled
 def _find_name(data: Bytes, position: int, end: int, names: Names, guess: int) -> int:
     """Give the field whose name begins at ``position``, or the number of fields if there is none."""
-    count = names.offsets.shape[0] - 1
+    count: int = names.offsets.shape[0] - 1
     if guess < count and _is_name(data, position, end, names, guess):
         return guess
     for field in range(count):
