@@ -26,8 +26,8 @@ REFRESH_S = REFRESH_MS / 1000
 """After how long offsets that stand still are committed again, lest the group forget them."""
 RETRY_AFTER_S = 10.0
 """How long nothing is tried after a failure: an idle query asks many times a second."""
-SETTLE_S = 2.0
-"""How long a query waits for a commit of its group, once; it then waits no more until one has succeeded."""
+SETTLE_S = 10.0
+"""How long a query waits for a commit of its group, once: a new cluster makes its topic of offsets in that time."""
 
 _FAILURES = (OffsetStoreError, OSError, KafkaError, ProtocolError, MissingTopicError)
 
@@ -74,15 +74,14 @@ class GroupCommitter:
                 self._thread.start()
             self._state.notify_all()
 
-    def settle(self, timeout_s: float = SETTLE_S) -> bool:
-        """Wait until what was offered is committed or refused, and say whether that is so.
-
-        After it has waited in vain once, it waits no more until a commit has succeeded.
-        """
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until what was offered is committed or refused, and say whether that is so."""
         with self._state:
-            settled = self._state.wait_for(self._is_settled, 0 if self._slow else timeout_s)
-            self._slow = not settled
-            return settled
+            return self._state.wait_for(self._is_settled, timeout_s)
+
+    def settle_once(self, timeout_s: float = SETTLE_S) -> None:
+        """Wait likewise; but after it has waited in vain, no more until all is settled."""
+        self._slow = not self.settle(0 if self._slow else timeout_s)
 
     def close(self, timeout_s: float = SETTLE_S) -> None:
         """Commit what was offered, within the timeout, and take nothing more."""

@@ -108,7 +108,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
         end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
         if self._committer is not None:
-            self._committer.settle()
+            self._committer.settle_once()
         if end is None:
             return start
         reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
