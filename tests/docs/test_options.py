@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -148,9 +152,38 @@ def test_typed_options_are_checked_at_once_and_become_text() -> None:
         delta_sink_options({"appId": "a", "checkpointLocation": "/c"})
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_completes_commands_formats_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
+@pytest.fixture(scope="module")
+def bash_script() -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(["completion", "bash"]) == 0
+    return said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["op"], "options"),
+        (["options", "so"], "source"),
+        (["options", "source", "startingOffsetsBy"], "startingOffsetsByTimestamp startingOffsetsByTimestampStrategy"),
+        (["options", "kafka-sink", "kafka.ack"], "kafka.acks"),
+        (["completion", ""], "bash zsh"),
+        (["transactions", "fin"], "finish"),
+    ],
+)
+def test_bash_completes(bash_script: str, typed: list[str], offered: str) -> None:
+    words = shlex.join(["sparkonce", *typed])
+    ask = """
+    function=$(complete -p sparkonce | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+    COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )); COMPREPLY=(); $function; echo "${COMPREPLY[@]}"
+    """
+    asked = f"{bash_script}\nCOMP_WORDS=({words})\n{ask}"
+    answered = subprocess.run(["bash"], input=asked, capture_output=True, text=True, check=True)
+    assert (answered.stdout.strip(), answered.stderr) == (offered, "")
+
+
+def test_zsh_gets_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
     script = capsys.readouterr().out
     for word in ("verifiable-producer", "--markdown", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
         assert word in script
