@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
+from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
 from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
 from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
 from connectors.options import (
@@ -41,6 +42,22 @@ def _columns(text: str) -> tuple[str, ...]:
 def _store(text: str) -> str:
     return text if text == TABLE else check_spec(text)
 
+
+_OF_BATCHES = "is for batches of delta-spark (df.write.format('delta')); leave it out"
+_ELSEWHERE = {
+    **{option.name: "is of the source: set it on readStream" for option in SOURCE_OPTIONS.options},
+    "txnAppId": "is of Delta's own sink; here appId names the pipeline, and offsets take the place of txnVersion",
+    "txnVersion": "is of Delta's own sink; here the offsets in the table's commits take its place: leave it out",
+    "overwriteSchema": "would drop columns under a running query; for new columns set mergeSchema=true",
+    "maxRecordsPerFile": "is of Delta's own sink; set targetFileBytes",
+    "optimizeWrite": "is of Delta's own sink; set targetFileBytes, and merge small files by sparkonce compact",
+    "autoCompact": "is of Delta's own sink; merge small files by sparkonce compact, beside the query",
+    "userMetadata": "is of Delta's own sink; here the commits' metadata says which offsets they hold",
+    "replaceWhere": _OF_BATCHES,
+    "partitionOverwriteMode": _OF_BATCHES,
+    "spark.kafka.*": "is of Spark's configuration; leave it out",
+}
+"""Options of the source and of Delta's own sink, and what to do with them; those that are this sink's own go before."""
 
 OPTIONS = OptionSet(
     FORMAT,
@@ -136,6 +153,7 @@ OPTIONS = OptionSet(
     ),
     passed_through=(STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
+    elsewhere=_ELSEWHERE,
 )
 
 

@@ -180,7 +180,7 @@ def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:
 
 
 def _lower(value: Any) -> Any:
-    return value[: _cut(value)] if isinstance(value, str) else _scalar(value)
+    return value[:STRING_PREFIX_CHARACTERS] if isinstance(value, str) else _scalar(value)
 
 
 def _upper(value: Any) -> Any:
@@ -196,7 +196,7 @@ def _upper(value: Any) -> Any:
 
 
 def _cut(text: str) -> int:
-    """Give how many code points are kept: Delta counts in UTF-16, where those above U+FFFF are two, and splits none."""
+    """Give how many code points an upper bound keeps: here Delta counts those above U+FFFF as two, and splits none."""
     units = 0
     for count, character in enumerate(text):
         if units >= STRING_PREFIX_CHARACTERS:

@@ -183,12 +183,12 @@ def test_a_list_of_columns_is_read_as_delta_reads_it(text: str, paths: list[tupl
         ("a" * 32 + "é", "a" * 32, "a" * 32 + "\U0010ffff"),
         ("a" * 32 + "\U0010ffff", "a" * 32, "a" * 32 + "\U0010ffff"),
         ("a" * 32 + "\U0010ffffb", "a" * 32, "a" * 32 + "\U0010ffff\x7f"),
-        ("\U0001f600" * 40, "\U0001f600" * 16, "\U0001f600" * 16 + "\U0010ffff"),
-        ("a" + "\U0001f600" * 40, "a" + "\U0001f600" * 16, "a" + "\U0001f600" * 16 + "\U0010ffff"),
+        ("\U0001f600" * 40, "\U0001f600" * 32, "\U0001f600" * 16 + "\U0010ffff"),
+        ("a" + "\U0001f600" * 40, "a" + "\U0001f600" * 31, "a" + "\U0001f600" * 16 + "\U0010ffff"),
     ],
 )
 def test_long_texts_are_cut_where_delta_cuts_them(tmp_path: Path, text: str, low: str, high: str) -> None:
-    """Delta's StatsCollectionSuite: 32 units of UTF-16, no pair split; the maximum is completed above what was cut."""
+    """As delta-spark cuts: 32 characters below; above, 32 units of UTF-16, no pair split, completed above the rest."""
     schema = pa.schema([("t", pa.string())])
     (file,) = write_files(tmp_path, [pa.RecordBatch.from_pydict({"t": [text]}, schema=schema)], file_settings(schema))
     found = json.loads(file.statistics)
