@@ -14,9 +14,19 @@ from jobs.peers import PeerMissingError
 from tests.containers.engine import EngineMissingError, engine, prepare_environment
 from tests.containers.kafka_image import ImageError, image
 
-# These folders hold tests that take their broker from the fixture; soak tests and the embedded broker's own do not.
+# These folders hold tests that take their broker from the fixture `kafka`; soak tests are left out.
 FOLDERS = ["tests/containers", "tests/spark", "tests/parity"]
 DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(container or spark or kafka) and not soak", "-v"]
+
+
+class OnlyOnThisBroker:
+    """A plugin that leaves out tests which would be the same whatever ``KAFKA`` says."""
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Keep what takes its broker from the fixture, or starts a container."""
+        chosen = [each for each in items if "kafka" in getattr(each, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
+        items[:] = chosen
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +45,7 @@ def main(arguments: list[str]) -> int:
     os.environ["KAFKA"] = "container"
     os.environ["KAFKA_IMAGE"] = chosen
     prepare_environment()
-    return int(pytest.main(arguments or DEFAULT_ARGUMENTS))
+    return int(pytest.main(arguments or DEFAULT_ARGUMENTS, [OnlyOnThisBroker()]))
 
 
 if __name__ == "__main__":
