@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.delta_once.options import SinkOptions
 from connectors.options import Option, OptionError, OptionSet, boolean, nearest, one_of, positive
 
 OPTIONS = OptionSet(
@@ -78,3 +79,12 @@ def test_the_text_of_a_secret_is_not_shown() -> None:
 def test_the_nearest_name() -> None:
     assert nearest("subscrib", ["subscribe", "assign"]) == "subscribe"
     assert nearest("zzz", ["subscribe"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("maxRecordsPerFile", "targetFileBytes"), ("TXNAPPID", "appId"), ("subscribe", "readStream"), ("pathh", "path")],
+)
+def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instead: str) -> None:
+    with pytest.raises(OptionError, match=instead):
+        SinkOptions.read({"path": "/t", "appId": "a", "checkpointLocation": "/c", name: "x"})
