@@ -126,7 +126,7 @@ def test_a_start_behind_the_end_is_an_error(spark: SparkSession, topics: Topics)
     topic = topics.create(1)
     topics.produce(topic, values("r", 5))
     bounds = {"startingOffsets": f'{{"{topic}":{{"0":4}}}}', "endingOffsets": f'{{"{topic}":{{"0":2}}}}'}
-    with pytest.raises(PySparkException, match="would begin at offset 4, behind its end at 2"):
+    with pytest.raises(PySparkException, match="specified start offset 4 is greater than the end offset 2"):
         batch(spark, topics, topic, **bounds).collect()
 
 
