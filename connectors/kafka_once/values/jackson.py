@@ -11,6 +11,7 @@ It is for the few records that the compiled path is not sure of: exact before qu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -21,6 +22,10 @@ MAX_NUMBER_LENGTH = 1000
 
 _SPACES = " \t\r\n"
 _DIGITS = "0123456789"
+_SPACE = re.compile(f"[{_SPACES}]*")
+_SOME_DIGITS = re.compile(f"[{_DIGITS}]*")
+_PLAIN = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in "\"'"}
+"""What needs no look in a string, by the quote that ends it."""
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
 _BASE64 = {char: bits for bits, char in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 
@@ -246,10 +251,10 @@ class Tokens:
         return token
 
     def _digits(self) -> int:
-        start = self._position
-        while (char := self._peek()) and char in _DIGITS:
-            self._position += 1
-        return self._position - start
+        found = _SOME_DIGITS.match(self._text, self._position)
+        assert found is not None
+        self._position = found.end()
+        return len(found[0])
 
     def _match(self, word: str, matched: int) -> None:
         """Read the rest of a literal, of which ``matched`` characters are read; no identifier may go on behind it."""
@@ -268,16 +273,21 @@ class Tokens:
             self._position += 1
 
     def _read_string(self, quote: str) -> str:
+        plain = _PLAIN[quote]
         parts: list[str] = []
-        while (char := self._take()) != quote:
+        while True:
+            found = plain.match(self._text, self._position)
+            assert found is not None
+            self._position = found.end()
+            parts.append(found[0])
+            char = self._take()
+            if char == quote:
+                return "".join(parts)
             if not char:
                 raise self._error("a string does not end")
-            if char == "\\":
-                char = self._escaped()
-            elif char < " ":
+            if char != "\\":
                 raise self._error("a string holds a control character that is not escaped")
-            parts.append(char)
-        return "".join(parts)
+            parts.append(self._escaped())
 
     def _escaped(self) -> str:
         char = self._take()
@@ -295,8 +305,12 @@ class Tokens:
 
     def _skip_space(self) -> str:
         """Go behind the next character that is no space, and give it; nothing at the end."""
-        while (char := self._take()) and char in _SPACES:
-            pass
+        char = self._take()
+        if char and char in _SPACES:
+            found = _SPACE.match(self._text, self._position)
+            assert found is not None
+            self._position = found.end()
+            char = self._take()
         if char and char < " ":
             raise self._error("there is a control character")
         if char == "/":

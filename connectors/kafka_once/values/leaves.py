@@ -6,6 +6,8 @@ in the record that it belongs to; see `scanning`. What is certain agrees with wh
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,8 @@ from connectors.kafka_once.values.scanning import (
     BACKSLASH,
     BACKSPACE,
     CAPITAL_E,
+    CAPITAL_I,
+    CAPITAL_N,
     CARRIAGE_RETURN,
     COLON,
     FORM_FEED,
@@ -42,6 +46,8 @@ from connectors.kafka_once.values.scanning import (
 
 MAX_EXACT_DIGITS = 18
 """Decimal digits that always fit 64 bits."""
+LAST_TENTH = ((1 << 63) - 1) // 10
+"""Times ten, and not more than seven added, it still fits 64 bits."""
 MAX_EXACT_INTEGER = 1 << 53
 MAX_EXACT_POWER = 22
 """Powers of ten up to here are doubles, so that one multiplication or division of such numbers is rounded once."""
@@ -72,11 +78,11 @@ def integers(data: Bytes, level: Level, least: int, most: int, values: Int64s, v
         if negative:
             position += 1
         number = 0
-        certain = end - position <= MAX_EXACT_DIGITS
+        certain = end - position <= MAX_EXACT_DIGITS + 1
         if certain:
             for index in range(position, end):
                 digit = data[index] - ZERO
-                if digit < 0 or digit > 9:
+                if digit < 0 or digit > 9 or number > LAST_TENTH or (number == LAST_TENTH and digit > 7):
                     certain = False
                     break
                 number = number * 10 + digit
@@ -121,6 +127,10 @@ def doubles(
         negative = data[position] == MINUS
         if negative:
             position += 1
+        if data[position] in (CAPITAL_N, CAPITAL_I):
+            values[row] = math.nan if data[position] == CAPITAL_N else -math.inf if negative else math.inf
+            valid[row] = 1
+            continue
         if data[position] < ZERO or data[position] > NINE:
             odd[owner] = 1
             continue
@@ -330,8 +340,8 @@ def _compact(data: Bytes, position: int, end: int, target: Bytes, used: int) -> 
             inside = True
         elif byte in (SPACE, LINE_FEED, CARRIAGE_RETURN, TAB):
             continue
-        elif byte in (POINT, CAPITAL_E) or (byte == MINUS and data[position] == ZERO):
-            return -1  # a fraction, or minus zero, would be written otherwise
+        elif byte in (POINT, CAPITAL_E, CAPITAL_N, CAPITAL_I) or (byte == MINUS and data[position] == ZERO):
+            return -1  # a fraction, minus zero, and what is no number would be written otherwise
         elif byte == LETTER_E and ZERO <= data[position - 2] <= NINE:
             return -1
         target[used] = byte

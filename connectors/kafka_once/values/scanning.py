@@ -5,9 +5,9 @@ JSON value begins and ends; a start below zero stands for null, or for nothing. 
 and gives a level for each field; `lists` and `maps` give the level of all elements. At the leaves, `leaves` turns spans
 into numbers and strings. Each span belongs to a record, its owner.
 
-Here only what is certain is read: JSON as RFC 8259 has it, each field once, names without escapes. Any record with
-something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know what Spark makes
-of a damaged document.
+Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes. Any
+record with something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know what
+Spark makes of a damaged document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ QUOTE, BACKSLASH, COMMA, COLON, MINUS, POINT = 34, 92, 44, 58, 45, 46
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
 SLASH, PLUS, ZERO, NINE = 47, 43, 48, 57
 LETTER_B, LETTER_E, LETTER_F, LETTER_N, LETTER_R, LETTER_T, LETTER_U = 98, 101, 102, 110, 114, 116, 117
-LETTER_A, LETTER_L, LETTER_S, CAPITAL_E = 97, 108, 115, 69
+LETTER_A, LETTER_I, LETTER_L, LETTER_S, LETTER_Y = 97, 105, 108, 115, 121
+CAPITAL_E, CAPITAL_I, CAPITAL_N = 69, 73, 78
 TAB, LINE_FEED, FORM_FEED, CARRIAGE_RETURN, BACKSPACE, SPACE = 9, 10, 12, 13, 8, 32
 
 
@@ -96,6 +97,8 @@ def _skip_number(data: Bytes, position: int, end: int) -> int:
     """Give the place behind a number, or -1."""
     if data[position] == MINUS:
         position += 1
+        if position < end and data[position] == CAPITAL_I:
+            return _skip_not_a_number(data, position, end)
     if position >= end:
         return -1
     first = position
@@ -115,6 +118,21 @@ def _skip_number(data: Bytes, position: int, end: int) -> int:
         if position == first:
             return -1
     return position
+
+
+@compiled
+def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
+    """Give the place behind NaN or Infinity, which from_json takes, or -1."""
+    if data[position] == CAPITAL_N:
+        if end - position >= 3 and data[position + 1] == LETTER_A and data[position + 2] == CAPITAL_N:
+            return position + 3
+        return -1
+    if end - position < 8:
+        return -1
+    a, b, c, d = data[position + 1], data[position + 2], data[position + 3], data[position + 4]
+    e, f, g = data[position + 5], data[position + 6], data[position + 7]
+    begins = a == LETTER_N and b == LETTER_F and c == LETTER_I and d == LETTER_N
+    return position + 8 if begins and e == LETTER_I and f == LETTER_T and g == LETTER_Y else -1
 
 
 @compiled
@@ -142,6 +160,8 @@ def _skip_scalar(data: Bytes, position: int, end: int) -> int:
         return _skip_string(data, position + 1, end)
     if first == MINUS or ZERO <= first <= NINE:
         return _skip_number(data, position, end)
+    if first in (CAPITAL_N, CAPITAL_I):
+        return _skip_not_a_number(data, position, end)
     return _skip_word(data, position, end)
 
 

@@ -108,6 +108,15 @@ def test_usual_documents_take_the_compiled_way() -> None:
     assert compare(schema, [json.dumps(value).encode(), json.dumps(value, ensure_ascii=False, indent=2).encode()]) == 0
 
 
+def test_numbers_at_the_edge_and_no_numbers_take_the_compiled_way() -> None:
+    wholes = ("9223372036854775807", "-9223372036854775807", "1000000000000000000", "999999999999999999")
+    assert compare("a BIGINT", [f'{{"a":{number}}}'.encode() for number in wholes]) == 0
+    assert compare("a BIGINT", [b'{"a":9223372036854775808}', b'{"a":18446744073709551616}']) == 2
+    none = [f'{{"a":{word},"b":{word}}}'.encode() for word in ("NaN", "Infinity", "-Infinity")]
+    assert compare("a DOUBLE, b FLOAT", none) == 0
+    assert compare("a INT, b STRING", [*none, b'{"b":[NaN]}', b'{"a":NaN1}', b'{"c":Inf}', b'{"c":-Infinit']) == 7
+
+
 def test_what_does_not_fit_is_null_and_the_rest_is_kept() -> None:
     fields, problem = one("a INT, b STRING, s STRUCT<x: INT, y: STRING>", '{"a":"x","b":"y","s":{"x":1.5,"y":"z"}}')
     assert fields == {"a": None, "b": "y", "s": {"x": None, "y": "z"}}
