@@ -456,6 +456,9 @@ class TransactionClient:
         for key, found in answers:
             _check(found.error_code, f"find the coordinator of {key}")
             self._coordinators[kind, key] = found.host, found.port
+        unanswered = [key for key in unknown if (kind, key) not in self._coordinators]
+        if unanswered:
+            raise ProtocolError(f"the broker did not say who coordinates {unanswered[0]!r}")
 
     def _retry(self, what: str, key: str | None, attempt: Callable[[], _Result]) -> _Result:
         """Call ``attempt`` until it succeeds, looking for coordinators anew after a failure."""

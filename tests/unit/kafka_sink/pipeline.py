@@ -209,6 +209,8 @@ class Application:
     """Whether every task is run twice, as speculation does; the second attempt's answer counts."""
     reuses_workers: bool = False
     _workers: dict[int, int] = field(default_factory=dict)
+    _busy: set[int] = field(default_factory=set)
+    """Workers that run a task, perhaps held up in the middle of a request: they run no other."""
     _attempts: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -275,9 +277,13 @@ class Application:
 
     def _run_on_worker(self, plan: KafkaPlan, number: int, attempt: int, values: Sequence[str]) -> object | None:
         worker = self.machine.new_pid()
-        if self.reuses_workers:
+        if self.reuses_workers and self._workers.get(number) not in self._busy:
             worker = self._workers.setdefault(number, worker)
-        return self.run_task(plan, Task(plan.batch_id, number, attempt, attempt), values, worker)
+        self._busy.add(worker)
+        try:
+            return self.run_task(plan, Task(plan.batch_id, number, attempt, attempt), values, worker)
+        finally:
+            self._busy.discard(worker)
 
     def run_task(self, plan: KafkaPlan, task: Task, values: Sequence[str], worker: int | None = None) -> object | None:
         """Run one attempt of a task, in ``worker`` or in a new process; a failed one discards what it has written."""

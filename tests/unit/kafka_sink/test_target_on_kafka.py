@@ -63,9 +63,9 @@ def test_batch_follows_batch_without_another_look(
     application.reuses_workers = True
     taken_over, take_over = [], Driver.take_over
 
-    def counted(driver: Driver, timeout_ms: int) -> object:
+    def counted(driver: Driver, *timeouts_ms: int) -> object:
         taken_over.append(driver)
-        return take_over(driver, timeout_ms)
+        return take_over(driver, *timeouts_ms)
 
     monkeypatch.setattr(Driver, "take_over", counted)
     incarnation = application.start()
