@@ -25,6 +25,8 @@ from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
 
 DEADLINE_S = 60
+QUERY_DEADLINE_S = 200
+"""A query that ends by itself has as long as a busy machine takes."""
 Row = dict[str, Any]
 
 

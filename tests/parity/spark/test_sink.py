@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from broker_lite import EmbeddedBroker
-from tests.parity.support import DEADLINE_S, Cluster, Row, numbers
+from tests.parity.support import QUERY_DEADLINE_S, Cluster, Row, numbers
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def write_stream(
     writer = frame.writeStream.format("kafka_once").option("checkpointLocation", str(folder))
     writer = writer.options(**cluster.source_options(appId=cluster.name("app"), **options))
     query = writer.outputMode("append").trigger(availableNow=True).start()
-    assert query.awaitTermination(DEADLINE_S)
+    assert query.awaitTermination(QUERY_DEADLINE_S)
     return query
 
 

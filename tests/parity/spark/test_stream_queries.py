@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors.lag.progress import source_lag
-from tests.parity.support import DEADLINE_S, Cluster
+from tests.parity.support import QUERY_DEADLINE_S, Cluster
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +45,7 @@ def run(frame: DataFrame, folder: Path) -> list[int]:
     """Run with Trigger.AvailableNow, and give the rows read by each batch that read any."""
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(DEADLINE_S)
+    assert query.awaitTermination(QUERY_DEADLINE_S)
     return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
 
 
@@ -97,7 +97,7 @@ def test_a_query_stops(spark: SparkSession, cluster: Cluster) -> None:
     with in_memory(stream(spark, cluster, subscribePattern=f"{topic}.*"), "stops") as query:
         query.processAllAvailable()
         query.stop()
-        assert query.awaitTermination(DEADLINE_S)
+        assert query.awaitTermination(QUERY_DEADLINE_S)
         assert query.exception() is None
 
 
@@ -251,7 +251,7 @@ def test_a_query_moves_over_with_its_state(jvm_kafka_spark: SparkSession, cluste
         frame = stream(jvm_kafka_spark, cluster, format_name, subscribePattern=topic, **EARLIEST)
         counts = frame.dropDuplicates().selectExpr(NUMBER)
         writer = counts.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(DEADLINE_S)
+        assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(QUERY_DEADLINE_S)
         return sorted(row.number for row in jvm_kafka_spark.read.parquet(str(tmp_path / "out")).collect())
 
     cluster.send(topic, range(15))
