@@ -31,6 +31,7 @@ from connectors.kafka_once.sink.topics import Topics
 from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, State, TransactionClient
 from connectors.target import Routing, Task
 from exactly_once.crash_points import CrashPoint, reach
+from exactly_once.errors import FencedError
 from exactly_once.transactions import PreparedTransaction
 
 if TYPE_CHECKING:
@@ -206,13 +207,21 @@ class TransactionWriter:
         Whoever takes the application over, or ends the batch, first changes what is known of the driver's transactional
         id, and then looks for ids that tasks have claimed. So either it finds ours, which was claimed before this look,
         and fences it; or it is seen here, before anything is sent.
+
+        Raises:
+            FencedError: if another driver has begun since.
+            FencedProducerError: if the batch was decided without this task.
         """
         found = transactions.describe([self._driver.name]).get(self._driver.name)
-        if found is None or not found.is_of(self._driver) or found.state is not State.EMPTY:
+        where = f"task {self._task.partition_id} of batch {self._task.batch_id} (appId {self._sending.app_id})"
+        if found is None or not found.is_of(self._driver):
+            raise FencedError(
+                f"{where} has written nothing: the batch was given up, or another driver has begun with the same appId "
+                "since, and has fenced this one. Stop one of the two, or give each its own appId"
+            )
+        if found.state is not State.EMPTY:
             raise FencedProducerError(
-                f"task {self._task.partition_id} of batch {self._task.batch_id} (appId {self._sending.app_id}) comes "
-                "too late, and has written nothing: the batch was decided without it, or another driver of this appId "
-                "has begun since"
+                f"{where} comes too late, and has written nothing: the batch is decided without it"
             )
 
 

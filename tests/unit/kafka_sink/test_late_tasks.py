@@ -16,6 +16,7 @@ from connectors.kafka_once.sink.transactions import (
 )
 from connectors.target import Task
 from exactly_once.crash_points import CrashPoint
+from exactly_once.errors import FencedError
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Incarnation,
@@ -86,7 +87,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_in_vain(application: Application, written: Written, observer: Client) -> None:
     """Let a task go on, whose batch is over."""
     task = Task(written.plan.batch_id, 0, 1, 9)
-    with pytest.raises(FencedProducerError):
+    with pytest.raises((FencedError, FencedProducerError)):
         application.run_task(written.plan, task, rows_of_range(0, 2))
     check_nothing_open(observer, application)
 
@@ -117,6 +118,17 @@ def test_a_task_of_a_batch_that_was_aborted(application: Application, observer: 
     check_in_vain(application, written, observer)
     _run(application, application.start(), 1)
     check_whole(observer, application, 4)
+
+
+def test_what_a_task_that_comes_late_says(application: Application) -> None:
+    first, second = application.start(), application.start()
+    written = begin(application, first, 0)
+    winner = application.write(second, application.batch(second, 0, 0, 2))
+    with pytest.raises(FencedError, match=r"task 1 of batch 0 \(appId app\d+\) .* has fenced this one"):
+        application.run_task(written.plan, Task(0, 1, 0, 9), rows_of_range(0, 2))
+    application.finish(second, winner)
+    with pytest.raises(FencedProducerError, match="decided without it"):
+        application.run_task(winner.plan, Task(0, 1, 1, 9), rows_of_range(0, 2))
 
 
 def _run(application: Application, incarnation: Incarnation, batch_id: int) -> None:
