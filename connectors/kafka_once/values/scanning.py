@@ -5,9 +5,9 @@ JSON value begins and ends; a start below zero stands for null, or for nothing. 
 and gives a level for each field; `lists` and `maps` give the level of all elements. At the leaves, `leaves` turns spans
 into numbers and strings. Each span belongs to a record, its owner.
 
-Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes. Any
-record with something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know what
-Spark makes of a damaged document.
+Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes.
+Any record with something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know
+what Spark makes of a damaged document.
 """
 
 from __future__ import annotations
