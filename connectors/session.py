@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from connectors import worker_daemon
+from connectors import worker_daemon, worker_python
 
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark leaves out of plans, besides those named like passwords: Spark's own default, and ours."""
@@ -47,8 +47,8 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     for name in conf:
         if "." not in name:
             raise ValueError(f"{name!r} is not a Spark setting; write spark_session(…, **{{'spark.{name}': …}})")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = worker_python.command(os.environ) if _is_local(conf) else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     builder = SparkSession.builder.appName(app_name)
     defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if _is_local(conf) else _DEFAULTS
     for name, value in {**defaults, **conf}.items():

@@ -1,0 +1,34 @@
+"""What Spark starts its Python processes by, on one machine: this interpreter, with an installed PySpark.
+
+Spark puts its own ``pyspark.zip`` first on the path of every Python process that it starts, and Python compiles what
+comes from a zip file anew in each process: half a second of processor time for the planner of each query, and as much
+for each of the half dozen helpers of a session. A PySpark that pip has installed holds the same modules as files, which
+are compiled once. So where Spark itself runs from that installation, a script takes its zip files off the path, and
+then becomes the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+
+import pyspark
+
+SCRIPT = Path(__file__).with_suffix(".sh")
+INTERPRETER = "SPARKONCE_PYTHON"
+HOME = "SPARKONCE_SPARK_HOME"
+"""What the script reads from the environment: which interpreter, and whose zip files."""
+
+
+def command(environment: MutableMapping[str, str]) -> str:
+    """Give what to set ``PYSPARK_PYTHON`` to, and set what the script reads; the bare interpreter where it is no use."""
+    home = Path(pyspark.__file__).parent
+    spark_home = environment.get("SPARK_HOME")
+    runs_from_here = (home / "jars").is_dir() and (spark_home is None or Path(spark_home) == home)
+    if os.name != "posix" or not runs_from_here or not os.access(SCRIPT, os.X_OK):
+        return sys.executable
+    environment[INTERPRETER] = sys.executable
+    environment[HOME] = str(home)
+    return str(SCRIPT)
