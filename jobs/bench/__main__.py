@@ -43,7 +43,7 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--rows", type=_positive, help=f"records of 100 bytes (default: {FULL['rows']:,})")
     parser.add_argument("--rounds", type=_positive, help=f"measured rounds a side (default: {FULL['rounds']})")
     parser.add_argument(
-        "--micro-batches", type=_positive, help="of a query of kafka-sink-micro-batch, one query a round"
+        "--micro-batches", type=_positive, help="measured of each variant; of kafka-sink-micro-batch, in each round"
     )
     parser.add_argument(
         "--broker", dest="brokers", action="append", choices=SINK_BROKERS, help="of kafka-sink (default: both)"
@@ -65,9 +65,9 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         rows=given.rows or size["rows"],
         rounds=given.rounds or size["rounds"],
         json_rows=given.rows or size["json_rows"],
-        micro_batches=size["micro_batches"],
+        micro_batches=given.micro_batches or size["micro_batches"],
         micro_passes=size["micro_passes"],
-        planning_batches=size["planning_batches"],
+        planning_batches=given.micro_batches or size["planning_batches"],
         memory_batches=size["memory_batches"],
         guarantee_rows=given.rows or size["guarantee_rows"],
         guarantee_rounds=given.rounds or size["guarantee_rounds"],

@@ -44,7 +44,7 @@ def compare_micro_batches(
 ) -> None:
     """Compare the time, and the CPU time, of a micro-batch; a query's first batches are left out of the times."""
     passes = settings.micro_passes
-    batches = settings.micro_batches // passes + WARM_UP_BATCHES
+    batches = max(1, settings.micro_batches // passes) + WARM_UP_BATCHES
     _fill(broker, name, batches)
     templates = _templates(name, broker, sides)
     times: dict[str, list[float]] = {}
