@@ -23,7 +23,7 @@ from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.planning import bundle, share_out, split
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
 from connectors.kafka_once.resolving import Offsets, resolve
-from connectors.kafka_once.spark_initial_offset import initial_offset
+from connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
 from offset_store import open_store
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
@@ -120,8 +120,16 @@ class Planner:
         return {tp: found[tp.topic, tp.partition] for tp in wanted}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
-        """Give the offset at which a query without a checkpoint begins: the stored one, or what the rule says."""
+        """Give the offset at which a query without a checkpoint begins: the stored one, or what the rule says.
+
+        A checkpoint of Spark's own connector may have its initial offset noted and no batch planned: it begins there.
+        """
         partitions = self.refresh()
+        if self._options.checkpoint_location is not None:
+            topics = {tp.topic for tp in partitions}
+            noted = initial_offset_if_any(self._options.checkpoint_location, self._options.source, topics)
+            if noted is not None:
+                return Line(noted, ours=False).with_topic_ids(self.topics).offset
         offsets = self._stored(partitions)
         rest = [tp for tp in partitions if tp not in offsets]
         if offsets and rest and rule.everywhere == LATEST:

@@ -1,4 +1,4 @@
-"""Where a checkpoint of Spark's own Kafka connector began, for a batch 0 that was planned and never finished.
+"""Where a checkpoint of Spark's own Kafka connector began, for a batch 0 that never finished, planned or not.
 
 Spark's connector keeps its initial offset in ``<checkpoint>/sources/<number of the source>/0``: a zero byte, ``v1``,
 and the offset as JSON on the next line; Spark 2.1.0 wrote the JSON alone. (KafkaSourceInitialOffsetWriter.) PySpark
@@ -8,7 +8,7 @@ does not tell a source where its checkpoint lies, so it is looked for where opti
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyarrow import fs
 
@@ -42,6 +42,28 @@ def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
             f'{", ".join(sorted(topics))}: run the query once with format("kafka"), so that its batch 0 finishes'
         )
     return SourceOffset(end.source, fitting[0])
+
+
+def initial_offset_if_any(location: str, source: str, topics: Collection[str]) -> SourceOffset | None:
+    """Give the initial offset of a query that ended before it planned a batch; None if no file speaks of these topics.
+
+    Raises:
+        CheckpointError: if a file cannot be read, or several that differ speak of these topics.
+    """
+    checkpoint = Checkpoint.open(location)
+    if checkpoint.filesystem.get_file_info(f"{checkpoint.root}/sources").type is not fs.FileType.Directory:
+        return None
+    fitting: list[Mapping[TopicPartition, Position]] = []
+    for text in _files(checkpoint):
+        positions = _positions(text, checkpoint)
+        if not {tp.topic for tp in positions}.isdisjoint(topics) and positions not in fitting:
+            fitting.append(positions)
+    if len(fitting) > 1:
+        raise CheckpointError(
+            f"{checkpoint.location}/sources holds several different initial offsets of Spark's Kafka connector for the "
+            f'topics {", ".join(sorted(topics))}: run the query once with format("kafka"), so that its batch 0 finishes'
+        )
+    return SourceOffset(source, fitting[0]) if fitting else None
 
 
 def _files(checkpoint: Checkpoint) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.spark_initial_offset import initial_offset
+from connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
 from exactly_once.errors import CheckpointError
 from offset_store.offsets import Position, SourceOffset, TopicPartition
 
@@ -59,3 +59,16 @@ def test_files_that_cannot_be_used(tmp_path: Path, content: bytes, reason: str) 
 def test_a_checkpoint_without_sources(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot read .*/sources"):
         initial_offset(str(tmp_path), END)
+
+
+def test_of_a_query_that_planned_nothing(tmp_path: Path) -> None:
+    """A checkpoint may be new, or of other topics; then there is nothing to go by."""
+    location = str(tmp_path)
+    assert initial_offset_if_any(location, "kafka", {"t"}) is None
+    write(tmp_path, 0, b'\0v1\n{"other":{"0":7}}')
+    assert initial_offset_if_any(location, "kafka", {"t"}) is None
+    write(tmp_path, 1, b'\0v1\n{"t":{"0":5}}')
+    assert initial_offset_if_any(location, "kafka", {"t", "new"}) == BEGIN
+    write(tmp_path, 2, b'\0v1\n{"t":{"0":6}}')
+    with pytest.raises(CheckpointError, match="several different initial offsets"):
+        initial_offset_if_any(location, "kafka", {"t"})
