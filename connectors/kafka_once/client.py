@@ -24,7 +24,9 @@ from typing import Any, TypeVar
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from connectors.kafka_once import list_offsets
 from connectors.kafka_once.connection import Connection
+from connectors.kafka_once.list_offsets import Asked
 from connectors.kafka_once.settings import ClientSettings
 
 LATEST, EARLIEST = -1, -2
@@ -260,29 +262,29 @@ class Client:
     def _offsets(
         self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
     ) -> dict[tuple[str, int], int]:
-        by_leader: dict[_Address, dict[str, list[tuple[int, Leader, int]]]] = defaultdict(lambda: defaultdict(list))
+        by_leader: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
         for (topic, partition), timestamp in wanted.items():
             leader = leader_of(metadata, topic, partition)
-            by_leader[leader.address][topic].append((partition, leader, timestamp))
+            by_leader[leader.address][topic].append((partition, leader.epoch, timestamp))
         found: dict[tuple[str, int], int] = {}
         for address, topics in by_leader.items():
             connection = self.connection(address)
             version = connection.version(ApiKey.LIST_OFFSETS)
-            answer = self.ask(
-                connection,
-                ApiKey.LIST_OFFSETS,
+            body = list_offsets.encode_request(
                 version,
-                replica_id=-1,
-                isolation_level=int(self.settings.read_committed),
-                topics=_offset_topics(version, topics),
+                topics,
+                read_committed=self.settings.read_committed,
                 timeout_ms=self.settings.request_timeout_ms,
             )
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    if each.error_code:
-                        raise KafkaError(ErrorCode(each.error_code), f"offsets of {topic.name}-{each.partition_index}")
-                    found[topic.name, each.partition_index] = each.offset
+            found |= list_offsets.decode_response(version, self._exchange(connection, version, body))
         return found
+
+    def _exchange(self, connection: Connection, version: int, body: bytearray) -> memoryview:
+        try:
+            return connection.request(ApiKey.LIST_OFFSETS, version, body)
+        except BaseException:  # whatever happened, an answer may still be on its way
+            self.drop(connection.address)
+            raise
 
 
 def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
@@ -327,23 +329,6 @@ def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadat
 
 def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
     return Leader(*address, -1 if epoch is None else epoch) if address else None
-
-
-def _offset_topics(version: int, topics: Mapping[str, list[tuple[int, Leader, int]]]) -> list[Any]:
-    codec = apis.request_class(ApiKey.LIST_OFFSETS)
-    return [
-        codec.ListOffsetsTopic(
-            version=version,
-            name=name,
-            partitions=[
-                codec.ListOffsetsTopic.ListOffsetsPartition(
-                    version=version, partition_index=partition, current_leader_epoch=leader.epoch, timestamp=timestamp
-                )
-                for partition, leader, timestamp in partitions
-            ],
-        )
-        for name, partitions in topics.items()
-    ]
 
 
 def _may_pass(error: Exception, reached: bool) -> bool:
