@@ -12,12 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from exactly_once.crash_points import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
+from tests.unit.sink.s3_store import s3_store
 
 pytestmark = pytest.mark.spark
 
@@ -317,21 +318,69 @@ def test_a_checkpoint_set_by_configuration_alone_is_refused(spark: SparkSession,
     assert "checkpointLocation is required" in failure(error)
 
 
-def test_complete_mode_is_refused(spark: SparkSession, table: Path, checkpoint: Path) -> None:
+def test_complete_mode_replaces_the_table_in_each_batch(spark: SparkSession, table: Path, checkpoint: Path) -> None:
+    """Three batches, and a restart: the table is the newest result, and each commit has the offsets with it."""
+    counts = numbers(spark, end=25, perBatch=10).groupBy("partition").agg(f.count("*").alias("n"))
+    run(counts, table, checkpoint, mode="complete")
+    assert DeltaTable(table).to_pyarrow_table().sort_by("partition").to_pylist() == [
+        {"partition": 0, "n": 25},
+        {"partition": 1, "n": 25},
+    ]
+    counts = numbers(spark, end=30, perBatch=10).groupBy("partition").agg(f.count("*").alias("n"))
+    run(counts, table, checkpoint, mode="complete")
+    assert DeltaTable(table).to_pyarrow_table().column("n").to_pylist() == [30, 30]
+    made = DeltaTable(table).history(4)
+    assert [entry["sparkonce"]["batchId"] for entry in made] == [3, 2, 1, 0]
+    assert all(entry["sparkonce"]["writes"] == ["rows", "offsets"] for entry in made)
+
+
+def test_complete_mode_needs_an_aggregation_and_exactly_once(
+    spark: SparkSession, table: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match="complete"):
+        start(numbers(spark, end=10), table, checkpoint, mode="complete")
     counts = numbers(spark, end=10).groupBy("partition").count()
-    with pytest.raises(StreamingQueryException) as error:
-        run(counts, table, checkpoint, mode="complete")
-    assert "outputMode complete" in failure(error)
+    with pytest.raises(StreamingQueryException, match="leave deliveryGuarantee=at-least-once out"):
+        run(counts, table, tmp_path / "other", mode="complete", deliveryGuarantee="at-least-once")
+    assert not table.exists()
 
 
-def test_another_schema_is_refused(spark: SparkSession, table: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_another_schema_is_refused_or_merged(
+    spark: SparkSession, table: Path, checkpoint: Path, tmp_path: Path
+) -> None:
     run(numbers(spark, end=10), table, checkpoint)
+    files = sorted(table.rglob("*"))
     other = numbers(spark, end=10).selectExpr("cast(offset as string) as offset", "value", "1 as extra")
     with pytest.raises(StreamingQueryException) as error:
         run(other, table, tmp_path / "other", appId="other")
     assert "column offset is bigint in the table and string in the query" in failure(error)
-    assert "column partition (int) is missing from the query" in failure(error)
     assert "column extra (int) is not in the table" in failure(error)
+    assert sorted(table.rglob("*")) == files
+    wider = numbers(spark, end=20, perBatch=5).selectExpr(
+        "offset", "value", "named_struct('x', offset, 'y', array(named_struct('z', value))) as extra"
+    )
+    run(wider, table, tmp_path / "wider", appId="other", mergeSchema="true")
+    found = DeltaTable(table).to_pyarrow_table()
+    assert found.num_rows == 60
+    assert found.column("partition").null_count == 40
+    assert found.column("extra").null_count == 20
+    assert [entry["operation"] for entry in DeltaTable(table).history()].count("ADD COLUMN") == 1
+
+
+def test_a_query_into_an_object_store(spark: SparkSession, checkpoint: Path, tmp_path: Path) -> None:
+    """Checkpoint on the local disk, table in a store with S3's interface: batches, a restart, a lost checkpoint."""
+    with s3_store() as store:
+        table = "s3a://bucket/a table"
+        run(numbers(spark, end=20, perBatch=10), table, checkpoint, **store.query_options)
+        run(numbers(spark, end=30, perBatch=10), table, checkpoint, **store.query_options)
+        shutil.rmtree(checkpoint)
+        with pytest.raises(StreamingQueryException, match="overlap"):
+            run(numbers(spark, end=35), table, checkpoint, **store.query_options)
+        run(numbers(spark, end=40, perBatch=10), table, tmp_path / "fresh", **store.query_options)
+        handle = DeltaTable("s3://bucket/a table", storage_options=dict(store.storage_options))
+        values = handle.to_pyarrow_table(columns=["value"]).column("value").to_pylist()
+        assert Counter(values) == expected(40)
+        assert handle.version() == 4
 
 
 def test_a_failing_task_leaves_nothing_behind(spark: SparkSession, table: Path, checkpoint: Path) -> None:

@@ -1,91 +1,214 @@
-"""delta-spark reads what `delta_once` wrote: partitions, types, and statistics that it skips files by."""
+"""What `delta_once` writes, beside delta-spark: tables that it makes, rows that it reads, statistics that it writes."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
+import math
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
-from pyarrow import fs
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import types as t
+from pyspark.sql.functions import expr, lit
 
-from connectors.delta_once.parquet import FileSettings, TableWriter
-from connectors.delta_once.schema import WriteSchema
-from connectors.delta_once.target import _add_action
-from jobs.peers import PeerMissingError, delta_jars
+from tests.unit.sink.query_by_hand import Query, delete_row, make_table, table_actions
 
-PROJECT = Path(__file__).resolve().parents[2]
-KINDS = ["x", None, "a/b=c %é"]
-ARROW = pa.schema(
+pytestmark = [pytest.mark.java, pytest.mark.spark]
+
+TABLE = """
+    `a b` bigint, s struct<x: int, l: array<struct<z: string>>>, m map<string, struct<q: int>>,
+    amount decimal(30, 4), at timestamp, local timestamp_ntz, day date, p string
+"""
+COUNT = 60
+
+
+def of_table(number: int) -> dict[str, Any]:
+    moment = dt.datetime(2024, 2, 29, 23, 59, 59, 999_000) + dt.timedelta(microseconds=number)
+    return {
+        "a b": number,
+        "s": {"x": number, "l": [{"z": f"é{number}"}, None]} if number % 5 else None,
+        "m": {"k": {"q": number}, "none": None},
+        "amount": Decimal(number) / 4 - 3,
+        "at": moment.replace(tzinfo=dt.UTC),
+        "local": moment,
+        "day": moment.date() + dt.timedelta(days=number),
+        "p": ("x", None, "a/b=c %é")[number % 3],
+    }
+
+
+def as_dict(row: Row) -> dict[str, Any]:
+    found = row.asDict(recursive=True)
+    return {**found, "at": found["at"].astimezone(dt.UTC)}
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_table_with_mapped_columns_and_deletion_vectors(delta_spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    """Over checkpoints of delta-rs's; a row that is deleted stays so."""
+    schema = delta_spark.createDataFrame([], TABLE).schema
+    query = Query(tmp_path, schema=schema)
+    name = f"delta.`{query.table}`"
+    delta_spark.sql(
+        f"CREATE TABLE {name} ({TABLE}) USING delta PARTITIONED BY (p) TBLPROPERTIES ("
+        f"'delta.columnMapping.mode' = '{mode}', 'delta.enableDeletionVectors' = 'true', "
+        "'delta.checkpointInterval' = '3')"
+    )
+    each = COUNT // 3
+    query.write(0, [{**of_table(1), "a b": number} for number in (1000, 1001)])
+    delete_row(query.table, 1)
+    for index in range(3):
+        query.write(index + 1, [of_table(number) for number in range(index * each, (index + 1) * each)])
+    assert list((query.table / "_delta_log").glob("*.checkpoint*.parquet"))
+    frame = delta_spark.read.format("delta").load(str(query.table))
+    condition = "`a b` >= 20 AND s.x < 40 AND at >= timestamp'2024-02-29 23:59:59.999025 UTC' AND p = 'a/b=c %é'"
+    marked = frame.withColumn("wanted", expr(f"coalesce({condition}, false)"))
+    skipped = frame.where(condition).withColumn("wanted", lit(None))
+    found = [as_dict(row) for row in marked.unionByName(skipped).orderBy("`a b`").collect()]
+    wanted = [number for number in range(25, 40) if number % 3 == 2 and number % 5]
+    everything = [{**of_table(1), "a b": 1000}]
+    everything += [of_table(number) for number in range(COUNT)]
+    rows = [row for row in found if row["wanted"] is not None]
+    assert [row["a b"] for row in found if row["wanted"] is None] == wanted
+    assert [row["a b"] for row in rows if row["wanted"]] == wanted
+    assert [{key: row[key] for key in row if key != "wanted"} for row in rows] == everything[1:] + everything[:1]
+    table = DeltaTable(query.table)
+    counted = QueryBuilder().register("found", table).execute("SELECT count(*) AS n FROM found").read_all()
+    assert counted["n"].to_pylist() == [COUNT + 1]
+
+
+STATISTICS = """
+    b tinyint, l bigint, f float, d double, m decimal(30, 4), short string, ascii string, accents string, high string,
+    pairs string, bin binary, flag boolean, day date, at timestamp, local timestamp_ntz, ls array<int>,
+    mp map<string, int>, st struct<x: int, y: struct<z: string>>, nothing struct<x: int>, none int, big bigint,
+    nan double, zero double, endless double
+"""
+MOMENT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
+FIRST: dict[str, Any] = {
+    "b": -128,
+    "l": 2,
+    "f": 0.1,
+    "d": 0.1,
+    "m": Decimal("12.5000"),
+    "short": "",
+    "ascii": "a" * 40,
+    "accents": "é" * 40,
+    "high": "a" * 32 + "\U0010ffff" * 3,
+    "pairs": "a" + "\U0001f600" * 40,
+    "bin": b"x",
+    "flag": True,
+    "day": dt.date(1, 1, 1),
+    "at": MOMENT.replace(tzinfo=dt.UTC),
+    "local": MOMENT,
+    "ls": [1, None],
+    "mp": {"a": 1},
+    "st": {"x": 1, "y": {"z": "q"}},
+    "nothing": None,
+    "none": None,
+    "big": 2**63 - 1,
+    "nan": math.nan,
+    "zero": -0.0,
+    "endless": math.inf,
+}
+SECOND = {
+    **dict.fromkeys(FIRST),
+    "b": 127,
+    "l": -(2**63),
+    "m": Decimal("-0.0001"),
+    "short": "b",
+    "ascii": "b" * 40,
+    "nan": 1.0,
+    "zero": 0.0,
+    "endless": 1.0,
+}
+OTHERWISE = {"nan", "endless"}
+"""Where ours has no bounds: delta-spark writes "NaN" and "Infinity" as text, which not every reader understands."""
+MILLISECONDS = ("at", "local")
+
+
+def statistics(table: Path) -> dict[str, Any]:
+    (add,) = pa.table(DeltaTable(table).get_add_actions()).to_pylist()
+    log = sorted((table / "_delta_log").glob("*.json"))
+    lines = (json.loads(line) for path in log for line in path.read_text().splitlines() if line.strip())
+    (found,) = (json.loads(each["add"]["stats"], parse_float=Decimal) for each in lines if "add" in each)
+    assert found["numRecords"] == add["num_records"]
+    return dict(found)
+
+
+def comparable(found: dict[str, Any]) -> dict[str, Any]:
+    """Take away what is meant to differ: each is explained in docs/delta_once.md."""
+    for bounds in (found["minValues"], found["maxValues"]):
+        for name in OTHERWISE:
+            bounds.pop(name, None)
+        bounds.pop("nothing", None)  # an empty object, which says nothing
+        for name in MILLISECONDS:  # delta-spark cuts to milliseconds, and its readers allow for it
+            bounds[name] = bounds[name][: len("1969-12-31T23:59:59.999")]
+        bounds["f"] = float(pa.scalar(float(bounds["f"]), pa.float32()).as_py())
+        if "zero" in bounds:
+            bounds["zero"] = abs(bounds["zero"])  # ours widens both bounds to both signs
+    return found
+
+
+@pytest.mark.parametrize(
+    "configuration",
     [
-        ("value", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("amount", pa.decimal128(30, 4)),
-        ("text", pa.string()),
-        ("kind", pa.string()),
-    ]
+        {},
+        {"delta.dataSkippingNumIndexedCols": "19"},
+        {"delta.dataSkippingStatsColumns": "b,f,at,local,st.y,zero,ascii"},
+    ],
+    ids=["first 32", "first 19", "chosen"],
 )
+def test_statistics_are_delta_sparks(delta_spark: SparkSession, tmp_path: Path, configuration: dict[str, str]) -> None:
+    """The same rows written by both: the same JSON, but for what `comparable` takes away."""
+    schema = delta_spark.createDataFrame([], STATISTICS).schema
+    query, theirs = Query(tmp_path, schema=schema), tmp_path / "theirs"
+    ntz = ["timestampNtz"]
+    make_table(query.table, *table_actions(schema, features=ntz, reader_features=ntz, configuration=configuration))
+    frame = delta_spark.createDataFrame([FIRST, SECOND], schema).coalesce(1)
+    frame.write.format("delta").options(**configuration).save(str(theirs))
+    query.write(0, [FIRST, SECOND])
+    ours, wanted = statistics(query.table), statistics(theirs)
+    assert ours["maxValues"]["at"] == "1969-12-31T23:59:59.999999Z"
+    assert not OTHERWISE & ours["maxValues"].keys()
+    assert wanted["maxValues"].get("nan", "NaN") == "NaN"
+    assert comparable(ours) == comparable(wanted)
 
 
-def rows() -> list[dict[str, object]]:
-    first = dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=dt.UTC)
-    return [
-        {
-            "value": number,
-            "at": first + dt.timedelta(microseconds=number),
-            "amount": Decimal(number) / 4 - 3,
-            "text": "é" * 40 + str(number),
-            "kind": KINDS[number % 3],
-        }
-        for number in range(30)
-    ]
-
-
-@pytest.mark.java
-@pytest.mark.spark
-def test_delta_spark_reads_the_table(tmp_path: Path) -> None:
-    try:
-        jars = delta_jars()
-    except PeerMissingError as error:
-        pytest.skip(str(error))
-    root = tmp_path / "table"
-    table = DeltaTable.create(root, Schema.from_arrow(ARROW), partition_by=["kind"])
-    settings = FileSettings("table", WriteSchema(ARROW, tuple(range(len(ARROW))), ("kind",), ()), "snappy", 1, 32)
-    writer = TableWriter(fs.LocalFileSystem(), str(root), settings)
-    for row in rows():
-        writer.write(pa.RecordBatch.from_pylist([row], schema=ARROW))
-    adds = [_add_action(file) for file in writer.close()]
-    assert len(adds) == 30
-    table.create_write_transaction(adds, "append", table.schema(), partition_by=["kind"])
-    condition = (
-        "value >= 20 and at >= timestamp'2024-03-01 00:00:00.000020 UTC' and amount < 3 and amount >= 2 "
-        f"and text > '{'é' * 40}2'"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.spark.delta_spark_reader", ",".join(jars), str(root), condition],
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        timeout=240,
-        check=False,
-    )
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, ran.stderr[-3000:]
-    found = json.loads(lines[0].removeprefix("FOUND "))
-    matching = [
-        row["value"]
-        for row in rows()
-        if row["value"] >= 20  # type: ignore[operator]
-        and row["at"] >= dt.datetime(2024, 3, 1, 0, 0, 0, 20, tzinfo=dt.UTC)  # type: ignore[operator]
-        and 2 <= row["amount"] < 3  # type: ignore[operator]
-        and row["text"] > "é" * 40 + "2"  # type: ignore[operator]
-    ]
-    assert matching
-    assert (found["rows"], found["values"]) == (30, list(range(30)))
-    assert found["matching"] == len(matching)
-    assert found["kinds"] == sorted(str(kind) for kind in KINDS)
+def test_delta_spark_skips_files_by_our_statistics_and_loses_no_row(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """Delta's DataSkippingDeltaTests, the kinds of predicates: every row that matches is found among many files."""
+    schema = t.StructType([t.StructField("n", t.IntegerType()), *delta_spark.createDataFrame([], STATISTICS).schema])
+    query = Query(tmp_path, schema=schema, targetFileBytes="1")
+    rows = [{**(FIRST if number % 2 else SECOND), "n": number, "l": number} for number in range(12)]
+    for batch_id, row in enumerate(rows):
+        query.write(batch_id, [row])
+    frame = delta_spark.read.format("delta").load(str(query.table))
+    conditions = {
+        "l >= 3 AND l < 6": [3, 4, 5],
+        "b = -128": [1, 3, 5, 7, 9, 11],
+        "f = cast(0.1 as float)": [1, 3, 5, 7, 9, 11],
+        f"ascii = '{'a' * 40}'": [1, 3, 5, 7, 9, 11],
+        f"ascii > '{'a' * 40}'": [0, 2, 4, 6, 8, 10],
+        f"accents >= '{'é' * 40}'": [1, 3, 5, 7, 9, 11],
+        "pairs = concat('a', repeat('\U0001f600', 40))": [1, 3, 5, 7, 9, 11],
+        "at = timestamp'1969-12-31 23:59:59.999999 UTC'": [1, 3, 5, 7, 9, 11],
+        "local >= timestamp_ntz'1969-12-31 23:59:59.999999'": [1, 3, 5, 7, 9, 11],
+        "day < date'1900-01-01'": [1, 3, 5, 7, 9, 11],
+        "m < 0": [0, 2, 4, 6, 8, 10],
+        "isnan(nan)": [1, 3, 5, 7, 9, 11],
+        "nan > 1": [1, 3, 5, 7, 9, 11],
+        "zero <= 0": list(range(12)),
+        "endless > 1e300": [1, 3, 5, 7, 9, 11],
+        "none is null and st.y.z = 'q'": [1, 3, 5, 7, 9, 11],
+        "st is null": [0, 2, 4, 6, 8, 10],
+        "none is not null": [],
+        "flag": [1, 3, 5, 7, 9, 11],
+    }
+    found = {text: [] for text in conditions}
+    numbered = [f"SELECT {index} AS c, n FROM found WHERE {text}" for index, text in enumerate(conditions)]
+    frame.createOrReplaceTempView("found")
+    for row in delta_spark.sql(" UNION ALL ".join(numbered)).collect():
+        found[list(conditions)[row.c]].append(row.n)
+    assert {text: sorted(numbers) for text, numbers in found.items()} == conditions
