@@ -120,8 +120,8 @@ def markdown(reference: Reference) -> str:
         "",
         _paragraph(
             "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
-            "option marked S is one of Spark's own connector, with the same meaning. No message, log or plan shows the "
-            "text of one that is marked *secret*."
+            "option marked S is one of Spark's own connector, with the same meaning. No message and no log shows the "
+            "text of one that is marked *secret*, nor does a plan in a session of `connectors.session.spark_session`."
         ),
     ]
     if reference.note:
