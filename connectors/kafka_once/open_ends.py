@@ -7,13 +7,16 @@ of a partition may begin at EARLIEST and its last one end at LATEST. What is pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.kafka_once.client import EARLIEST, LATEST
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from offset_store.offsets import OffsetRange, TopicPartition
+
+Slot = tuple[str, int]
+"""A topic's name, and a partition."""
 
 
 def leave_open(
@@ -49,19 +52,32 @@ def leave_open(
     return [KafkaInputPartition(tuple(map(opened, each))) for each in pieces]
 
 
-def close(wanted: FetchRange, ask: Callable[[int], int]) -> FetchRange:
-    """Turn words into offsets; ``ask`` gives the offset at EARLIEST or LATEST.
+def close(wanted: Sequence[FetchRange], ask: Callable[[int, Collection[Slot]], Mapping[Slot, int]]) -> list[FetchRange]:
+    """Turn the words in the ranges of one task into offsets, and leave out what is empty.
 
-    A piece that has gone in the meantime, since the log begins behind it by now, is empty.
+    ``ask`` gives the offsets at EARLIEST or LATEST of several partitions at once. A piece that has gone in the
+    meantime, since the log begins behind it by now, is empty.
     """
-    start = ask(EARLIEST) if wanted.start == EARLIEST else wanted.start
-    end = ask(LATEST) if wanted.end == LATEST else wanted.end
-    return replace(wanted, start=start, end=max(start, end))
+    earliest = ask(EARLIEST, {_slot(each) for each in wanted if each.start == EARLIEST})
+    latest = ask(LATEST, {_slot(each) for each in wanted if each.end == LATEST})
+    closed = [
+        replace(
+            each,
+            start=earliest[_slot(each)] if each.start == EARLIEST else each.start,
+            end=latest[_slot(each)] if each.end == LATEST else each.end,
+        )
+        for each in wanted
+    ]
+    return [each for each in closed if each.start < each.end]
 
 
 def is_open(wanted: FetchRange) -> bool:
     """Whether an end is a word."""
     return wanted.start == EARLIEST or wanted.end == LATEST
+
+
+def _slot(wanted: FetchRange) -> Slot:
+    return wanted.topic, wanted.partition
 
 
 def _said(rule: OffsetRule, topic: str, partition: int) -> int | None:

@@ -7,7 +7,7 @@ that only the first task of a worker connects.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,6 +25,26 @@ from connectors.kafka_once.values.rows import RowMaker
 from exactly_once.crash_points import CrashPoint, reach
 
 
+def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges of one task, one after the other; raises as `read_range`, and more.
+
+    Raises:
+        MissingTopicError: if the topic of a batch query that was planned to the latest offset is gone.
+    """
+    if any(map(is_open, wanted)):
+        wanted = _close(shared_client(options.settings), wanted)
+    for each in wanted:
+        yield from read_range(options, each)
+
+
+def _close(client: Client, wanted: Sequence[FetchRange]) -> list[FetchRange]:
+    """Ask where a batch query that was planned by words begins and ends now."""
+    topics = client.topics(sorted({each.topic for each in wanted}))
+    for each in wanted:
+        check_same_topic(each.topic, each.topic_id, topics[each.topic].topic_id)
+    return close(wanted, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
+
+
 def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order.
 
@@ -33,14 +53,11 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         CorruptBatchError: if what is stored is damaged.
         MalformedValueError: for a value that does not parse, in mode FAILFAST.
         RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
-        MissingTopicError: if the topic of a batch query that was planned to the latest offset is gone.
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
     begin_call()
     client = shared_client(options.settings)
-    if is_open(wanted):
-        wanted = _close(client, wanted)
     decoder = RecordDecoder(
         wanted.topic,
         wanted.partition,
@@ -77,14 +94,6 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                     f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
                     "though asked for its first and last offset it says that it is"
                 ) from error
-
-
-def _close(client: Client, wanted: FetchRange) -> FetchRange:
-    """Ask where a batch query that was planned by words begins and ends now."""
-    key = (wanted.topic, wanted.partition)
-    topics = client.topics([wanted.topic])
-    check_same_topic(wanted.topic, wanted.topic_id, topics[wanted.topic].topic_id)
-    return close(wanted, lambda word: client.offsets({key: word}, topics)[key])
 
 
 def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -187,6 +186,6 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     # Spark plans one empty task where a batch query has none. The decoder's compiler is loaded in workers only.
     if not isinstance(partition, KafkaInputPartition):
         return iter(())
-    from connectors.kafka_once.reading import read_range
+    from connectors.kafka_once.reading import read_ranges
 
-    return chain.from_iterable(read_range(options, wanted) for wanted in partition.wanted)
+    return read_ranges(options, partition.wanted)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from connectors.kafka_once.client import EARLIEST, LATEST
 from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.open_ends import close, is_open, leave_open
+from connectors.kafka_once.open_ends import Slot, close, is_open, leave_open
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from offset_store.offsets import OffsetRange, TopicPartition
 
@@ -51,16 +53,25 @@ def test_what_is_empty_now_is_read_by_the_last_task_if_it_may_grow() -> None:
     assert opened([], OffsetRule(EARLIEST), OffsetRule(each={("t", 0): 0}), (0, 0)) == []
 
 
-def test_words_come_to_offsets() -> None:
-    answers = {EARLIEST: 4, LATEST: 9}
-    for wanted, expected in (((EARLIEST, LATEST), (4, 9)), ((EARLIEST, 6), (4, 6)), ((6, LATEST), (6, 9))):
-        piece = FetchRange("t", "id", 0, *wanted)
-        assert is_open(piece)
-        closed = close(piece, answers.__getitem__)
-        assert (closed.start, closed.end) == expected
-    assert not is_open(FetchRange("t", "id", 0, 0, 9))
+def test_words_come_to_offsets_by_one_question_each() -> None:
+    asked = []
+
+    def ask(word: int, slots: Collection[Slot]) -> dict[Slot, int]:
+        asked.append((word, sorted(slots)))
+        return {(topic, partition): {EARLIEST: 4, LATEST: 9}[word] + partition for topic, partition in slots}
+
+    wanted = task((0, EARLIEST, LATEST), (1, EARLIEST, 7), (2, 6, LATEST), (3, 1, 2)).wanted
+    assert [is_open(piece) for piece in wanted] == [True, True, True, False]
+    closed = close(wanted, ask)
+    assert [(piece.partition, piece.start, piece.end) for piece in closed] == [
+        (0, 4, 9),
+        (1, 5, 7),
+        (2, 6, 11),
+        (3, 1, 2),
+    ]
+    assert asked == [(EARLIEST, [("t", 0), ("t", 1)]), (LATEST, [("t", 0), ("t", 2)])]
 
 
-def test_a_piece_that_has_aged_out_is_empty() -> None:
-    closed = close(FetchRange("t", "id", 0, EARLIEST, 6), {EARLIEST: 8}.__getitem__)
-    assert (closed.start, closed.end) == (8, 8)
+def test_a_piece_that_has_aged_out_or_is_still_empty_is_left_out() -> None:
+    wanted = task((0, EARLIEST, 6), (0, 8, LATEST)).wanted
+    assert close(wanted, lambda word, slots: dict.fromkeys(slots, 8)) == []
