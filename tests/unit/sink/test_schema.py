@@ -118,6 +118,9 @@ def test_options_are_read() -> None:
         ({"deliveryGuarantee": "twice"}, "exactly-once"),
         ({"partitionBy": "a,a"}, "named twice"),
         ({"targetFileBytes": "0"}, "above zero"),
+        ({"rowGroupBytes": "many"}, "above zero"),
+        ({"rowGroupRows": "0"}, "above zero"),
+        ({"mergeSchema": "yes"}, "true or false"),
         ({"offsetStore": "somewhere"}, "write delta:<path of a table> or group:<id>"),
     ],
 )
@@ -125,6 +128,12 @@ def test_options_are_refused(change: dict[str, str | None], reason: str) -> None
     given_options = {key: value for key, value in {**GIVEN, **change}.items() if value is not None}
     with pytest.raises(OptionError, match=reason):
         SinkOptions.read(given_options)
+
+
+def test_options_of_files_and_columns_are_read() -> None:
+    assert not SinkOptions.read(GIVEN).merge_schema
+    read = SinkOptions.read({**GIVEN, "mergeSchema": "TRUE", "rowGroupBytes": "7", "rowgrouprows": "8"})
+    assert (read.merge_schema, read.row_group_bytes, read.row_group_rows) == (True, 7, 8)
 
 
 def test_keys_to_a_store_are_not_shown() -> None:
