@@ -1,8 +1,9 @@
 """Where a checkpoint of Spark's own Kafka connector began, for a batch 0 that never finished, planned or not.
 
 Spark's connector keeps its initial offset in ``<checkpoint>/sources/<number of the source>/0``: a zero byte, ``v1``,
-and the offset as JSON on the next line; Spark 2.1.0 wrote the JSON alone. (KafkaSourceInitialOffsetWriter.) PySpark
-does not tell a source where its checkpoint lies, so it is looked for where option ``checkpointLocation`` says.
+and the offset as JSON on the next line; Spark 2.1.0 wrote one byte and the JSON. (KafkaSourceInitialOffsetWriter.)
+Other sources keep other things in files of that name, which are passed over. PySpark does not tell a source
+where its checkpoint lies, so it is looked for where option ``checkpointLocation`` says.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
     checkpoint = Checkpoint.open(location)
     topics = {tp.topic for tp in end.positions}
     fitting: list[Mapping[TopicPartition, Position]] = []
-    for text in _files(checkpoint):
-        positions = _positions(text, checkpoint)
+    for content in _files(checkpoint):
+        positions = _positions(content, checkpoint) or {}
         if {tp.topic for tp in positions} == topics and positions not in fitting:
             fitting.append(positions)
     if len(fitting) != 1:
@@ -54,8 +55,8 @@ def initial_offset_if_any(location: str, source: str, topics: Collection[str]) -
     if checkpoint.filesystem.get_file_info(f"{checkpoint.root}/sources").type is not fs.FileType.Directory:
         return None
     fitting: list[Mapping[TopicPartition, Position]] = []
-    for text in _files(checkpoint):
-        positions = _positions(text, checkpoint)
+    for content in _files(checkpoint):
+        positions = _positions(content, checkpoint) or {}
         if not {tp.topic for tp in positions}.isdisjoint(topics) and positions not in fitting:
             fitting.append(positions)
     if len(fitting) > 1:
@@ -66,23 +67,25 @@ def initial_offset_if_any(location: str, source: str, topics: Collection[str]) -
     return SourceOffset(source, fitting[0]) if fitting else None
 
 
-def _files(checkpoint: Checkpoint) -> list[str]:
+def _files(checkpoint: Checkpoint) -> list[bytes]:
     try:
         folders = checkpoint.filesystem.get_file_info(fs.FileSelector(f"{checkpoint.root}/sources"))
         wanted = [f"{folder.path}/0" for folder in sorted(folders, key=lambda each: each.path)]
         found = [info.path for info in checkpoint.filesystem.get_file_info(wanted) if info.type is fs.FileType.File]
-        texts = []
+        contents = []
         for path in found:
             with checkpoint.filesystem.open_input_stream(path) as stream:
-                texts.append(bytes(stream.readall()).decode(errors="replace"))
-        return texts
+                contents.append(bytes(stream.readall()))
+        return contents
     except OSError as error:
         raise CheckpointError(f"cannot read {checkpoint.location}/sources: {error}") from error
 
 
-def _positions(text: str, checkpoint: Checkpoint) -> Mapping[TopicPartition, Position]:
-    body = text.removeprefix("\0")
-    if body.startswith("v"):
+def _positions(content: bytes, checkpoint: Checkpoint) -> Mapping[TopicPartition, Position] | None:
+    """Read a file; None if another kind of source keeps something else there."""
+    body = content[1:].decode(errors="replace")
+    noted = content.startswith(b"\0v")
+    if noted:
         version, _, body = body.partition("\n")
         if version != _VERSION:
             raise CheckpointError(
@@ -91,7 +94,9 @@ def _positions(text: str, checkpoint: Checkpoint) -> Mapping[TopicPartition, Pos
             )
     try:
         return spark_positions(json.loads(body))
-    except ValueError as error:
+    except (ValueError, CheckpointError) as error:
+        if not noted:
+            return None
         raise CheckpointError(
-            f"{checkpoint.location}/sources holds an initial offset that is no JSON: {error}"
+            f"{checkpoint.location}/sources holds an initial offset that cannot be read: {error}"
         ) from error
