@@ -178,8 +178,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "checkpointLocation",
-            "the query's checkpoint; needed only to carry on one of Spark's own Kafka connector whose batch 0 was "
-            "planned and did not finish: where it begins is kept there",
+            "the query's checkpoint; needed only to carry on one of Spark's own Kafka connector whose batch 0 did not "
+            "finish: where it begins is kept there",
             value="path or URI",
             scope=Scope.STREAM,
             group=_STORES,
