@@ -220,10 +220,11 @@ def create(admin: AdminClient, name: str, partitions: int, settings: dict[str, s
 
 
 def random_reads(topic: RandomTopic, servers: str, seed: int, count: int) -> list[dict[str, str]]:
-    """Give options for reading the topic, in Spark's names."""
+    """Give options for reading the topic, in Spark's names: all of it first."""
     pick = random.Random(seed)
     ends = [bounds(servers, topic.name, partition) for partition in range(topic.partitions)]
-    return [_read(pick, topic, ends) for _ in range(count)]
+    whole = {"subscribe": topic.name, "includeHeaders": "true"}
+    return [whole, *(_read(pick, topic, ends) for _ in range(count - 1))]
 
 
 def _read(pick: random.Random, topic: RandomTopic, ends: list[tuple[int, int]]) -> dict[str, str]:
