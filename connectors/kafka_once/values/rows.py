@@ -25,8 +25,8 @@ from connectors.kafka_once.values.nodes import make_node
 from connectors.kafka_once.values.options import JsonOptions, ParseMode, RowOptions
 from connectors.kafka_once.values.scanning import Level
 
-NO_VALUE = "value is null"
-"""The reason of a dead letter whose record has no value; `connectors.dead_letters` says the same."""
+NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
+"""The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
 ASCII_BELOW = 0x80
 
 Problems = dict[int, str]
@@ -61,18 +61,19 @@ class RowMaker:
             )
         made = {name: values if name == VALUE else batch.column(name) for name in self._options.columns}
         if self._options.dead_letters:
-            made[DEAD_LETTER] = self._letters(batch, problems)
+            made[DEAD_LETTER] = self._letters(batch, values, problems)
         rows = pa.RecordBatch.from_arrays(list(made.values()), schema=self._schema)
         if problems and mode is ParseMode.DROPMALFORMED:
             return rows.take(pa.array(np.delete(np.arange(rows.num_rows), sorted(problems))))
         return rows
 
-    def _letters(self, batch: pa.RecordBatch, problems: Problems) -> pa.Array:
-        """Make the column of dead letters; a record without a value is one, too."""
+    def _letters(self, batch: pa.RecordBatch, values: pa.StructArray, problems: Problems) -> pa.Array:
+        """Make the column of dead letters; a record without a value, or with an empty one, is one, too."""
         assert self._schema is not None
         kind = self._schema.field(DEAD_LETTER).type
-        null = np.flatnonzero(np.asarray(batch.column(VALUE).is_null()))
-        reasons = {**dict.fromkeys(null.tolist(), NO_VALUE), **problems}
+        raw = batch.column(VALUE)
+        nulls = np.flatnonzero(np.asarray(values.is_null())).tolist()
+        reasons = {**{row: EMPTY_VALUE if raw[row].is_valid else NO_VALUE for row in nulls}, **problems}
         if not reasons:
             return pa.nulls(batch.num_rows, kind)
         at = np.array(sorted(reasons), np.int64)

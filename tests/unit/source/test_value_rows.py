@@ -1,0 +1,97 @@
+"""Rows made of what the decoder gives: columns, modes and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from connectors.dead_letters import COLUMN
+from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.schema import arrow_schema
+from connectors.kafka_once.values.rows import MalformedValueError, RowMaker
+
+GIVEN = {
+    "kafka.bootstrap.servers": "localhost:9092",
+    "subscribe": "t",
+    "valueFormat": "json",
+    "valueSchema": "a INT, _corrupt_record STRING, b STRING",
+}
+VALUES = [b'{"a":1,"b":"x"}', b"{", None, b'{"a":"no","b":"y"}', b" "]
+
+
+def made(values: list[bytes | None], **options: str) -> pa.RecordBatch:
+    rows = SourceOptions.read({**GIVEN, **options}).rows
+    columns: dict[str, Any] = {
+        "key": [f"k{at}".encode() for at in range(len(values))],
+        "value": values,
+        "topic": ["t"] * len(values),
+        "partition": [3] * len(values),
+        "offset": list(range(10, 10 + len(values))),
+        "timestamp": list(range(len(values))),
+        "timestampType": [0] * len(values),
+    }
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
+    found = RowMaker(rows, "t", 3).rows(batch)
+    found.validate(full=True)
+    assert found.schema.equals(to_arrow_schema(rows.spark_schema(), timezone="UTC"))
+    return found
+
+
+def test_what_fits_is_kept_and_the_text_is_beside_it() -> None:
+    assert made(VALUES, columns="offset,value").to_pylist() == [
+        {"offset": 10, "value": {"a": 1, "_corrupt_record": None, "b": "x"}},
+        {"offset": 11, "value": {"a": None, "_corrupt_record": "{", "b": None}},
+        {"offset": 12, "value": None},
+        {"offset": 13, "value": {"a": None, "_corrupt_record": '{"a":"no","b":"y"}', "b": "y"}},
+        {"offset": 14, "value": None},
+    ]
+
+
+def test_dead_letters_hold_the_record_and_the_reason() -> None:
+    found = made(VALUES, columns="value", includeDeadLetters="true")
+    assert found.schema.names == ["value", COLUMN]
+    letters = found.column(COLUMN).to_pylist()
+    assert letters[0] is None
+    assert {name: letters[3][name] for name in ("reason", "key", "value", "topic", "partition", "offset")} == {
+        "reason": "field a: 'no' is no int",
+        "key": b"k3",
+        "value": b'{"a":"no","b":"y"}',
+        "topic": "t",
+        "partition": 3,
+        "offset": 13,
+    }
+    assert [letter["reason"] for letter in letters[1:]] == [
+        "it is not JSON: it ends too early at character 1",
+        "value is null",
+        "field a: 'no' is no int",
+        "value is empty",
+    ]
+    assert [letter["timestamp"].microsecond for letter in letters[1:]] == [1, 2, 3, 4]
+    fine = made(VALUES[:1], includeDeadLetters="true").column(COLUMN)
+    assert fine.null_count == len(fine) == 1
+
+
+def test_malformed_rows_are_dropped() -> None:
+    found = made(VALUES, mode="DROPMALFORMED")
+    assert found.column("offset").to_pylist() == [10, 12, 14]
+    assert found.column("key").to_pylist() == [b"k0", b"k2", b"k4"]
+
+
+def test_the_first_malformed_value_ends_the_task() -> None:
+    with pytest.raises(MalformedValueError, match=r"topic t, partition 3, at offset 11 does not parse: it is not JSON"):
+        made(VALUES, mode="FAILFAST", columns="value")
+    assert made([VALUES[0], None], mode="FAILFAST", columns="value").to_pylist()[1] == {"value": None}
+
+
+def test_a_corrupt_record_that_is_no_utf8_is_shown_with_replacement_characters() -> None:
+    (row,) = made([b"\xff{"], columns="value").to_pylist()
+    assert row["value"]["_corrupt_record"] == "\ufffd{"
+
+
+def test_bytes_stay_bytes() -> None:
+    rows = SourceOptions.read({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "columns": "value"}).rows
+    batch = pa.RecordBatch.from_pydict({"value": [b"{}"]}, arrow_schema(("value",)))
+    assert RowMaker(rows, "t", 0).rows(batch) is batch
