@@ -13,6 +13,8 @@ import gc
 import sys
 from collections.abc import Collection
 
+from connectors.memory import keep_freed_memory
+
 DAEMONS = ("pyspark.daemon", "connectors.worker_daemon")
 """The modules that Spark's Python workers run as."""
 FREEZE_AT = (2, 10)
@@ -23,9 +25,14 @@ _calls = 0
 
 
 def begin_call() -> None:
-    """Say that a call of Spark's begins, before it makes anything; does nothing where no daemon of Spark's runs."""
+    """Say that a call of Spark's begins, before it makes anything; does nothing where no daemon of Spark's runs.
+
+    The first call also has the process keep the memory that it frees.
+    """
     global _calls
     _calls += 1
+    if _calls == 1 and _main_module() in DAEMONS:
+        keep_freed_memory()
     if is_due(_calls, _main_module()):
         gc.freeze()
 
