@@ -83,8 +83,11 @@ def _files(checkpoint: Checkpoint) -> list[bytes]:
 
 def _positions(content: bytes, checkpoint: Checkpoint) -> Mapping[TopicPartition, Position] | None:
     """Read a file; None if another kind of source keeps something else there."""
-    body = content[1:].decode(errors="replace")
-    noted = content.startswith(b"\0v")
+    body = content if content.startswith(b'{"') else content[1:]
+    return _read(body.decode(errors="replace"), checkpoint, noted=content.startswith(b"\0v"))
+
+
+def _read(body: str, checkpoint: Checkpoint, *, noted: bool) -> Mapping[TopicPartition, Position] | None:
     if noted:
         version, _, body = body.partition("\n")
         if version != _VERSION:

@@ -21,10 +21,13 @@ def write(folder: Path, source: int, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b'\0v1\n{"t":{"0":5}}', b'\0{"t":{"0":5}}', b'\x0d{"t":{"0":5}}', b'{{"t":{"0":5}}']
+    "content", [b'\0v1\n{"t":{"0":5}}', b'\0{"t":{"0":5}}', b'\x0d{"t":{"0":5}}', b'{{"t":{"0":5}}', b'{"t":{"0":5}}']
 )
 def test_the_forms_of_the_file(tmp_path: Path, content: bytes) -> None:
-    """Spark 2.1.0 put the length before the JSON, in one byte, which no reader has looked at since."""
+    """Spark 2.1.0 put the length before the JSON, in one byte, which no reader has looked at since.
+
+    The last is what is left of a file whose first byte an editor or a copy has swallowed.
+    """
     write(tmp_path, 0, content)
     assert initial_offset(str(tmp_path), END) == BEGIN
     assert initial_offset(tmp_path.as_uri(), END) == BEGIN
