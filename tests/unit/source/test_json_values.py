@@ -153,6 +153,23 @@ def test_a_time_without_a_day_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("-7.629266789195084e+17", "-7.629266789195084E17"),
+        ("0.0010", "0.001"),
+        ("0.00099", "9.9E-4"),
+        ("9999999.5", "9999999.5"),
+        ("10000000.0", "1.0E7"),
+        ("1e2", "100.0"),
+        ("-0.0", "-0.0"),
+        ("12345678901234567890", "12345678901234567890"),
+    ],
+)
+def test_numbers_in_texts_are_written_as_java_from_19_on_does(number: str, text: str) -> None:
+    assert one("a STRING", f'{{"a":{number}}}') == ({"a": text}, None)
+
+
 def test_patterns() -> None:
     fields, problem = one(
         "d DATE, t TIMESTAMP, w TIMESTAMP_NTZ",
@@ -180,7 +197,19 @@ def test_local_times_of_a_region_change_with_its_clocks() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a INT b INT", "a INT,, b INT", "a ARRAY<INT", "a DECIMAL(39,0)", "", "a 5", "a DECIMAL(5,6)"]
+    "text",
+    [
+        "a",
+        "a INT b INT",
+        "a INT,, b INT",
+        "a ARRAY<INT",
+        "a DECIMAL(39,0)",
+        "",
+        "a 5",
+        "a DECIMAL(5,6)",
+        "ARRAY<INT>",
+        "MAP<STRING, INT>",
+    ],
 )
 def test_schemas_that_spark_refuses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|has no fields|38 digits|is no type"):
