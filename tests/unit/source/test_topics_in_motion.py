@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker_lite import EmbeddedBroker
+from connectors.kafka_once import client as client_module
 from connectors.kafka_once.client import LATEST, Client, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import DataLossError
 from connectors.kafka_once.planner import Planner
@@ -28,6 +29,8 @@ AT_ONCE = {"fetchOffset.retryIntervalMs": "1"}
 def cluster() -> Iterator[Cluster]:
     with EmbeddedBroker() as running:
         yield Cluster(running.bootstrap_servers)
+    for kept in client_module._shared.values():
+        kept.close()
 
 
 @pytest.fixture
