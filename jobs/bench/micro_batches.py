@@ -87,8 +87,8 @@ def _templates(name: str, broker: str, sides: Sequence[SparkSide]) -> dict[str, 
     for side in sides:
         table = side.directory / "template"
         side.run(_query(side.name, broker, seed, {}, table=str(table), app_id="before"))
-        # Version 2,000 comes while the query warms up; both sides write a checkpoint of the table's state there.
-        found[side.name] = template(table, MANY_VERSIONS - WARM_UP_BATCHES + 1)
+        # The first batch makes version 2,000, where both sides write a checkpoint of the table's state.
+        found[side.name] = template(table, MANY_VERSIONS)
         say(f"{name}: the table of {side.name} has {found[side.name].versions:,} versions")
     delete_topic(broker, seed)
     return found
