@@ -39,7 +39,7 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """`verify` and `duel` in tests/verify, `broker` in tests/unit/broker, `options` in tests/docs; what talks to a broker is run below."""
+    """`verify`, `duel`: tests/verify; `broker`: tests/unit/broker; `options`: tests/docs; with a broker: below."""
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
     assert words == ["broker", "verifiable-producer", "verify", "duel", "transactions", "options"]
 
