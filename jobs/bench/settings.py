@@ -145,7 +145,7 @@ class Settings:
 FULL = {
     "rows": 3_000_000,
     "rounds": 3,
-    "json_rows": 1_000_000,
+    "json_rows": 500_000,
     "micro_batches": 24,
     "micro_passes": 2,
     "planning_batches": 10,
