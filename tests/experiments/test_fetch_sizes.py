@@ -206,6 +206,7 @@ def test_clients_read_five_in_two_fetches(embedded: EmbeddedBroker, read: Read) 
         embedded, "five", lambda: got.extend(read(embedded.bootstrap_servers, "five", 0, 3500, len(VALUES)))
     )
     assert got == VALUES
+    offsets = offsets[offsets.index(0) :]  # before it, what the client of the test before began when it was closed
     assert offsets[:2] == [0, 3]
     assert set(offsets[2:]) <= {5}  # the next poll, which some clients begin before they are closed
 

@@ -114,7 +114,7 @@ def test_the_places() -> None:
             {"deadLetters": "topic:d", "offsetStore": "group:app-dead-letters", **SERVERS},
             "is where the offsets of the dead letters",
         ),
-        ({"deadLetters": "topic:d"}, r"deadLetters=topic:d: option kafka\.bootstrap\.servers is required"),
+        ({"deadLetters": "topic:d"}, r"deadLetters=topic:d: option kafka\.bootstrap\.servers must be specified"),
         ({"deadLetters": "table:/x/d", **SERVERS}, r"kafka\.bootstrap\.servers is for .* deadLetters table:/x/d"),
     ],
 )
