@@ -75,7 +75,7 @@ def test_a_store_is_kept_open_for_its_application() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"offsetStore": "group:g"}, r"delta_once: offsetStore=group:g: option kafka\.bootstrap\.servers must be specified"),
+        ({"offsetStore": "group:g"}, r"offsetStore=group:g: option kafka\.bootstrap\.servers must be specified"),
         (
             {"offsetStore": "group:g", **SERVERS, "kafka.acks": "1"},
             r"delta_once: offsetStore=group:g: option kafka\.ac",
