@@ -41,9 +41,6 @@ _RANGES: Mapping[type[t.DataType], tuple[int, int]] = {
     t.IntegerType: (-(1 << 31), (1 << 31) - 1),
     t.LongType: (-(1 << 63), (1 << 63) - 1),
 }
-_EXACT = decimal.Context(
-    prec=2 * datetimes.MAX_INT64.bit_length(), rounding=decimal.ROUND_HALF_UP, Emax=decimal.MAX_EMAX
-)
 _MAX_DECIMAL_EXPONENT = 400
 
 Convert = Callable[[Tokens], Any]
@@ -274,7 +271,8 @@ def _double(tokens: Tokens) -> float:
 
 def _float(tokens: Tokens) -> float:
     number = _double(tokens)
-    if math.isinf(number) or math.isnan(number):
+    # What is 0 as a double is 0 as a float; as an exact fraction 1e-999999999 would take hours.
+    if number == 0 or math.isinf(number) or math.isnan(number):
         return number
     with np.errstate(over="ignore"):
         rounded = np.float32(number)

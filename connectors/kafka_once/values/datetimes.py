@@ -15,6 +15,8 @@ from connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at,
 
 MICROS_PER_SECOND = 1_000_000
 MAX_INT64 = (1 << 63) - 1
+_MIN_DAYS, _MAX_DAYS = -(1 << 31), (1 << 31) - 1
+"""What fits a date of Spark's and Arrow's; the patterns take years that lie further out."""
 _GREGORIAN_START_DAYS = -141_427
 """1582-10-15; before it, days of Spark before 3.0 are of the Julian calendar."""
 
@@ -37,7 +39,14 @@ def cast_date(text: str) -> int:
     if found is None:
         return _older_date(text)
     sign, year, month, day = found.groups()
-    return days_of(int(sign + year), int(month or 1), int(day or 1))
+    return _date(int(sign + year), int(month or 1), int(day or 1))
+
+
+def _date(year: int, month: int, day: int) -> int:
+    days = days_of(year, month, day)
+    if not _MIN_DAYS <= days <= _MAX_DAYS:
+        raise ValueError("it is out of the range of dates")
+    return days
 
 
 def _older_date(text: str) -> int:
@@ -45,7 +54,7 @@ def _older_date(text: str) -> int:
     without = text.replace("GMT", "")
     if without != text and _DATE.fullmatch(without.strip(_TRIMMED)):
         return cast_date(without)
-    if not _INTEGER.fullmatch(text) or not -(1 << 31) <= int(text) < 1 << 31:
+    if not _INTEGER.fullmatch(text) or not _MIN_DAYS <= int(text) <= _MAX_DAYS:
         raise ValueError("it is no date")
     days = int(text)
     return days if days >= _GREGORIAN_START_DAYS else days_of(*_julian(days))
@@ -218,7 +227,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 def pattern_date(pattern: str) -> Callable[[str], int]:
     """Make the function that reads days since 1970 by a pattern."""
     expression = _pattern(pattern)
-    return lambda text: days_of(*_date_of(_match(expression, text)))
+    return lambda text: _date(*_date_of(_match(expression, text)))
 
 
 def pattern_timestamp(pattern: str, zone: Zone) -> Callable[[str], int]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.kafka_once.values import careful as careful_module
 from connectors.kafka_once.values.careful import Careful
 from connectors.kafka_once.values.ddl import parse_schema
 from connectors.kafka_once.values.options import JsonOptions
@@ -186,6 +187,33 @@ def test_patterns() -> None:
         "2024-01-02 03:00:00",
     ]
     assert compare("d DATE", [b'{"d":"29.02.2024"}', b'{"d":"30.02.2024"}', b'{"d":5}'], date_format="dd.MM.yyyy") == 2
+
+
+@pytest.mark.parametrize("pattern", [None, "yyyy-MM-dd"])
+def test_dates_that_fit_no_date_are_malformed_and_others_of_far_years_are_not(pattern: str | None) -> None:
+    """One such record would end each task that reads it: Arrow's dates are days of 32 bits, as Spark's are."""
+    years = ("+5881580", "+5881581", "-5877641", "-5877642", "9999999", "-9999999", "+999999999", "-999999999")
+    texts = [f'{{"a":"{year}-07-01"}}'.encode() for year in years]
+    compare("a DATE", texts, date_format=pattern)
+    decoder = JsonDecoder(JsonOptions(parse_schema("a DATE"), date_format=pattern))
+    found, problems = decoder.decode(pa.array(texts, pa.binary()))
+    days = found.field(0).cast(pa.int32()).to_pylist()
+    assert [days[0], days[2]] == [(1 << 31) - 11, 8 - (1 << 31)]
+    assert set(range(len(years))) == problems.keys() | {0, 2}
+    assert days[1] is days[3] is None
+    compare("a ARRAY<DATE>", [b'{"a":["9999999-01-01"]}', b'{"a":["+999999999-01-01"]}'], date_format=pattern)
+
+
+@pytest.mark.parametrize("number", ["1e-999999999", "-1e-999999999", "0e999999999", "1e-99999999999999999999"])
+def test_a_float_with_a_far_exponent_is_not_made_a_fraction(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would take hours of one call, which no signal ends."""
+
+    def fraction(literal: object) -> None:
+        raise AssertionError(f"hours pass with {literal}")
+
+    monkeypatch.setattr(careful_module, "Fraction", fraction)
+    fields = Careful(JsonOptions(parse_schema("a FLOAT"))).parse(f'{{"a":{number}}}'.encode()).fields
+    assert fields == {"a": 0.0}
 
 
 def test_local_times_of_a_region_change_with_its_clocks() -> None:
