@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -54,15 +55,25 @@ class WriteSchema:
         """Bring a batch of the query into the table's shape.
 
         Raises:
-            SchemaError: if a column that the table declares NOT NULL has a null.
+            SchemaError: if a column that the table declares NOT NULL has a null, or would have one as a partition.
         """
         columns = []
         for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
             column = batch.column(position)
-            if field.name in self.required_columns and column.null_count:
-                raise SchemaError(f"column {named.name} is NOT NULL in the table, and this batch has a null in it")
+            if field.name in self.required_columns:
+                self._check_required(field.name, named.name, column)
             columns.append(reshape(column, named.type, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+    def _check_required(self, name: str, told: str, column: pa.Array) -> None:
+        if column.null_count:
+            raise SchemaError(f"column {told} is NOT NULL in the table, and this batch has a null in it")
+        # No reader could load the table once such a file is in it.
+        if name in self.partition_columns and pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
+            raise SchemaError(
+                f"column {told} is NOT NULL in the table, and this batch has an empty string in it, which Delta stores "
+                "as null in a partition column"
+            )
 
     def fits(self, now: WriteSchema) -> bool:
         """Whether files written like this are right in the table as it is ``now``: it may have gained columns since."""

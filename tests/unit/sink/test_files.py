@@ -391,6 +391,18 @@ def test_a_null_in_a_required_column_is_refused() -> None:
         write.align(pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())}))
 
 
+@pytest.mark.parametrize("named", [None, pa.schema([("k", pa.string()), ("v", pa.int64())])])
+def test_an_empty_string_in_a_required_partition_column_is_refused(named: pa.Schema | None) -> None:
+    """Delta would store a null, and delta-rs could not load the table any more."""
+    physical = "k" if named is None else "col-1"
+    schema = pa.schema([(physical, pa.string()), ("v", pa.int64())])
+    empty = pa.RecordBatch.from_pydict({"k": ["x", ""], "v": [1, 2]})
+    with pytest.raises(SchemaError, match=r"column k is NOT NULL .* an empty string in it"):
+        WriteSchema(schema, (0, 1), (physical,), (physical,), named).align(empty)
+    WriteSchema(schema, (0, 1), (), (physical,), named).align(empty)
+    WriteSchema(schema, (0, 1), (physical,), (), named).align(empty)
+
+
 NESTED = pa.struct(
     [
         ("a", pa.int32()),
