@@ -93,6 +93,15 @@ class CompletingResult(Protocol):
         """
 
 
+@runtime_checkable
+class ReplacingResult(Protocol):
+    """A result in which a batch may take the place of all rows: then one without rows says something, too."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether each batch does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What was decided about a batch before its tasks ran."""
@@ -170,7 +179,8 @@ class Delivery:
         app_id = batch.record.app_id
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
-        if files or batch.record.moved:
+        replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
+        if files or batch.record.moved or replaces:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)

@@ -113,7 +113,8 @@ class ResultTable:
         self._query = query
         self._wanted_id = table_id
         self._written_as = written_as
-        self._replace = replace
+        self.replaces = replace
+        """See `ReplacingResult`."""
         self._store = kept_store(options)
         self._facts: TableFacts | None = None
         self._fit: Fit | None = None
@@ -141,7 +142,7 @@ class ResultTable:
             self._options.table,
             self.fit,
             self._written_as,
-            self._replace,
+            self.replaces,
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
@@ -244,7 +245,7 @@ class ResultTable:
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table
         check_remembers(where, dict(facts.configuration))
-        problems = refusals(facts, replace=self._replace)
+        problems = refusals(facts, replace=self.replaces)
         if problems:
             raise TableError(
                 f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {_INSTEAD}"

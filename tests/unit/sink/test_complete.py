@@ -52,6 +52,15 @@ def test_a_batch_without_rows_empties_the_table(query: Query) -> None:
     assert DeltaTable(query.table).transaction_version(query_txn_id("app", "q")) == 1
 
 
+def test_a_batch_without_rows_of_another_source_empties_the_table(query: Query) -> None:
+    """No offset of ours says that anything has moved."""
+    for batch_id, rows in enumerate([[{"v": 1}], [], []]):
+        (query.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{batch_id}")
+        query.commit(batch_id, query.tasks(rows=rows))
+    assert values(query) == []
+    assert DeltaTable(query.table).transaction_version(query_txn_id("app", "q")) == 2
+
+
 def test_a_replay_replaces_nothing(query: Query) -> None:
     query.write(0, [{"v": 1}])
     version = DeltaTable(query.table).version()
