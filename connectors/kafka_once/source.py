@@ -101,7 +101,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now: the query reads up to here, and stops."""
         planner = self._plan()
-        self._pinned = planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST))
+        self._pinned = planner.while_topics_stay(
+            lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
@@ -121,6 +123,9 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
         position = planner.adapt(given.offset, partitions)
         latest = planner.latest(position)
+        if self._pinned is not None:
+            # One that was missing at that moment ends where it is first seen: it would be read for ever otherwise.
+            self._pinned = {**latest, **self._pinned}
         self._latest = planner.advance(position, latest, None)
         if self._holds_back(position, latest, limit):
             return None

@@ -1,0 +1,79 @@
+"""Trigger.AvailableNow: what a run reads is fixed when it begins, or where it first sees a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from connectors.kafka_once.client import Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.source import KafkaOnceStreamReader
+
+LEADER = Leader("h", 1, 0)
+CHECKPOINT = {
+    "source": "kafka",
+    "sparkonce": 1,
+    "topics": {"t": {"id": "id", "partitions": {str(each): {"next": 5, "origin": 0} for each in (0, 1)}}},
+}
+
+
+class Brokers:
+    """Stands in for the client: each question for offsets finds ten records more."""
+
+    def __init__(self) -> None:
+        self.known: tuple[int, ...] = (0, 1)
+        self.end = 100
+        self.failures = 0
+
+    def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
+        return {"t": TopicMetadata("t", "id", dict.fromkeys(self.known, LEADER))}
+
+    def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], int]:
+        if self.failures:
+            self.failures -= 1
+            raise MissingTopicError("topic t does not exist")
+        self.end += 10
+        return dict.fromkeys(wanted, self.end)
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+def reader(brokers: Brokers) -> KafkaOnceStreamReader:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0"}
+    made = KafkaOnceStreamReader(SourceOptions.read(given))
+    made._plan()._client = brokers  # type: ignore[assignment]
+    return made
+
+
+def plan(reader: KafkaOnceStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    end = reader.latestOffset(start, ReadAllAvailable())
+    return end, {number: at["next"] for number, at in end["topics"]["t"]["partitions"].items()}
+
+
+def test_a_partition_that_was_missing_at_the_beginning_ends_where_it_is_first_seen(
+    reader: KafkaOnceStreamReader, brokers: Brokers
+) -> None:
+    """Metadata of a broker that is behind; to the latest offset of each planning, the run would never end."""
+    brokers.known = (0,)
+    reader.prepareForTriggerAvailableNow()
+    brokers.known = (0, 1)
+    first, offsets = plan(reader, CHECKPOINT)
+    assert offsets == {"0": 110, "1": 120}
+    second, _ = plan(reader, first)
+    assert second == first
+    assert brokers.end > 120
+
+
+def test_a_topic_that_vanishes_between_the_questions_is_looked_for_again(
+    reader: KafkaOnceStreamReader, brokers: Brokers
+) -> None:
+    brokers.failures = 1
+    reader.prepareForTriggerAvailableNow()
+    assert plan(reader, CHECKPOINT)[1] == {"0": 110, "1": 110}
