@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -24,6 +25,16 @@ MAX_ANSWER_BYTES = 1 << 20
 
 _tokens: dict[OAuth, tuple[str, float]] = {}
 """By who asks: a token, and until when it is used, in seconds since 1970."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves the answer a redirect: urllib would send the client's secret on, to any host, without TLS too."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
 
 
 class TokenError(PermissionError):
@@ -72,12 +83,18 @@ def _from_server(oauth: OAuth) -> tuple[str, float | None]:
     )
     where = _shown(oauth.token_url)
     try:
-        with urllib.request.urlopen(request, timeout=oauth.timeout_ms / 1000) as answer:  # noqa: S310
+        with _opener.open(request, timeout=oauth.timeout_ms / 1000) as answer:
             said = json.loads(answer.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         error.close()
         if error.code >= 500:
             raise TokenServerError(f"{where} gave no token: HTTP {error.code}") from None
+        if 300 <= error.code < 400:
+            raise TokenError(
+                f"{where} gave no token, but redirects to {_shown(error.headers.get('Location', 'nowhere'))} (HTTP "
+                f"{error.code}), where the secret is not sent: if that is right, let "
+                "kafka.sasl.oauthbearer.token.endpoint.url say so"
+            ) from None
         raise TokenError(
             f"{where} gave no token to client {oauth.client_id!r}: HTTP {error.code}; check "
             "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
@@ -112,4 +129,4 @@ def _expiry(found: str) -> float:
 
 def _shown(url: str) -> str:
     """Leave out what may hold a key."""
-    return urlsplit(url)._replace(query="").geturl()
+    return re.split("[?#]", url)[0]

@@ -34,6 +34,7 @@ class TokenServer(HTTPServer):
         self.asked: list[tuple[str, dict[str, list[str]]]] = []
         self.answer: bytes | None = None
         self.status = 200
+        self.location: str | None = None
 
     @property
     def url(self) -> str:
@@ -49,6 +50,8 @@ class TokenRequest(BaseHTTPRequestHandler):
         self.server.asked.append((pair, form))
         said = {"access_token": f"t{len(self.server.asked)}", "expires_in": 3600}
         self.send_response(self.server.status if pair.startswith("me:") else 401)
+        if self.server.location is not None:
+            self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(self.server.answer or json.dumps(said).encode())
 
@@ -122,6 +125,15 @@ def test_a_client_that_is_not_known(tokens: TokenServer) -> None:
     ) as caught:
         token(OAuth(tokens.url, "you", SECRET))
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_secret_follows_no_redirect(tokens: TokenServer, status: int) -> None:
+    tokens.status, tokens.location = status, f"{tokens.url}/elsewhere?key=passw0rd"
+    with pytest.raises(TokenError, match=rf"redirects to .*/token/elsewhere \(HTTP {status}\)") as caught:
+        token(OAuth(tokens.url, "me", SECRET))
+    assert "passw0rd" not in str(caught.value)
+    assert len(tokens.asked) == 1
 
 
 def test_a_server_that_is_away_may_come_back(tokens: TokenServer) -> None:
