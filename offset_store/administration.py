@@ -35,6 +35,7 @@ from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.own_commits import OwnCommit, own_commit
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
+from offset_store.secrets import hidden_secrets
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     MOVED_TO_ID,
@@ -339,10 +340,11 @@ class OffsetsTable:
         transactions = stored.numbers(app_ids) | hands | change.transactions()
         try:
             self._commit(change, transactions)
-        except (CommitConflictError, DeltaError, OSError, ValueError) as error:
+        except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
             landed = self._version_of(change, since)
             if landed is None:
-                raise self._failure(error, since) from error
+                with hidden_secrets(self.storage_options):
+                    raise self._failure(error, since) from error
             return landed
         landed = self._version_of(change, since)
         assert landed is not None, "a commit that succeeded is in the log"

@@ -29,6 +29,7 @@ from offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from offset_store.secrets import hidden_secrets
 from offset_store.store import Commit, FileT, read_offsets
 from offset_store.tables import append, check_remembers, load_table
 from offset_store.txn_ids import hand_txn_id, query_txn_id, stored_offset, transactions_onto
@@ -69,7 +70,10 @@ class DeltaOffsetStore:
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
         """As `snapshot`, of a table whatever its properties: to see what is in it."""
-        table = self._kept() or self._load_or_create()
+        table = self._kept()
+        if table is None:
+            with hidden_secrets(self.storage_options):
+                table = self._load_or_create()
         self._table, self._log_file = table, self._log_file_of(table.version())
         return DeltaSnapshot(table, self.app_id, self.log)
 
@@ -87,7 +91,7 @@ class DeltaOffsetStore:
             return None
         try:
             table.update_incremental()
-        except (DeltaError, OSError):  # loading it anew tells what is wrong
+        except (DeltaError, OSError, ValueError):  # loading it anew tells what is wrong
             return None
         return table
 

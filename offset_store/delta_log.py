@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pyarrow import fs
 
 from offset_store.errors import LogFileMissingError, OffsetStoreError
 from offset_store.locations import Location
+from offset_store.secrets import hidden_secrets
 from offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
@@ -53,12 +54,14 @@ class DeltaLog:
 
     filesystem: fs.FileSystem
     folder: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What errors must not show."""
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
         """Open the log of the table at ``location``."""
         filesystem, root = table_filesystem(location, storage_options)
-        return cls(filesystem, join(root, LOG_FOLDER))
+        return cls(filesystem, join(root, LOG_FOLDER), storage_options)
 
     def listing(self) -> LogListing:
         """List the folder.
@@ -66,10 +69,11 @@ class DeltaLog:
         Raises:
             OffsetStoreError: if it cannot be listed.
         """
-        try:
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder))
-        except OSError as error:
-            raise OffsetStoreError(f"cannot list {self.folder}: {error}") from error
+        with hidden_secrets(self.storage_options):
+            try:
+                infos = self.filesystem.get_file_info(fs.FileSelector(self.folder))
+            except OSError as error:
+                raise OffsetStoreError(f"cannot list {self.folder}: {error}") from error
         names = [info.base_name for info in infos]
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), _complete_checkpoints(names))
@@ -153,25 +157,27 @@ class DeltaLog:
             actions = _parse_actions(self._read(name), {kind}, f"{self.folder}/{name}")
             yield from (action[leaf] for action in actions[kind])
             return
-        try:
-            with self.filesystem.open_input_file(f"{self.folder}/{name}") as source:
-                file = pq.ParquetFile(source)
-                if kind not in file.schema_arrow.names:
-                    return
-                for batch in file.iter_batches(columns=[column]):
-                    values = batch.column(0).field(leaf).filter(batch.column(0).is_valid())
-                    yield from (value for value in values.to_pylist() if value is not None)
-        except (OSError, pa.ArrowException) as error:
-            raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+        with hidden_secrets(self.storage_options):
+            try:
+                with self.filesystem.open_input_file(f"{self.folder}/{name}") as source:
+                    file = pq.ParquetFile(source)
+                    if kind not in file.schema_arrow.names:
+                        return
+                    for batch in file.iter_batches(columns=[column]):
+                        values = batch.column(0).field(leaf).filter(batch.column(0).is_valid())
+                        yield from (value for value in values.to_pylist() if value is not None)
+            except (OSError, pa.ArrowException) as error:
+                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
 
     def _read(self, name: str) -> bytes:
-        try:
-            with self.filesystem.open_input_stream(f"{self.folder}/{name}") as stream:
-                return bytes(stream.readall())
-        except FileNotFoundError as error:
-            raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
-        except OSError as error:
-            raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
+        with hidden_secrets(self.storage_options):
+            try:
+                with self.filesystem.open_input_stream(f"{self.folder}/{name}") as stream:
+                    return bytes(stream.readall())
+            except FileNotFoundError as error:
+                raise LogFileMissingError(f"{self.folder}/{name} is missing") from error
+            except OSError as error:
+                raise OffsetStoreError(f"cannot read {self.folder}/{name}: {error}") from error
 
 
 def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[Action]]:

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
 from offset_store.locations import Location
+from offset_store.secrets import hidden_secrets
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
@@ -36,12 +37,13 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         StoreMissingError: if there is no table.
         OffsetStoreError: if it cannot be read, or not at that version.
     """
-    try:
-        return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)
-    except TableNotFoundError as error:
-        raise StoreMissingError(f"there is no Delta table at {location}") from error
-    except (DeltaError, OSError, ValueError) as error:
-        raise OffsetStoreError(f"cannot load the Delta table at {location}: {plain(error)}") from error
+    with hidden_secrets(storage_options):
+        try:
+            return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)
+        except TableNotFoundError as error:
+            raise StoreMissingError(f"there is no Delta table at {location}") from error
+        except (DeltaError, OSError, ValueError) as error:
+            raise OffsetStoreError(f"cannot load the Delta table at {location}: {plain(error)}") from error
 
 
 def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:
@@ -96,26 +98,29 @@ def append(
     Raises:
         CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
         DeltaError, OSError: if the commit failed otherwise. It may have landed all the same, so look.
+        OffsetStoreError: in their place, if they show a secret.
     """
-    try:
-        table.create_write_transaction(
-            list(files),
-            "overwrite" if replace else "append",
-            table.schema(),
-            partition_by=table.metadata().partition_columns,
-            # delta-rs (1.6) would go behind an OPTIMIZE that has put the same rows into other files, which would stay.
-            commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
-            post_commithook_properties=after_commit(table.version() + 1),
-        )
-    except CommitFailedError as error:
-        raise CommitConflictError(plain(error)) from error
+    with hidden_secrets(table._storage_options or {}):  # the handle keeps what it was loaded with
+        try:
+            table.create_write_transaction(
+                list(files),
+                "overwrite" if replace else "append",
+                table.schema(),
+                partition_by=table.metadata().partition_columns,
+                # delta-rs (1.6) would go behind an OPTIMIZE that has put the same rows into other files.
+                commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
+                post_commithook_properties=after_commit(table.version() + 1),
+            )
+        except CommitFailedError as error:
+            raise CommitConflictError(plain(error)) from error
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
     """Give the file system of a table's folder, and the folder's path in it ("" for object stores)."""
     if location.is_local:
         return fs.LocalFileSystem(), location.text
-    return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
+    with hidden_secrets(storage_options):
+        return fs.PyFileSystem(DeltaStorageHandler(location.text, dict(storage_options) or None)), ""
 
 
 def join(root: str, path: str) -> str:

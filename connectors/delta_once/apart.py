@@ -10,6 +10,7 @@ before it copied.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from connectors.delta_once.kept import Kept
@@ -22,6 +23,7 @@ from exactly_once.commit import SnapshotSource
 from offset_store import OffsetStore, open_store
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, Writes
+from offset_store.secrets import without_secrets
 from offset_store.store import Commit, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -48,8 +50,13 @@ def store_apart(options: SinkOptions) -> OffsetStore | None:
     )
 
 
-def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> bool:
-    """Bring ``store`` up to the table's offsets after ``batch``; False, and a warning, if that failed."""
+def copy_offsets(
+    table: SnapshotSource, store: OffsetStore, batch: Batch, storage_options: Mapping[str, str] | None = None
+) -> bool:
+    """Bring ``store`` up to the table's offsets after ``batch``; False, and a warning, if that failed.
+
+    The warning shows no secret of ``storage_options``.
+    """
     place = str(store), batch.record.app_id
     try:
         picture = store.snapshot()
@@ -63,7 +70,7 @@ def copy_offsets(table: SnapshotSource, store: OffsetStore, batch: Batch) -> boo
             "them too",
             batch,
             store,
-            error,
+            without_secrets(str(error), storage_options or {}),
         )
         return False
     _complete.add(place)

@@ -1,24 +1,19 @@
 """What object stores say when something is wrong, told so that it helps and shows no secret.
 
-delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
-a presigned address of S3. And where no credentials are given, delta-rs asks the cloud's metadata service, whose failure
-says nothing of what is missing.
+What is a secret in it is known to `offset_store.secrets`. And where no credentials are given, delta-rs asks the cloud's
+metadata service, whose failure says nothing of what is missing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from urllib.parse import quote, quote_plus
 
 from connectors.options import STORAGE_PREFIX
 from offset_store.errors import OffsetStoreError
 from offset_store.locations import Location
+from offset_store.secrets import retold, shows_secret, without_secrets
 
-HIDDEN = "***"
-_SECRET_OPTION = re.compile(r"(?i)secret|key|token|password|sas|credential")
-_SIGNED = re.compile(r"(?i)\b(sig|x-amz-signature|x-amz-security-token|x-goog-signature)=[^&\s\"']+")
 _METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _CREDENTIALS = {
     "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
@@ -33,7 +28,7 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
     """Let errors out as they are, unless they show a secret, or come from missing credentials.
 
     Raises:
-        OffsetStoreError: in place of those.
+        OffsetStoreError: in place of those; but an error of our own that shows a secret keeps its class.
     """
     try:
         yield
@@ -41,20 +36,11 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
         text = str(error)
         told = without_secrets(text, storage_options)
         hint = credentials_hint(location, text)
-        if any(without_secrets(each, storage_options) != each for each in _texts(error)):
-            raise OffsetStoreError(told + hint) from None
+        if shows_secret(error, storage_options):
+            raise retold(error, told + hint) from None
         if hint:
             raise OffsetStoreError(told + hint) from error
         raise
-
-
-def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
-    """Put `HIDDEN` where a secret option's value, or a signature in an address, stands in ``text``."""
-    for name, value in storage_options.items():
-        if _SECRET_OPTION.search(name) and value:
-            for form in {value, quote(value, safe=""), quote_plus(value), value.lstrip("?")}:
-                text = text.replace(form, HIDDEN)
-    return _SIGNED.sub(lambda found: f"{found[1]}={HIDDEN}", text)
 
 
 def credentials_hint(location: Location, text: str) -> str:
@@ -67,12 +53,3 @@ def credentials_hint(location: Location, text: str) -> str:
         f". No credentials for {location} were found: set {options}, or the environment variables of these names "
         "for the driver and the executors, or give the machine a role"
     )
-
-
-def _texts(error: BaseException | None) -> Iterator[str]:
-    """Give the texts of an error and of all that led to it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield str(error)
-        error = error.__cause__ or error.__context__

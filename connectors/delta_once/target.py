@@ -121,7 +121,7 @@ class DeltaTarget:
             delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
         copy = store_apart(self._options)
         if delivery.offsets is None and copy is not None:
-            copy_offsets(table, copy, batch)
+            copy_offsets(table, copy, batch, self._options.storage_options)
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
         """See `Target.abort`."""

@@ -31,6 +31,7 @@ from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError, plain
 from offset_store.locations import Location
 from offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
+from offset_store.secrets import without_secrets
 from offset_store.tables import append, load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
@@ -140,9 +141,11 @@ class Compaction:
             except CommitConflictError as error:
                 found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
                 if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
-                    raise CompactionError(f"cannot claim {self.location} for compaction: {plain(error)}") from error
+                    raise CompactionError(
+                        f"cannot claim {self.location} for compaction: {self._told(error)}"
+                    ) from error
             except (DeltaError, OSError, ValueError) as error:
-                raise CompactionError(f"cannot claim {self.location} for compaction: {plain(error)}") from error
+                raise self._unclaimed(error) from error
         raise CompactionError(
             f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
             f"until it has finished; if it was killed, its claim ends at {show_time(held_ms or now_ms)}"
@@ -160,10 +163,10 @@ class Compaction:
             try:
                 metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
             except CommitFailedError as error:
-                conflict = plain(error)
+                conflict = self._told(error)
                 continue
             except (DeltaError, OSError, ValueError) as error:
-                raise CompactionError(f"delta-rs cannot compact {self.location}: {plain(error)}") from error
+                raise CompactionError(f"delta-rs cannot compact {self.location}: {self._told(error)}") from error
             rival = self._rival(attempt, read_version)
             if rival is not None:
                 conflict = f"version {rival} replaced the same files, so this compaction was undone"
@@ -216,6 +219,12 @@ class Compaction:
     def _is_chosen(self, columns: tuple[str, ...], partition: PartitionKey) -> bool:
         values = dict(zip(columns, partition, strict=True))
         return all(as_text(values[column]) == wanted for column, wanted in self.chosen.items())
+
+    def _unclaimed(self, error: Exception) -> CompactionError:
+        return CompactionError(f"cannot claim {self.location} for compaction: {self._told(error)}")
+
+    def _told(self, error: Exception) -> str:
+        return without_secrets(plain(error), self.storage_options)
 
     def _load(self) -> DeltaTable:
         return load_table(self.location, self.storage_options)

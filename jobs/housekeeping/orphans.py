@@ -26,6 +26,7 @@ from pyarrow import fs
 from offset_store.delta_log import LOG_FOLDER, DeltaLog
 from offset_store.errors import OffsetStoreError, plain
 from offset_store.locations import Location
+from offset_store.secrets import without_secrets
 from offset_store.tables import join, load_table, table_filesystem
 
 DATA_SUFFIX = ".parquet"
@@ -83,7 +84,9 @@ class TableFolder:
             filesystem, root = table_filesystem(location, storage_options)
             return cls(location, storage_options, filesystem, root, DeltaLog.open(location, storage_options))
         except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot open the folder {location}: {plain(error)}") from error
+            raise OffsetStoreError(
+                f"cannot open the folder {location}: {without_secrets(plain(error), storage_options)}"
+            ) from error
 
     def find(self, older_than_ms: int, now_ms: int) -> Found:
         """Find the orphans that were last written more than ``older_than_ms`` before ``now_ms``.
@@ -123,15 +126,18 @@ class TableFolder:
             except FileNotFoundError:  # its own driver was quicker
                 continue
             except OSError as error:
-                failed[file.path] = str(error)
+                failed[file.path] = self._told(error)
         meanwhile = tuple(file for file in found.orphans if file.path in named)
         return Deleted(tuple(deleted), meanwhile, failed)
+
+    def _told(self, error: Exception) -> str:
+        return without_secrets(plain(error), self.storage_options)
 
     def _list(self) -> list[FolderFile]:
         try:
             infos = self.filesystem.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
         except OSError as error:
-            raise OffsetStoreError(f"cannot list {self.location}: {plain(error)}") from error
+            raise OffsetStoreError(f"cannot list {self.location}: {self._told(error)}") from error
         return [
             # A store that gives no time has the file count as young, so it stays.
             FolderFile(

@@ -6,14 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyarrow import fs
 from pyspark.sql import types as t
 
-from connectors.delta_once.store_errors import store_errors, without_secrets
+from connectors.delta_once.apart import copy_offsets
+from connectors.delta_once.schema import SchemaError
+from connectors.delta_once.store_errors import store_errors
+from connectors.delta_once.table import TableError
+from exactly_once.batch import Batch
 from exactly_once.errors import FencedError, UnknownOutcomeError
-from offset_store.errors import OffsetStoreError
+from offset_store import open_store
+from offset_store.delta_log import DeltaLog
+from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
+from offset_store.record import BatchRecord
+from offset_store.secrets import hidden_secrets, without_secrets
+from offset_store.tables import append, load_table, table_filesystem
 from offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.s3_store import SECRET, Store, s3_store
@@ -171,14 +182,78 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("text", "options", "told"),
     [
+        ("let new columns be added with mergeSchema=true", {"AWS_SSE_BUCKET_KEY_ENABLED": "true"}, None),
+        ("version 300", {"AWS_TOKEN_SECONDS": "300"}, None),
+        ("s3://test-bucket/latest", {"AWS_SECRET_ACCESS_KEY": "test"}, None),
+        ("secret test, really", {"AWS_SECRET_ACCESS_KEY": "test"}, "secret ***, really"),
+        ("what?", {"AZURE_STORAGE_SAS_TOKEN": "?"}, None),
+        ("xabcdefghx", {"AWS_SECRET_ACCESS_KEY": "abcdefgh"}, "x***x"),
         ("key=abc", {"AWS_SECRET_ACCESS_KEY": "abc"}, "key=***"),
         ("a%2Fb a/b", {"AWS_SECRET_ACCESS_KEY": "a/b"}, "*** ***"),
         ("GET https://h/p?X-Amz-Signature=12ab&x=1", {}, "GET https://h/p?X-Amz-Signature=***&x=1"),
         ("region eu true", {"AWS_REGION": "eu", "AWS_ALLOW_HTTP": "true", "AWS_SESSION_TOKEN": ""}, "region eu true"),
     ],
 )
-def test_what_is_hidden(text: str, options: dict[str, str], told: str) -> None:
-    assert without_secrets(text, options) == told
+def test_what_is_hidden(text: str, options: dict[str, str], told: str | None) -> None:
+    assert without_secrets(text, options) == (text if told is None else told)
+
+
+SIGNATURE = "sv=2024&sig=ab%2Bcd%3D"
+SIGNED = {"azure_storage_sas_token": SIGNATURE}
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A store that quotes the request in each of its errors."""
+
+    def quotes(*args: Any, **kwargs: Any) -> None:
+        raise OSError(f"GET https://account.blob.core.windows.net/box/t?{SIGNATURE}&comp=list")
+
+    for name in ("offset_store.tables.DeltaTable", "offset_store.tables.DeltaStorageHandler"):
+        monkeypatch.setattr(name, quotes)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", quotes)
+    return Location.parse("abfss://box@account.dfs.core.windows.net/t")
+
+
+def without_signature(error: BaseException) -> bool:
+    return "ab%2Bcd" not in str(error) and error.__cause__ is None and error.__suppress_context__
+
+
+def test_a_secret_is_hidden_wherever_a_table_is_reached(refusing: Location) -> None:
+    store = open_store(f"delta:{refusing}", "app", SIGNED, create_missing=True)
+    for reach in (lambda: load_table(refusing, SIGNED), lambda: table_filesystem(refusing, SIGNED), store.snapshot):
+        with pytest.raises(OffsetStoreError, match=r"GET .*\*\*\*&comp=list") as error:
+            reach()
+        assert without_signature(error.value)
+
+
+def test_a_secret_is_hidden_in_a_failed_commit(tmp_path: Path, refusing: Location) -> None:
+    DeltaTable.create(str(tmp_path), pa.schema([("v", pa.int64())]))
+    with pytest.raises(OffsetStoreError, match=r"GET .*\*\*\*&comp=list") as error:
+        append(DeltaTable(str(tmp_path), storage_options=SIGNED), {"app": 1}, {})
+    assert without_signature(error.value)
+
+
+def test_a_secret_is_hidden_where_offsets_are_copied(refusing: Location, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(f"delta:{refusing}", "app", SIGNED, create_missing=True)
+    assert not copy_offsets(store, store, Batch(BatchRecord("app", "q", 0, "attempt", {}), False), SIGNED)
+    assert "comp=list" in caplog.text
+    assert "ab%2Bcd" not in caplog.text
+
+
+def test_a_secret_is_hidden_in_the_log_of_a_table() -> None:
+    log = DeltaLog(fs.SubTreeFileSystem(f"/{SIGNATURE}", fs.LocalFileSystem()), "box", SIGNED)
+    with pytest.raises(OffsetStoreError, match=r"cannot list box: .*\*\*\*") as error:
+        log.listing()
+    assert without_signature(error.value)
+
+
+@pytest.mark.parametrize("kind", [FencedError, SchemaError, TableError, CommitConflictError])
+def test_an_error_of_ours_keeps_its_class(kind: type[Exception]) -> None:
+    options = {"AWS_SECRET_ACCESS_KEY": "abcdefgh"}
+    for hiding in (hidden_secrets(options), store_errors(Location.parse("s3://b/t"), options)):
+        with pytest.raises(kind, match=r"^not \*\*\*$"), hiding:
+            raise kind("not abcdefgh")
 
 
 def test_other_errors_pass_as_they_are() -> None:

@@ -1,0 +1,79 @@
+"""Secrets of object stores in errors: hidden where the text is made.
+
+delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
+a presigned address of S3. So whatever loads a table, commits to it or reads its log does so under `hidden_secrets`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import quote, quote_plus
+
+from offset_store.errors import OffsetStoreError
+
+HIDDEN = "***"
+LEAST_ANYWHERE = 8
+"""Characters: what is shorter is hidden only where it stands alone, since it may be a part of ordinary words."""
+_SECRET_OPTION = re.compile(r"(?i)secret|key|token|password|sas|credential")
+_FLAG_NAME = re.compile(r"(?i)_enabled$")
+_PLAIN_VALUE = re.compile(rf"(?i)true|false|[-+]?[0-9.]{{1,{LEAST_ANYWHERE - 1}}}")
+_SIGNED = re.compile(r"(?i)\b(sig|x-amz-signature|x-amz-security-token|x-goog-signature)=[^&\s\"']+")
+_OWN_PACKAGES = ("offset_store", "exactly_once", "connectors", "jobs")
+
+
+@contextmanager
+def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors out as they are, unless they, or what led to them, show a secret: then without it and without these.
+
+    Raises:
+        OffsetStoreError: in place of an error of another library. One of our own keeps its class.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not shows_secret(error, storage_options):
+            raise
+        raise retold(error, without_secrets(str(error), storage_options)) from None
+
+
+def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
+    """Put `HIDDEN` where a secret option's value, or a signature in an address, stands in ``text``."""
+    for name, value in storage_options.items():
+        if not _SECRET_OPTION.search(name) or _FLAG_NAME.search(name) or _PLAIN_VALUE.fullmatch(value):
+            continue
+        forms = {value, quote(value, safe=""), quote_plus(value), value.lstrip("?")}
+        for form in sorted(filter(None, forms), key=len, reverse=True):
+            if len(form) >= LEAST_ANYWHERE:
+                text = text.replace(form, HIDDEN)
+            elif form.strip("?&="):
+                text = re.sub(rf"(?<![\w-]){re.escape(form)}(?![\w-])", HIDDEN, text)
+    return _SIGNED.sub(lambda found: f"{found[1]}={HIDDEN}", text)
+
+
+def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bool:
+    """Whether an error or one of those that led to it has a secret in its text."""
+    return any(without_secrets(text, storage_options) != text for text in _texts(error))
+
+
+def retold(error: Exception, told: str) -> Exception:
+    """Give an error with another text: of the same class if it is one of ours that is made of a text."""
+    kind = type(error)
+    if kind.__module__.partition(".")[0] in _OWN_PACKAGES and error.args == (str(error),):
+        try:
+            return kind(told)
+        except TypeError:
+            pass
+    return OffsetStoreError(told)
+
+
+def _texts(error: BaseException | None) -> Iterator[str]:
+    """Give the texts of an error and of all that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield str(error)
+        if error.__cause__ is None and error.__suppress_context__:
+            return
+        error = error.__cause__ or error.__context__
