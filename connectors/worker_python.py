@@ -5,6 +5,10 @@ comes from a zip file anew in each process: half a second of processor time for 
 for each of the half dozen helpers of a session. A PySpark that pip has installed holds the same modules as files, which
 are compiled once. So where Spark itself runs from that installation, a script takes its zip files off the path, and
 then becomes the interpreter.
+
+The script reads variables, and Python processes get those of the JVM, which starts once in a process and outlives its
+sessions. A JVM that runs already, as in a notebook that had another session or under ``spark-submit``, has them only if
+they were set before it started.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 
 SCRIPT = Path(__file__).with_suffix(".sh")
 INTERPRETER = "SPARKONCE_PYTHON"
@@ -29,6 +34,9 @@ def command(environment: MutableMapping[str, str]) -> str:
     runs_from_here = (home / "jars").is_dir() and (spark_home is None or Path(spark_home) == home)
     if os.name != "posix" or not runs_from_here or not os.access(SCRIPT, os.X_OK):
         return sys.executable
-    environment[INTERPRETER] = sys.executable
-    environment[HOME] = str(home)
+    wanted = {INTERPRETER: sys.executable, HOME: str(home)}
+    jvm_runs = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in environment
+    if jvm_runs and not wanted.items() <= environment.items():
+        return sys.executable
+    environment.update(wanted)
     return str(SCRIPT)

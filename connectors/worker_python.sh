@@ -11,4 +11,4 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=$kept
 export PYTHONPATH
-exec "$SPARKONCE_PYTHON" "$@"
+exec "${SPARKONCE_PYTHON:?is not set: set PYSPARK_PYTHON to an interpreter instead of this script}" "$@"

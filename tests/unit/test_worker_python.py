@@ -9,10 +9,37 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 
 from connectors import worker_python
 
 HOME = Path(pyspark.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+def test_a_jvm_that_runs_without_the_variables_gets_the_bare_interpreter(
+    submitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment is what Python processes get, whatever the driver sets now."""
+    port = {"PYSPARK_GATEWAY_PORT": "1"} if submitted else {}
+    if not submitted:
+        monkeypatch.setattr(SparkContext, "_gateway", object())
+    environment = {**port, worker_python.INTERPRETER: "/another/python"}
+    assert worker_python.command(environment) == sys.executable
+    assert environment == {**port, worker_python.INTERPRETER: "/another/python"}
+    known = {**port, worker_python.INTERPRETER: sys.executable, worker_python.HOME: str(HOME)}
+    assert worker_python.command(known) == str(worker_python.SCRIPT)
+
+
+def test_the_script_says_what_it_lacks() -> None:
+    done = subprocess.run([str(worker_python.SCRIPT)], env={}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "SPARKONCE_PYTHON: is not set: set PYSPARK_PYTHON to an interpreter" in done.stderr
 
 
 def test_an_installed_pyspark_is_not_read_from_its_zip_file() -> None:
