@@ -16,6 +16,7 @@ from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionTopicErr
 from connectors.kafka_once.sink.driver import Driver, Scope
 from connectors.kafka_once.sink.transactions import TransactionError
 from exactly_once.errors import DeliveryError
+from exactly_once.transactions import DecisionFormatError
 from offset_store.errors import OffsetStoreError
 from offset_store.group import Note
 
@@ -35,6 +36,13 @@ def settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffse
             Driver(Scope(client.settings, app_id, DEFAULT_TOPIC, group_id), client).take_back_if_gone()
         except (MissingTopicError, PermissionError) as error:
             _log.debug("kafka_once: nothing was decided about %s that this user may see: %s", group, error)
-        except (TransactionError, DecisionTopicError, OffsetStoreError, DeliveryError) as error:
+        except (
+            TransactionError,
+            DecisionTopicError,
+            DecisionFormatError,
+            OffsetStoreError,
+            DeliveryError,
+            OSError,  # Kafka that is away, or a transaction of a driver that has died and is still open
+        ) as error:
             _log.warning("kafka_once: could not see whether %s is to be set back: %s", group, error)
     return group

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.client import Client
+from connectors.kafka_once.client import Client, KafkaUnreachableError
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
+from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.source import KafkaOnceStreamReader
+from exactly_once.transactions import DecisionFormatError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, Written, all_rows, committed_rows
 from tests.unit.kafka_sink.test_driver_recovery import claim, decided_only, run
 
@@ -65,3 +67,20 @@ def test_what_can_be_finished_is_left_to_the_sink(application: Application, deci
     incarnation = application.start("new")
     application.run(incarnation, application.batch(incarnation, 0, 4, 6))
     assert committed_rows(observer, application.topic) == all_rows(6)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("neither committed nor aborted"), KafkaUnreachableError("away"), DecisionFormatError("format 9")],
+)
+def test_what_cannot_be_looked_after_is_left_to_the_sink(
+    error: Exception, application: Application, decided: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink's own claim ends what is pending, so the source must come as far as that."""
+
+    def fails(driver: Driver) -> None:
+        raise error
+
+    assert decided.parts
+    monkeypatch.setattr(Driver, "take_back_if_gone", fails)
+    assert begins_at(application) == {4}
