@@ -126,8 +126,8 @@ class StatisticsCollector:
         """Give the lowest and highest value of each column, only where every row group that has values tells."""
         lows: dict[Path, Any] = {}
         highs: dict[Path, Any] = {}
-        dotted = Counter(".".join(path) for path in self.columns)
         # A column named "a.b" and a field b of a struct a look alike in a footer: neither gets bounds.
+        dotted = _names(footer)
         wanted = {
             name: path
             for path, kind in self.columns.items()
@@ -154,6 +154,14 @@ class StatisticsCollector:
 
 _SILENT: Any = object()
 """A row group that has values, and does not tell their bounds."""
+
+
+def _names(footer: pq.FileMetaData) -> Counter[str]:
+    """Give how often a column of each name is in a file, whether it gets statistics or not."""
+    if footer.num_row_groups == 0:
+        return Counter()
+    group = footer.row_group(0)
+    return Counter(group.column(index).path_in_schema for index in range(group.num_columns))
 
 
 def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:

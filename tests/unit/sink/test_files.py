@@ -235,6 +235,14 @@ def test_a_dot_in_a_name_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     assert json.loads(file.statistics)["minValues"] == {}
 
 
+def test_a_column_that_looks_like_another_without_statistics_has_no_bounds(tmp_path: Path) -> None:
+    schema = pa.schema([("a.b", pa.string()), ("a", pa.struct([("b", pa.int64())]))])
+    rows = pa.RecordBatch.from_pylist([{"a.b": "x", "a": {"b": 99}}], schema=schema)
+    (file,) = write_files(tmp_path, [rows], file_settings(schema, indexed_columns=1))
+    statistics = json.loads(file.statistics)
+    assert (statistics["minValues"], statistics["nullCount"]) == ({}, {"a.b": 0})
+
+
 @pytest.mark.parametrize("values", [[1.0, math.nan], [math.nan], [1.0, math.inf], [-math.inf, 1.0]])
 def test_bounds_that_json_or_parquet_would_get_wrong_are_left_out(tmp_path: Path, values: list[float]) -> None:
     schema = pa.schema([("d", pa.float64())])
