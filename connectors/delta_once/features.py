@@ -63,6 +63,7 @@ _USED_BY_COLUMN = {
     "delta.generationExpression": "is generated",
     "delta.invariants": "has an invariant",
     "delta.identity.start": "is an identity column",
+    "__CHAR_VARCHAR_TYPE_STRING": "is or has a char or varchar of Spark's, whose length delta_once does not check",
 }
 
 

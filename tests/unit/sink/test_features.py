@@ -33,6 +33,7 @@ def one(**metadata: Any) -> t.StructType:
 
 
 INNER = t.StructType([column("x", delta__invariants='{"expression":{"expression":"x > 0"}}')])
+VARCHAR = t.StructField("s", t.StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "check constraint": (
         {"schema": SCHEMA, "versions": (1, 3), "configuration": {"delta.constraints.pos": "v > 0"}},
@@ -46,6 +47,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "generated column": (
         {"schema": one(delta__generationExpression="1"), "features": ("generatedColumns", *OLD)},
         "column v is generated",
+    ),
+    "varchar column": (
+        {"schema": t.StructType([*SCHEMA.fields, VARCHAR])},
+        "column s is or has a char or varchar",
+    ),
+    "varchar column inside a struct": (
+        {"schema": t.StructType([*SCHEMA.fields, column("l", t.StructType([VARCHAR]))])},
+        r"column l\.s is or has a char or varchar",
     ),
     "identity column": (
         {"schema": one(delta__identity__start=1), "features": ("identityColumns", *OLD)},
