@@ -108,9 +108,10 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
         end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
-        if self._committer is not None:
-            self._committer.settle_once()
         if end is None:
+            # Spark may end this process now, as after the last batch of Trigger.AvailableNow.
+            if self._committer is not None:
+                self._committer.settle_once()
             return start
         reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
         return self._plan().note(end)

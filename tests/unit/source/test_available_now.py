@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from connectors.kafka_once.client import Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.group_commits import GroupCommitter
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.source import KafkaOnceStreamReader
 
@@ -44,12 +45,29 @@ def brokers() -> Brokers:
     return Brokers()
 
 
+def made(brokers: Brokers, **options: str) -> KafkaOnceStreamReader:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0", **options}
+    reader = KafkaOnceStreamReader(SourceOptions.read(given))
+    reader._plan()._client = brokers  # type: ignore[assignment]
+    return reader
+
+
 @pytest.fixture
 def reader(brokers: Brokers) -> KafkaOnceStreamReader:
-    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0"}
-    made = KafkaOnceStreamReader(SourceOptions.read(given))
-    made._plan()._client = brokers  # type: ignore[assignment]
-    return made
+    return made(brokers)
+
+
+def test_a_batch_with_records_does_not_wait_for_the_group(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a planning that finds nothing waits: Spark may end the process after it."""
+    told: list[str] = []
+    monkeypatch.setattr(GroupCommitter, "offer", lambda *_: told.append("offered"))
+    monkeypatch.setattr(GroupCommitter, "settle_once", lambda *_: told.append("waited"))
+    reader = made(brokers, commitGroup="g")
+    reader.prepareForTriggerAvailableNow()
+    end, _ = plan(reader, CHECKPOINT)
+    assert told == ["offered"]
+    assert plan(reader, end)[0] == end
+    assert told == ["offered", "offered", "waited"]
 
 
 def plan(reader: KafkaOnceStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
