@@ -129,7 +129,8 @@ class LagListener(StreamingQueryListener):
     def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
         """Wait until the end of ``query`` was told and its group offsets are committed or refused; whether that is so.
 
-        Spark tells of a batch a moment after it is done, so a script that ends with its query calls this first.
+        Spark tells of a batch a moment after it is done, so a script that ends with its query calls this first. A
+        commit that is put off, since one before it failed, is waited for too: that may take ten seconds.
         """
         query_id, run_id = str(query.id), str(query.runId)
 
