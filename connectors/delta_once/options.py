@@ -34,9 +34,15 @@ _GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
 
 def _columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if len(set(names)) != len(names):
+    if len({name.lower() for name in names}) != len(names):
         raise ValueError("a column is named twice")
     return names
+
+
+def _directory(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty; name the query's checkpoint directory")
+    return text
 
 
 def _store(text: str) -> str:
@@ -81,6 +87,7 @@ OPTIONS = OptionSet(
             "checkpointLocation",
             "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
             "reach the sink, which reads each batch's offsets from it",
+            _directory,
             required=True,
             value="path or URI",
             group=_ONCE,
@@ -131,7 +138,7 @@ OPTIONS = OptionSet(
         Option(
             "rowGroupBytes",
             "a row group of a data file ends when its rows are this many bytes in memory: larger ones compress better, "
-            "smaller ones let readers skip more, and need less memory",
+            "smaller ones let readers skip more, and need less memory. Above targetFileBytes it counts as that",
             positive,
             default_text="33554432",
             group=_FILES,

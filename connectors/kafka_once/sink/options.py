@@ -190,6 +190,7 @@ class KafkaSinkOptions:
         offset_store = values["offsetStore"] or GROUP + values["appId"]
         _check_guarantee(guarantee, offset_store, atomic_visibility=values["atomicVisibility"])
         _check_topics(values)
+        _check_storage(given, offset_store, values["deadLetters"])
         client, producer = read_producer(given, guarantee)
         return cls(
             client=client,
@@ -257,6 +258,18 @@ def _check_guarantee(guarantee: Guarantee, offset_store: str, *, atomic_visibili
         raise OptionError(
             f"{FORMAT}: option atomicVisibility=true needs deliveryGuarantee=exactly-once: with {guarantee.value} rows "
             "are visible as soon as they are written"
+        )
+
+
+def _check_storage(given: Mapping[str, str], offset_store: str, dead_letters: DeadLetterPlace | None) -> None:
+    """Refuse options for a Delta table where there is none: they would be dropped in silence."""
+    named = sorted(key for key in given if key.lower().startswith(STORAGE_PREFIX))
+    has_table = offset_store.startswith(DELTA) or (dead_letters is not None and dead_letters.table is not None)
+    if named and not has_table:
+        raise OptionError(
+            f"{FORMAT}: option {named[0]} is for offsetStore=delta:<path> or deadLetters=table:<path>, and offsetStore "
+            f"is {offset_store!r}, deadLetters {str(dead_letters) if dead_letters else 'not set'}: the sink uses no "
+            "table for anything else. Leave it out, or set it on the source"
         )
 
 

@@ -28,6 +28,8 @@ from exactly_once.guarantee import Guarantee
 DEFAULT_BATCH_BYTES = 256 * 1024
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow by default (``transaction.max.timeout.ms``): how long a decided transaction waits."""
+LEAST_TRANSACTION_TIMEOUT_MS = 1_000
+"""Nothing can be sent and committed in less; and ids that a driver has fenced are told by a timeout of 1 ms."""
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
 DEFAULT_MAX_REQUEST_BYTES = 1024 * 1024
@@ -138,7 +140,7 @@ SETTINGS = by_name(
         "transaction.timeout.ms",
         "exactly-once: when the broker gives up an open transaction. It bounds how long a batch may take, and how long "
         "after a crash it can still be made visible; at most the broker's transaction.max.timeout.ms",
-        positive,
+        _Between(LEAST_TRANSACTION_TIMEOUT_MS, 2**31 - 1),
         DEFAULT_TRANSACTION_TIMEOUT_MS,
     ),
     Setting(

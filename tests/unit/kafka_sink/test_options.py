@@ -67,6 +67,13 @@ def test_dead_letters_may_go_to_a_table() -> None:
     assert found.storage_options == {"AWS_SECRET_ACCESS_KEY": "s3cret"}
 
 
+@pytest.mark.parametrize("use", [{}, {"offsetStore": "group:g"}, {"deadLetters": "topic:bad"}])
+def test_options_of_a_table_that_is_not_used_are_refused(use: dict[str, str]) -> None:
+    text = refusal(**use, **{"storage.AWS_SECRET_ACCESS_KEY": SECRET})
+    assert "option storage.AWS_SECRET_ACCESS_KEY is for offsetStore=delta:<path> or deadLetters=table:<path>" in text
+    assert SECRET not in text
+
+
 @pytest.mark.parametrize("name", ["appId", "checkpointLocation"])
 @pytest.mark.parametrize("guarantee", [guarantee.value for guarantee in Guarantee])
 def test_what_every_stream_needs(name: str, guarantee: str) -> None:
@@ -189,11 +196,11 @@ SECRETS = {
 
 
 def test_nothing_that_is_shown_holds_a_secret() -> None:
-    found = read(**SECRETS)
+    found = read(**SECRETS, deadLetters="table:/bad")
     assert found.client.sasl is not None
     assert found.client.sasl.password == SECRET
     assert SECRET not in repr(found)
     batch = {name: text for name, text in {**SERVERS, **SECRETS}.items() if not name.startswith("storage.")}
     assert SECRET not in repr(KafkaBatchOptions.read(batch))
     for wrong in ({"topic": ""}, {"topics": "t"}, {"offsetStore": "delta:/t"}, {"kafka.acks": "1"}, {"kafka.x": "y"}):
-        assert SECRET not in refusal(**SECRETS, **wrong)
+        assert SECRET not in refusal(**SECRETS, deadLetters="table:/bad", **wrong)

@@ -138,7 +138,7 @@ def test_idempotence_needs_answers() -> None:
         ("enable.idempotence", "yes", "true or false"),
         ("metadata.max.age.ms", "-1", "zero or above"),
         ("max.block.ms", "0", "above zero"),
-        ("transaction.timeout.ms", "0", "above zero"),
+        ("transaction.timeout.ms", "999", "from 1000 to 2147483647"),
         ("partitioner.ignore.keys", "1", "true or false"),
     ],
 )
