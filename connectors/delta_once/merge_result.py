@@ -82,10 +82,10 @@ class DeltaResult:
         if self.exists():
             return
         wanted = table_schema(schema)
-        check_partition_columns(partition_by, wanted)
+        columns = check_partition_columns(partition_by, wanted)
         builder = _delta_table().createIfNotExists(session).location(self.spark_path).addColumns(wanted)
         try:
-            builder.partitionedBy(*partition_by).execute()
+            builder.partitionedBy(*columns).execute()
         except PySparkException as error:
             if not self.exists():
                 raise TableError(f"cannot create the table {self.store.location}: {error}") from error

@@ -112,22 +112,27 @@ def table_schema(query: t.StructType) -> t.StructType:
     return plain_struct(query)
 
 
-def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> None:
-    """Check the partition columns of a table to be made.
+def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> list[str]:
+    """Check the partition columns of a table to be made, and give them as the schema spells them.
 
     Raises:
         SchemaError: for a column that is not there, or of a type that cannot be a directory's name.
     """
-    types = {field.name: field.dataType for field in schema.fields}
+    fields = {field.name.lower(): field for field in schema.fields}
+    spelled = []
     for name in columns:
-        if name not in types:
-            raise SchemaError(f"option partitionBy names {name!r}, but the query has " + ", ".join(types))
-        if not isinstance(types[name], PARTITIONABLE):
+        field = fields.get(name.lower())
+        if field is None:
+            known = ", ".join(field.name for field in schema.fields)
+            raise SchemaError(f"option partitionBy names {name!r}, but the query has {known}")
+        if not isinstance(field.dataType, PARTITIONABLE):
             raise SchemaError(
-                f"partitionBy: column {name} is {types[name].simpleString()}, which delta_once does not partition by"
+                f"partitionBy: column {name} is {field.dataType.simpleString()}, which delta_once does not partition by"
             )
-    if columns and len(columns) == len(types):
+        spelled.append(field.name)
+    if columns and len(columns) == len(fields):
         raise SchemaError("partitionBy names every column: no column would be left for the files")
+    return spelled
 
 
 def write_schema(query: t.StructType, table_json: str, partition_columns: Sequence[str]) -> WriteSchema:

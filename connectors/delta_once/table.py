@@ -226,8 +226,7 @@ class ResultTable:
     def _create(self) -> None:
         """Make an empty table; a driver that makes it at the same moment is welcome to be first."""
         schema = table_schema(self._query)
-        columns = list(self._options.partition_by)
-        check_partition_columns(columns, schema)
+        columns = check_partition_columns(self._options.partition_by, schema)
         try:
             DeltaTable.create(
                 self._options.table.text,
@@ -251,7 +250,7 @@ class ResultTable:
                 f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {_INSTEAD}"
             )
         wanted = self._options.partition_by
-        if wanted and wanted != facts.partition_columns:
+        if wanted and _lower(wanted) != _lower(facts.partition_columns):
             has = ", ".join(facts.partition_columns) or "no column"
             raise TableError(
                 f"partitionBy={','.join(wanted)}, but the table {where} is partitioned by {has}. Leave partitionBy out "
@@ -275,3 +274,7 @@ class ResultTable:
                 f"the folder of the table {where} cannot be written to by this user: change its permissions"
             )
         return found
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]

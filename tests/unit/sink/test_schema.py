@@ -116,7 +116,9 @@ def test_options_are_read() -> None:
         ({"partionBy": "a"}, "did you mean 'partitionBy'"),
         ({"compression": "brotli"}, "snappy"),
         ({"deliveryGuarantee": "twice"}, "exactly-once"),
+        ({"checkpointLocation": " "}, "checkpointLocation=' ' cannot be read: it is empty"),
         ({"partitionBy": "a,a"}, "named twice"),
+        ({"partitionBy": "a,A"}, "named twice"),
         ({"targetFileBytes": "0"}, "above zero"),
         ({"rowGroupBytes": "many"}, "above zero"),
         ({"rowGroupRows": "0"}, "above zero"),
@@ -172,6 +174,13 @@ def test_partition_columns_that_differ_from_the_tables_are_refused(tmp_path: Pat
     ResultTable(options(tmp_path), struct("a int, p string")).snapshot()
     with pytest.raises(TableError, match="is partitioned by no column"):
         ResultTable(options(tmp_path, partitionBy="p"), struct("a int, p string")).snapshot()
+
+
+def test_partition_columns_are_matched_without_regard_to_case(tmp_path: Path) -> None:
+    ResultTable(options(tmp_path, partitionBy="DAY"), struct("a int, Day string")).snapshot()
+    found = ResultTable(options(tmp_path, partitionBy="day"), struct("a int, day string"))
+    found.snapshot()
+    assert found.facts.partition_columns == found.write_schema.partition_columns == ("Day",)
 
 
 def test_another_schema_is_refused_and_names_the_table(tmp_path: Path) -> None:
