@@ -41,8 +41,13 @@ class KeyStore:
     """All certificates that no key belongs to."""
 
 
-def read_key_store(data: bytes, password: str | None, key_password: str | None = None) -> KeyStore | None:
+def read_key_store(
+    data: bytes, password: str | None, key_password: str | None = None, *, with_key: bool = True
+) -> KeyStore | None:
     """Read a PKCS12 or JKS store; None if it is neither, as a PEM file is.
+
+    Without ``with_key``, as of a trust store, the private keys of a JKS store are passed over, as Java does: they may
+    have a password of their own.
 
     Raises:
         KeyStoreError: if the password is missing or wrong, or the store is damaged or of another kind.
@@ -52,7 +57,7 @@ def read_key_store(data: bytes, password: str | None, key_password: str | None =
         raise KeyStoreError("it is a JCEKS store; keytool -importkeystore … -deststoretype PKCS12 converts it")
     try:
         if magic == JKS_MAGIC:
-            return _jks(data, password, password if key_password is None else key_password)
+            return _jks(data, password, password if key_password is None else key_password, with_key=with_key)
         if data[:1] == b"\x30":
             return _pkcs12(data, password)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -84,7 +89,7 @@ def _pkcs12(data: bytes, password: str | None) -> KeyStore:
     return KeyStore(key, own + others, own + others)
 
 
-def _jks(data: bytes, password: str | None, key_password: str | None) -> KeyStore:
+def _jks(data: bytes, password: str | None, key_password: str | None, *, with_key: bool) -> KeyStore:
     if password is not None:
         digest = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + data[:-_DIGEST_BYTES]).digest()  # noqa: S324
         if not hmac.compare_digest(digest, data[-_DIGEST_BYTES:]):
@@ -97,7 +102,7 @@ def _jks(data: bytes, password: str | None, key_password: str | None) -> KeyStor
         else:
             keys.append((protected, certificates))
     key = None
-    if keys:
+    if keys and with_key:
         if key_password is None:
             raise KeyStoreError("it is a JKS store with a private key, and needs a password")
         key = pem("PRIVATE KEY", _unprotected(keys[0][0], key_password))

@@ -95,7 +95,8 @@ def _trusting(tls: Tls) -> ssl.SSLContext:
     else:
         assert tls.ca_location is not None
         where = f"kafka.ssl.truststore.location={tls.ca_location}"
-        store = _store(where, tls.ca_location, tls.ca_password, None, "kafka.ssl.truststore.password")
+        data = _bytes(where, tls.ca_location)
+        store = _store(where, data, tls.ca_password, None, "kafka.ssl.truststore.password", with_key=False)
         text = store if isinstance(store, str) else store.trusted
     if "-----BEGIN" not in text:
         raise OptionError(f"kafka_once: option {where}: there is no certificate in it that could be trusted")
@@ -117,8 +118,8 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
     else:
         assert tls.certificate_location is not None
         where = f"kafka.ssl.keystore.location={tls.certificate_location}"
-        password = tls.certificate_password
-        store = _store(where, tls.certificate_location, password, tls.key_password, "kafka.ssl.keystore.password")
+        data = _bytes(where, tls.certificate_location)
+        store = _store(where, data, tls.certificate_password, tls.key_password, "kafka.ssl.keystore.password")
         if isinstance(store, KeyStore):
             if store.key is None:
                 raise OptionError(f"kafka_once: option {where}: there is no private key in this store")
@@ -148,12 +149,17 @@ def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, wh
 
 
 def _store(
-    where: str, location: str, password: str | None, key_password: str | None, password_name: str
+    where: str,
+    data: bytes,
+    password: str | None,
+    key_password: str | None,
+    password_name: str,
+    *,
+    with_key: bool = True,
 ) -> KeyStore | str:
     """Read a file of certificates, or of a key and certificates: what is in a store of Java's, or else its text."""
-    data = _bytes(where, location)
     try:
-        found = read_key_store(data, password, key_password)
+        found = read_key_store(data, password, key_password, with_key=with_key)
     except KeyStoreError as error:
         raise OptionError(f"kafka_once: option {where} cannot be read: {error} ({password_name})") from None
     return found if found is not None else _decoded(where, data)

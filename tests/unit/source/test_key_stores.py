@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.kafka_once.key_stores import KeyStoreError, read_key_store
-from connectors.kafka_once.tls import lines, openssl_name
+from connectors.kafka_once.security import Tls
+from connectors.kafka_once.tls import lines, openssl_name, tls_context
+from connectors.options import OptionError
 
 STORES = Path(__file__).parent / "key_stores"
 PASSWORD, KEY_PASSWORD = "store-s3cret", "key-s3cret"
@@ -50,6 +52,18 @@ def test_a_jks_trust_store_can_be_read_without_its_password() -> None:
     store = read_key_store((STORES / "trust.jks").read_bytes(), None)
     assert store is not None
     assert store.trusted
+
+
+@pytest.mark.parametrize("password", [PASSWORD, None])
+def test_keys_in_a_trust_store_need_no_password(password: str | None) -> None:
+    """Java never looks at them; they may have a password of their own, for which there is no setting here."""
+    store = read_key_store((STORES / "client.jks").read_bytes(), password, with_key=False)
+    assert store is not None
+    assert store.key is None
+    own = tls_context(Tls(ca_location=str(STORES / "trust.jks"), ca_password=PASSWORD))
+    assert own.get_ca_certs()
+    with pytest.raises(OptionError, match="there is no certificate in it that could be trusted"):
+        tls_context(Tls(ca_location=str(STORES / "client.jks"), ca_password=PASSWORD))
 
 
 def test_what_is_no_store_is_none() -> None:
