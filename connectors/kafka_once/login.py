@@ -46,6 +46,10 @@ def log_in(connection: Connection, sasl: Sasl) -> None:
         reader = Reader(connection.request(SASL_AUTHENTICATE, 0, body))
         error, message = reader.int16(), reader.nullable_string(flexible=False)
         if error:
+            if sasl.oauth is not None:
+                from connectors.kafka_once.oauth import forget
+
+                forget(sasl.oauth)
             who = f"user {sasl.username!r}" if sasl.oauth is None else "the token"
             check = "kafka.sasl.username and kafka.sasl.password" if sasl.oauth is None else "kafka.sasl.oauthbearer.*"
             raise SaslError(f"broker {host}:{port} refused {who} ({sasl.mechanism}): {message or error}; check {check}")

@@ -14,6 +14,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -64,6 +66,11 @@ def token(oauth: OAuth) -> str:
     return found
 
 
+def forget(oauth: OAuth) -> None:
+    """Have a new token the next time: the broker has refused this one, as after its keys were changed."""
+    _tokens.pop(oauth, None)
+
+
 def _from_file(url: str) -> str:
     path = urllib.request.url2pathname(urlsplit(url).path)
     try:
@@ -87,7 +94,7 @@ def _from_server(oauth: OAuth) -> tuple[str, float | None]:
             said = json.loads(answer.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code >= 500:
+        if error.code >= 500 or error.code == HTTPStatus.TOO_MANY_REQUESTS:
             raise TokenServerError(f"{where} gave no token: HTTP {error.code}") from None
         if 300 <= error.code < 400:
             raise TokenError(
@@ -99,7 +106,7 @@ def _from_server(oauth: OAuth) -> tuple[str, float | None]:
             f"{where} gave no token to client {oauth.client_id!r}: HTTP {error.code}; check "
             "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
         ) from None
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or type(error).__name__
         raise TokenServerError(f"{where} gave no token: {reason}") from None
     except ValueError:

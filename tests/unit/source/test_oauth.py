@@ -35,6 +35,7 @@ class TokenServer(HTTPServer):
         self.answer: bytes | None = None
         self.status = 200
         self.location: str | None = None
+        self.speaks_http = True
 
     @property
     def url(self) -> str:
@@ -48,6 +49,9 @@ class TokenRequest(BaseHTTPRequestHandler):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         pair = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
         self.server.asked.append((pair, form))
+        if not self.server.speaks_http:
+            self.wfile.write(b"junk\r\n\r\n")
+            return
         said = {"access_token": f"t{len(self.server.asked)}", "expires_in": 3600}
         self.send_response(self.server.status if pair.startswith("me:") else 401)
         if self.server.location is not None:
@@ -143,6 +147,15 @@ def test_a_server_that_is_away_may_come_back(tokens: TokenServer) -> None:
     tokens.status = 503
     with pytest.raises(ConnectionError, match="HTTP 503"):
         token(OAuth(tokens.url, "me", SECRET))
+    tokens.status = 429
+    with pytest.raises(ConnectionError, match="HTTP 429"):
+        token(OAuth(tokens.url, "me", SECRET))
+
+
+def test_an_answer_that_is_no_http_may_be_followed_by_one(tokens: TokenServer) -> None:
+    tokens.speaks_http = False
+    with pytest.raises(ConnectionError, match="gave no token: BadStatusLine"):
+        token(OAuth(tokens.url, "me", SECRET))
 
 
 def settings(url: str, servers: dict[str, str], **more: str) -> ClientSettings:
@@ -197,6 +210,9 @@ def test_a_token_that_the_broker_refuses(tokens: TokenServer) -> None:
         with pytest.raises(SaslError, match=r"refused the token .OAUTHBEARER.: 58; check kafka\.sasl\.oauthbearer"):
             Connection(*found.bootstrap_servers[0], found)
     assert heard[1] == b"\x01"
+    assert found.sasl is not None
+    assert found.sasl.oauth is not None
+    assert token(found.sasl.oauth) == "t2", "one that was refused is not used again"
 
 
 @pytest.mark.parametrize(
