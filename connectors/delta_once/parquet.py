@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -116,10 +117,12 @@ class TableWriter:
         return self.finished
 
     def discard(self) -> None:
-        """Remove every file begun: the task failed, so nobody will ever name them."""
+        """Remove every file begun: the task failed, so nobody will ever name them. Never raises."""
         for file in self._open.values():
             if file.stream is not None:
-                file.stream.close()
+                # On an object store this finishes an upload, and may fail; why the task failed is what is to be told.
+                with suppress(OSError, NotImplementedError, pa.ArrowException):
+                    file.stream.close()
         self._open.clear()
         for path in self.started:
             delete_quietly(self.filesystem, join(self.root, path))

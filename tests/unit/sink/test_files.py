@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,26 @@ def test_a_failed_task_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.parquet"))
     writer.discard()
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_stream_that_cannot_be_closed_does_not_hide_why_a_task_failed(tmp_path: Path) -> None:
+    @dataclass
+    class Stuck:
+        inner: pa.NativeFile
+
+        def close(self) -> None:
+            self.inner.close()
+            raise OSError("the upload failed")
+
+    schema = pa.schema([("v", pa.int64())])
+    writer = TableWriter(fs.LocalFileSystem(), str(tmp_path), file_settings(schema, row_group_rows=1))
+    writer.write(pa.RecordBatch.from_pydict({"v": [1]}, schema=schema))
+    (file,) = writer._open.values()
+    assert file.writer is not None
+    file.writer.close()
+    file.stream = Stuck(file.stream)
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dictionary_is_kept_for_values_that_repeat() -> None:
