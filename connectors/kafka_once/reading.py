@@ -31,6 +31,7 @@ def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterato
     Raises:
         MissingTopicError: if the topic of a batch query that was planned to the latest offset is gone.
     """
+    begin_call()
     if any(map(is_open, wanted)):
         wanted = _close(shared_client(options.settings), wanted)
     for each in wanted:
@@ -56,7 +57,6 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         KafkaUnreachableError: if no broker answers in time.
         TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
     """
-    begin_call()
     client = shared_client(options.settings)
     decoder = RecordDecoder(
         wanted.topic,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import pytest
+
+from connectors.kafka_once import reading
 from connectors.kafka_once.client import EARLIEST, LATEST
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.open_ends import Slot, close, is_open, leave_open
+from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
 from offset_store.offsets import OffsetRange, TopicPartition
 
@@ -70,6 +74,21 @@ def test_words_come_to_offsets_by_one_question_each() -> None:
         (3, 1, 2),
     ]
     assert asked == [(EARLIEST, [("t", 0), ("t", 1)]), (LATEST, [("t", 0), ("t", 2)])]
+
+
+def test_a_task_of_many_ranges_is_one_call_to_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts calls to find the moment when nothing is garbage, which is not between two ranges."""
+    done: list[str] = []
+
+    def read_range(*_: object) -> list[object]:
+        done.append("range")
+        return []
+
+    monkeypatch.setattr(reading, "begin_call", lambda: done.append("call"))
+    monkeypatch.setattr(reading, "read_range", read_range)
+    options = SourceOptions.read({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
+    list(reading.read_ranges(options, task((0, 1, 2), (1, 1, 2), (2, 1, 2)).wanted))
+    assert done == ["call", "range", "range", "range"]
 
 
 def test_a_piece_that_has_aged_out_or_is_still_empty_is_left_out() -> None:
