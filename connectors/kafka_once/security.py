@@ -22,6 +22,13 @@ TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_TLS_VERSIONS = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
 _OAUTH_HANDLERS = ("OAuthBearerLoginCallbackHandler",)
 _OAUTH = "sasl.oauthbearer."
+_FILES = (
+    "ssl.truststore.location",
+    "ssl.ca.location",
+    "ssl.keystore.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +304,20 @@ def read_security(given: Mapping[str, str]) -> tuple[Tls | None, Sasl | None]:
     )
 
 
+def _check_files(given: Mapping[str, str]) -> None:
+    """Refuse what would be passed over: the system's authorities would be trusted, or no certificate be shown."""
+    for name in _FILES:
+        if given.get(name) == "":
+            raise OptionError(f"{FORMAT}: option kafka.{name} is empty: name a file, or leave it out")
+    if "ssl.key.location" in given and not {"ssl.certificate.location", "ssl.keystore.location"} & given.keys():
+        raise OptionError(
+            f"{FORMAT}: options kafka.ssl.key.location and kafka.ssl.certificate.location go together, and the "
+            "certificate is missing"
+        )
+
+
 def _tls(given: Mapping[str, str]) -> Tls:
+    _check_files(given)
     for store in ("truststore", "keystore"):
         kind = given.get(f"ssl.{store}.type", "PEM").upper()
         if kind not in STORE_TYPES:

@@ -123,6 +123,11 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
         if isinstance(store, KeyStore):
             if store.key is None:
                 raise OptionError(f"kafka_once: option {where}: there is no private key in this store")
+            if tls.key_location:
+                raise OptionError(
+                    f"kafka_once: option kafka.ssl.key.location={tls.key_location} would not be used: the store "
+                    f"{tls.certificate_location} has a private key of its own; leave one of them out"
+                )
             text, key_password = store.key + store.chain, None
         else:
             text = store

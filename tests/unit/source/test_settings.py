@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.kafka_once.settings import READER, ClientSettings, read_settings
+from connectors.kafka_once.tls import tls_context
 from connectors.options import OptionError
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}
@@ -103,6 +104,24 @@ def test_key_stores_of_java_are_read_where_a_connection_is_made() -> None:
     assert (found.ca_location, found.ca_password) == ("/t.jks", "s3cret")
     assert (found.certificate_location, found.certificate_password, found.key_password) == ("/k.p12", *["s3cret"] * 2)
     assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize("name", ["ssl_truststore_location", "ssl_ca_location", "ssl_keystore_location"])
+def test_a_file_without_a_name_is_refused(name: str) -> None:
+    """As where a variable was not set: the system's authorities would be trusted, or no certificate be shown."""
+    with pytest.raises(OptionError, match=f"option kafka.{name.replace('_', '.')} is empty: name a file"):
+        read(security_protocol="SSL", **{name: ""})
+
+
+def test_a_key_that_would_not_be_used_is_refused() -> None:
+    with pytest.raises(OptionError, match="go together, and the certificate is missing"):
+        read(security_protocol="SSL", ssl_key_location="/k")
+    store = Path(__file__).parent / "key_stores" / "client.p12"
+    given = {"ssl_keystore_location": str(store), "ssl_keystore_password": "store-s3cret", "ssl_key_location": "/k"}
+    tls = read(security_protocol="SSL", **given).tls
+    assert tls is not None
+    with pytest.raises(OptionError, match=r"key\.location=/k would not be used: .* has a private key of its own"):
+        tls_context(tls)
 
 
 def test_stores_of_other_kinds_are_refused_with_the_way_out() -> None:
