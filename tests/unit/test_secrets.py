@@ -25,7 +25,7 @@ Read = Callable[[Mapping[str, str]], Any]
 
 USES: dict[str, tuple[str, Read, dict[str, str]]] = {
     "source": ("source", SourceOptions.read, {**SERVERS, "subscribe": "t"}),
-    "sink": ("kafka-sink", KafkaSinkOptions.read, {**SERVERS, **STREAM, "topic": "t"}),
+    "sink": ("kafka-sink", KafkaSinkOptions.read, {**SERVERS, **STREAM, "topic": "t", "deadLetters": "table:/d"}),
     "batch": ("kafka-sink", KafkaBatchOptions.read, {**SERVERS, "topic": "t"}),
     "group": ("delta-sink", SinkOptions.read, {**SERVERS, **STREAM, "path": "/t", "offsetStore": "group:g"}),
     "letters": ("delta-sink", SinkOptions.read, {**SERVERS, **STREAM, "path": "/t", "deadLetters": "topic:d"}),
