@@ -49,6 +49,9 @@ _OFFSET = re.compile(r"([+-])(\d\d?)(?:(?::(\d\d)(?::(\d\d))?)|(\d\d)(\d\d)?)?",
 _ONE_DIGIT_HOUR = re.compile(r"([+-])(\d):", re.ASCII)
 _ONE_DIGIT_MINUTE = re.compile(r"([+-])(\d\d):(\d)$", re.ASCII)
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+", re.ASCII)
+_NOT_JAVAS = ("posix/", "right/", "posixrules", "localtime")
+"""What a machine's folder of zones has besides them; some of it differs from machine to machine."""
+_SHOWN_CHARACTERS = 60
 _CIVIL_CYCLE_YEARS = 400
 """After so many years the calendar repeats, weekdays included."""
 
@@ -71,22 +74,27 @@ def parse_zone(name: str) -> Zone:
     for prefix in ("UTC", "GMT", "UT", ""):
         if name.startswith((prefix + "+", prefix + "-")):
             return _offset(name[len(prefix) :])
-    if not _REGION.fullmatch(name):
-        raise ValueError(f"there is no time zone {name!r}")
+    if not _REGION.fullmatch(name) or name.startswith(_NOT_JAVAS):
+        raise _unknown(name)
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError):
-        raise ValueError(f"there is no time zone {name!r}") from None
+        raise _unknown(name) from None
+
+
+def _unknown(name: str) -> ValueError:
+    shown = name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…"
+    return ValueError(f"there is no time zone {shown!r}")
 
 
 def _offset(text: str) -> int:
     found = _OFFSET.fullmatch(text)
     if found is None or (len(found[2]) == 1 and len(text) > 2):
-        raise ValueError(f"there is no time zone {text!r}")
+        raise _unknown(text)
     hours, minutes, seconds = int(found[2]), int(found[3] or found[5] or 0), int(found[4] or found[6] or 0)
     total = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or total > MAX_OFFSET_S:
-        raise ValueError(f"there is no time zone {text!r}")
+        raise _unknown(text)
     return -total if found[1] == "-" else total
 
 

@@ -16,6 +16,7 @@ from connectors.kafka_once.values.careful import Careful
 from connectors.kafka_once.values.ddl import parse_schema
 from connectors.kafka_once.values.options import JsonOptions
 from connectors.kafka_once.values.rows import JsonDecoder
+from connectors.kafka_once.values.zones import parse_zone
 from tests.json_documents import SCHEMA, documents, plain
 
 ZONES = ("UTC", "+05:30", "Europe/Paris")
@@ -214,6 +215,13 @@ def test_a_float_with_a_far_exponent_is_not_made_a_fraction(number: str, monkeyp
     monkeypatch.setattr(careful_module, "Fraction", fraction)
     fields = Careful(JsonOptions(parse_schema("a FLOAT"))).parse(f'{{"a":{number}}}'.encode()).fields
     assert fields == {"a": 0.0}
+
+
+@pytest.mark.parametrize("zone", ["posix/Europe/Paris", "right/UTC", "posixrules", "localtime", "X" * 100_000])
+def test_zones_that_java_does_not_know_are_refused_in_few_words(zone: str) -> None:
+    with pytest.raises(ValueError, match="there is no time zone") as caught:
+        parse_zone(zone)
+    assert len(str(caught.value)) < 100
 
 
 def test_local_times_of_a_region_change_with_its_clocks() -> None:
