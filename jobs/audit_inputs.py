@@ -18,6 +18,7 @@ from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionN
 from jobs.housekeeping.brokers import BrokerView, ask
 from offset_store.errors import plain
 from offset_store.offsets import OffsetRange
+from offset_store.secrets import hidden_secrets
 
 ISOLATION = "kafka.isolation.level"
 BATCH_ROWS = 1 << 17
@@ -112,10 +113,11 @@ def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordina
 
 
 def _dataset(table: DeltaTable, coordinates: Coordinates) -> Any:
-    try:
-        dataset = table.to_pyarrow_dataset()
-    except (DeltaError, ValueError, OSError) as error:
-        raise CoordinatesError(f"the rows of this table cannot be read by pyarrow: {plain(error)}") from error
+    with hidden_secrets(table._storage_options or {}):
+        try:
+            dataset = table.to_pyarrow_dataset()
+        except (DeltaError, ValueError, OSError) as error:
+            raise CoordinatesError(f"the rows of this table cannot be read by pyarrow: {plain(error)}") from error
     for column in coordinates.columns:
         if column not in dataset.schema.names:
             raise CoordinatesError(f"there is no column {column!r}; the table has {', '.join(dataset.schema.names)}")

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from exactly_once.audit import Auditor, Report
 from exactly_once.audit_findings import Problem
+from jobs.audit_inputs import Coordinates, CoordinatesError, count_rows
 from offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
 from offset_store.commit_log import CommitLog
 from offset_store.errors import OffsetStoreError, StoreMissingError
@@ -237,3 +239,17 @@ def test_thousands_of_commits(tmp_path: Path) -> None:
     assert audit(open_log(table)).proven
     version = table.batch(skip=1)
     assert_first_bad(audit(open_log(table)), version, Problem.GAP)
+
+
+def test_rows_that_cannot_be_read_are_told_without_the_key_to_their_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quotes(table: DeltaTable) -> None:
+        raise OSError("GET https://a.blob.core.windows.net/t?sv=2024&sig=s3cret%3D&comp=list")
+
+    DeltaTable.create(str(tmp_path), pa.schema([("v", pa.int64())]))
+    table = DeltaTable(str(tmp_path), storage_options={"azure_storage_sas_token": "sv=2024&sig=s3cret%3D"})
+    monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", quotes)
+    with pytest.raises(CoordinatesError, match=r"by pyarrow: GET .*\?\*\*\*&comp=list") as error:
+        count_rows(table, [], Coordinates("p", "o"))
+    assert error.value.__suppress_context__
