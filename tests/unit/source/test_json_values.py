@@ -194,7 +194,7 @@ def test_patterns() -> None:
 def test_dates_that_fit_no_date_are_malformed_and_others_of_far_years_are_not(pattern: str | None) -> None:
     """One such record would end each task that reads it: Arrow's dates are days of 32 bits, as Spark's are."""
     years = ("+5881580", "+5881581", "-5877641", "-5877642", "9999999", "-9999999", "+999999999", "-999999999")
-    texts = [f'{{"a":"{year}-07-01"}}'.encode() for year in years]
+    texts: list[bytes | None] = [f'{{"a":"{year}-07-01"}}'.encode() for year in years]
     compare("a DATE", texts, date_format=pattern)
     decoder = JsonDecoder(JsonOptions(parse_schema("a DATE"), date_format=pattern))
     found, problems = decoder.decode(pa.array(texts, pa.binary()))
