@@ -3,7 +3,9 @@
 Every batch is decoded into new buffers of some megabytes, which are free again once Spark has its rows. The C library
 gives memory of that size back to the system at once, and the kernel has to find and clear it anew for the next batch:
 with records of 100 bytes half of a task's processor time, as much as decoding them. So a worker keeps what it had, up
-to `KEPT_BYTES`; Spark ends workers that it has not used for a minute.
+to `KEPT_BYTES` at the end of each heap; threads that allocate at the same time, as the one that fetches, have heaps of
+their own, and what is free between two buffers in use comes on top. Spark ends workers that it has not used for a
+minute.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import ctypes
 import os
 
 KEPT_BYTES = 64 << 20
-"""Of free memory at the end of a heap; more is given back."""
+"""Of free memory at the end of one heap; more is given back."""
 LARGEST_BYTES = 32 << 20
 """Of one buffer that is taken from a heap; the C library allows no more. An Arrow batch is not larger by much."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
