@@ -11,18 +11,18 @@ import pytest
 from connectors.memory import keep_freed_memory
 
 FAULTS = """
-import resource, sys
+import ctypes, resource, sys
 import numpy as np
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: pages of one size, or what is counted differs every time
 from connectors.memory import keep_freed_memory
 if "keep" in sys.argv:
     assert keep_freed_memory()
 def fill():
-    for _ in range(4):
-        np.ones(3 << 20, np.uint8)
+    batch = [np.ones(12 << 20, np.uint8) for _ in range(5)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 fill(); before = fill()
-for _ in range(20):
-    np.ones(20 << 20, np.uint8)
+for _ in range(10):
+    fill()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
