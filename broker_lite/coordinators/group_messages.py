@@ -95,9 +95,8 @@ class SyncAnswer:
 Answer = JoinAnswer | SyncAnswer
 
 
-def refused(answer: Answer) -> Answer:
+def refused(answer: Answer, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Answer:
     """Give the answer to the same request that tells its member to try again."""
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if isinstance(answer, JoinAnswer):
         return JoinAnswer(answer.token, error, answer.member_id)
     return SyncAnswer(answer.token, error)

@@ -8,8 +8,9 @@ begin anew, or Empty. Of what the members support only the chosen protocol's par
 from __future__ import annotations
 
 from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import GroupSettings, GroupState, Member
+from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, JoinAnswer, Member, SyncAnswer
 from broker_lite.coordinators.group_records import StoredGroup, StoredMember
+from broker_lite.protocol.errors import ErrorCode
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
@@ -62,6 +63,18 @@ def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms:
         group.state = GroupState.STABLE
         group.leader_id = stored.leader_id if stored.leader_id in group.members else next(iter(group.members))
     return group
+
+
+def turned_away(group: ClassicGroup) -> list[Answer]:
+    """Give the answers to all who wait for the group: another broker has it now, and they are to look for that one."""
+    answers: list[Answer] = []
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            answers.append(JoinAnswer(member.awaiting_join, ErrorCode.NOT_COORDINATOR, member.member_id))
+        if member.awaiting_sync is not None:
+            answers.append(SyncAnswer(member.awaiting_sync, ErrorCode.NOT_COORDINATOR))
+        member.awaiting_join = member.awaiting_sync = None
+    return answers
 
 
 def check_invariants(group: ClassicGroup) -> None:

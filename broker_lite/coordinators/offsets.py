@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker_lite.protocol.errors import ProtocolError
@@ -27,6 +28,8 @@ _LEADER_EPOCH_FROM = 3
 _EXPIRY_VERSION = 1
 _FLEXIBLE_FROM = 4
 _TOPIC_ID_TAG = 0
+_HASHES_KEPT = 16_384
+"""Of how many groups and transactional ids the partition is remembered: every request asks for it."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _VALUE_HEAD = struct.Struct(">hqi")
@@ -80,6 +83,15 @@ class OffsetTable:
     def groups(self) -> list[str]:
         """Give the ids of the groups that have offsets."""
         return list(self._groups)
+
+    def take_over(self, other: OffsetTable) -> None:
+        """Take in all that another table has."""
+        for group_id, offsets in other._groups.items():
+            self._groups.setdefault(group_id, {}).update(offsets)
+
+    def drop_group(self, group_id: str) -> None:
+        """Know nothing of a group any more."""
+        self._groups.pop(group_id, None)
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
         """Give every key of a topic, for when it is deleted."""
@@ -148,6 +160,7 @@ def decode_value(data: bytes) -> CommittedOffset:
     )
 
 
+@lru_cache(maxsize=_HASHES_KEPT)
 def partition_of(group_id: str, partitions: int) -> int:
     """Give the partition of the offsets topic that keeps a group, as Kafka does (Java's String.hashCode)."""
     utf16 = group_id.encode("utf-16-be", "surrogatepass")

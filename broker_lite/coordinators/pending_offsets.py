@@ -71,6 +71,12 @@ class PendingOffsets:
                 else:
                     self._waiting[transaction][key] = None
 
+    def drop(self, partition: int) -> None:
+        """Know nothing of one partition any more: another broker leads it."""
+        for transaction in [each for each in self._waiting if each.partition == partition]:
+            for key in self._waiting.pop(transaction):
+                self._forget(transaction, key)
+
     def end(self, partition: int, producer_id: int, committed: bool) -> Iterator[Record]:
         """End a producer's transaction in one partition; gives the records that take effect now."""
         transaction = _Open(partition, producer_id)
