@@ -37,6 +37,7 @@ from broker_lite.settings import (
     integer,
     long,
     settings_of,
+    short,
     text,
 )
 
@@ -92,7 +93,9 @@ class BrokerConfig:
 
     num_partitions: int = integer(1, "Partitions of a topic made on first use or without a number.", least=1)
     default_replication_factor: int = integer(
-        1, "Replicas of a topic made without a number; with more than one, making such a topic is refused.", least=1
+        1,
+        "Replicas of a topic made without a number; not more than there are brokers, or making it is refused.",
+        least=1,
     )
     auto_create_topics_enable: bool = boolean(True, "Whether topics are made on first use.")
     delete_topic_enable: bool = boolean(True, "Whether clients may delete topics.")
@@ -166,6 +169,54 @@ class BrokerConfig:
     )
     transaction_state_log_segment_bytes: int = integer(
         100 << 20, "segment.bytes of __transaction_state, when it is made.", least=1
+    )
+
+    metadata_log_dir: str | None = text(
+        None,
+        "A directory that all brokers of a cluster share, on one machine, for the controller's log. Given, this broker "
+        "is a member of that cluster; else it is alone.",
+    )
+    broker_heartbeat_interval_ms: int = integer(
+        2_000, "In a cluster: how often a broker tells the controller that it is alive.", least=1
+    )
+    broker_session_timeout_ms: int = integer(
+        9_000, "In a cluster: after how long without a sign of life the controller lets others lead.", least=1
+    )
+    controller_quorum_fetch_timeout_ms: int = integer(
+        2_000, "In a cluster: after how long without a sign of life the controller is replaced.", least=1
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = long(
+        20 << 20, "In a cluster: after how many bytes the controller's log begins anew with a snapshot.", least=1
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        True, "In a cluster: whether leadership goes back to the preferred leaders by itself."
+    )
+    leader_imbalance_check_interval_seconds: int = long(300, "In a cluster: how often it goes back to them.", least=1)
+    replica_lag_time_max_ms: int = long(
+        30_000, "In a cluster: after how long behind the end of its leader's log a follower is out of sync.", least=1
+    )
+    replica_fetch_wait_max_ms: int = integer(
+        500, "In a cluster: how long a follower's fetch waits for records; less than replica.lag.time.max.ms."
+    )
+    replica_fetch_min_bytes: int = integer(1, "In a cluster: how many bytes a follower's fetch waits for.")
+    replica_fetch_max_bytes: int = integer(
+        1 << 20, "In a cluster: bytes of one partition in the answer to a follower's fetch; one batch at least."
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        10 << 20, "In a cluster: bytes of the answer to a follower's fetch; one batch at least."
+    )
+    replica_fetch_backoff_ms: int = integer(1_000, "In a cluster: how long a follower waits after a fetch that failed.")
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        5_000, "In a cluster: how often high watermarks are written down."
+    )
+    offsets_topic_replication_factor: int = short(
+        3, "In a cluster: replicas of __consumer_offsets, which is not made before so many brokers are there."
+    )
+    transaction_state_log_replication_factor: int = short(
+        3, "In a cluster: replicas of __transaction_state, which is not made before so many brokers are there."
+    )
+    transaction_state_log_min_isr: int = integer(
+        2, "In a cluster: min.insync.replicas of __transaction_state, when it is made.", least=1
     )
 
     authorizer_class_name: str = text(
@@ -333,6 +384,10 @@ def _one_directory(log_dirs: str) -> str:
 
 
 def _check(config: BrokerConfig) -> None:
+    if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
+        raise ConfigError("replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms")
+    if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:
+        raise ConfigError("broker.heartbeat.interval.ms must be at most half of broker.session.timeout.ms")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
     if config.super_users:

@@ -21,31 +21,25 @@ _HARMLESS = (
     queued.max.request.bytes queued.max.requests socket.listen.backlog.size socket.receive.buffer.bytes
     transaction.state.log.load.buffer.size
     """
-    # Controllers, elections and replication among several brokers.
+    # Kafka's quorum of controllers, racks, and what else of a cluster is not here.
     """
-    auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms
-    controlled.shutdown.enable controller.listener.names controller.performance.always.log.threshold.ms
-    controller.performance.sample.period.ms controller.quorum.append.linger.ms
-    controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+    broker.rack controlled.shutdown.enable controller.listener.names
+    controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+    controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
-    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-    controller.quorum.voters controller.socket.timeout.ms initial.broker.registration.timeout.ms
-    leader.imbalance.check.interval.seconds internal.metadata.delete.delay.millis
-    internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes metadata.log.dir
-    metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
-    metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
-    metadata.max.retention.bytes metadata.max.retention.ms process.roles replica.fetch.backoff.ms
-    replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
-    replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
+    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+    controller.socket.timeout.ms initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
+    internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
+    metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
+    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
+    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms request.timeout.ms
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     unclean.leader.election.interval.ms
     """
-    # Internal topics here have the replicas that there are: one.
+    # The internal topics, as they are made here.
     """
-    offsets.commit.timeout.ms offsets.topic.compression.codec offsets.topic.replication.factor
-    offsets.topic.segment.bytes transaction.state.log.min.isr transaction.state.log.replication.factor
+    offsets.commit.timeout.ms offsets.topic.compression.codec offsets.topic.segment.bytes
     """
     # Windows of quotas; without quotas there is nothing to measure.
     """

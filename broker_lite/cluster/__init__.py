@@ -1,0 +1,1 @@
+"""A broker as a member of a cluster: the controller's log, who writes it, and what each broker makes of it."""
