@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+_LARGEST_INT32 = 2**31 - 1
+
 STORAGE_PREFIX = "storage."
 """How the names of options begin that are delta-rs's own, for the store that a table lies in."""
 
@@ -166,12 +168,22 @@ def not_negative(text: str) -> int:
     return _whole_number(text, 0, "expected a whole number, zero or above")
 
 
-def _whole_number(text: str, least: int, expected: str) -> int:
+def positive_int32(text: str) -> int:
+    """Read a whole number above zero that Kafka's requests have room for, which is 32 bits with a sign."""
+    return _whole_number(text, 1, f"expected a whole number above zero, at most {_LARGEST_INT32}", _LARGEST_INT32)
+
+
+def not_negative_int32(text: str) -> int:
+    """Read such a number, or zero."""
+    return _whole_number(text, 0, f"expected a whole number, zero or above, at most {_LARGEST_INT32}", _LARGEST_INT32)
+
+
+def _whole_number(text: str, least: int, expected: str, most: int | None = None) -> int:
     try:
         number = int(text)
     except ValueError:
         raise ValueError(expected) from None
-    if number < least:
+    if number < least or (most is not None and number > most):
         raise ValueError(expected)
     return number
 
@@ -203,5 +215,7 @@ _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 _FORMS: Mapping[Callable[[str], Any], str] = {
     boolean: "true|false",
     positive: "whole number >= 1",
+    positive_int32: "whole number >= 1",
     not_negative: "whole number >= 0",
+    not_negative_int32: "whole number >= 0",
 }

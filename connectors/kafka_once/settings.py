@@ -26,7 +26,7 @@ from connectors.kafka_once.setting_table import (
     by_name,
     given_settings,
 )
-from connectors.options import OptionError, boolean, not_negative, one_of, positive
+from connectors.options import OptionError, boolean, not_negative, one_of, positive, positive_int32
 
 __all__ = [
     "COMMON",
@@ -104,14 +104,14 @@ COMMON = by_name(
     Setting(
         "request.timeout.ms",
         "how long one request may take",
-        positive,
+        positive_int32,
         30_000,
         attribute="request_timeout_ms",
     ),
     Setting(
         "socket.connection.setup.timeout.ms",
         "how long a connection may take, and the very first contact",
-        positive,
+        positive_int32,
         10_000,
         attribute="connection_setup_timeout_ms",
     ),
@@ -145,7 +145,7 @@ _FETCH = by_name(
     Setting(
         "default.api.timeout.ms",
         "how long a request may take with all its retries",
-        positive,
+        positive_int32,
         60_000,
         attribute="api_timeout_ms",
     ),
@@ -167,14 +167,14 @@ _FETCH = by_name(
     Setting(
         "max.partition.fetch.bytes",
         "what one fetch asks for; small ranges ask for less",
-        positive,
+        positive_int32,
         8 << 20,
         attribute="fetch_max_bytes",
     ),
     Setting(
         "fetch.max.wait.ms",
         "how long a broker may wait before it answers with nothing",
-        positive,
+        positive_int32,
         500,
         attribute="fetch_max_wait_ms",
     ),

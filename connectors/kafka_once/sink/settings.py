@@ -22,7 +22,7 @@ from connectors.kafka_once.settings import (
     ClientSettings,
     client_settings,
 )
-from connectors.options import OptionError, boolean, not_negative, one_of, positive
+from connectors.options import OptionError, boolean, not_negative, not_negative_int32, one_of, positive, positive_int32
 from exactly_once.guarantee import Guarantee
 
 DEFAULT_BATCH_BYTES = 256 * 1024
@@ -96,13 +96,13 @@ SETTINGS = by_name(
     Setting(
         "batch.size",
         "bytes of a record batch before compression; a larger record is a batch by itself",
-        not_negative,
+        not_negative_int32,
         DEFAULT_BATCH_BYTES,
     ),
     Setting(
         "max.request.size",
         "bounds batch.size. A larger record is a batch by itself, and the topic's max.message.bytes decides",
-        positive,
+        positive_int32,
         DEFAULT_MAX_REQUEST_BYTES,
     ),
     Setting(
@@ -114,10 +114,12 @@ SETTINGS = by_name(
     Setting(
         "delivery.timeout.ms",
         "how long a record may take from its sending to its acknowledgement; not below request.timeout.ms",
-        positive,
+        positive_int32,
         DEFAULT_DELIVERY_TIMEOUT_MS,
     ),
-    Setting("retries", "records are sent again until delivery.timeout.ms is over, so only 0 is refused", not_negative),
+    Setting(
+        "retries", "records are sent again until delivery.timeout.ms is over, so only 0 is refused", not_negative_int32
+    ),
     Setting(
         "enable.idempotence",
         "whether the broker passes over what comes twice: `true`, or `false` with acks=0, where nothing does",

@@ -135,6 +135,8 @@ def test_idempotence_needs_answers() -> None:
         ("delivery.timeout.ms", "soon", "above zero"),
         ("request.timeout.ms", "0", "above zero"),
         ("retries", "-1", "zero or above"),
+        ("request.timeout.ms", "99999999999", "at most 2147483647"),
+        ("batch.size", "2147483648", "at most 2147483647"),
         ("enable.idempotence", "yes", "true or false"),
         ("metadata.max.age.ms", "-1", "zero or above"),
         ("max.block.ms", "0", "above zero"),

@@ -72,6 +72,12 @@ def test_every_setting_of_kafka_s_consumer_is_known(name: str) -> None:
             read_settings({**SERVERS, f"kafka.{name}": "whatever"})
 
 
+@pytest.mark.parametrize("name", ["request_timeout_ms", "fetch_max_wait_ms", "max_partition_fetch_bytes"])
+def test_numbers_that_requests_have_no_room_for_are_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="at most 2147483647"):
+        read(**{name: "99999999999"})
+
+
 def test_names_come_in_any_case() -> None:
     assert read_settings({"KAFKA.Bootstrap.Servers": "a:1", "kafka.CLIENT.id": "me"}).client_id == "me"
 
