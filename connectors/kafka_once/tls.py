@@ -1,17 +1,20 @@
 """The client's side of TLS: a context from the settings, and what the settings say of a connection that has it.
 
 Stores of Java become PEM first. OpenSSL takes a private key from a file only; one that comes from a store or from the
-settings themselves goes through a temporary file that only its owner can read and that is gone when the context is
-made.
+settings themselves goes through a file in memory, which ends with this process whatever ends it. Systems that have no
+such files get a temporary one that only its owner can read and that is gone when the context is made.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import socket
 import ssl
 import tempfile
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 from connectors.kafka_once.key_stores import KeyStore, KeyStoreError, read_key_store
@@ -143,14 +146,27 @@ def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, wh
             raise OptionError(f"kafka_once: option {where}: the private key is encrypted; set kafka.ssl.key.password")
         return key_password
 
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(text)
-        file.flush()
+    with _as_file(text.encode()) as name:
         try:
-            context.load_cert_chain(file.name, password=password)
+            context.load_cert_chain(name, password=password)
         except ssl.SSLError as error:
             reason = error.reason or "no private key and certificates, or a wrong kafka.ssl.key.password"
             raise OptionError(f"kafka_once: option {where} cannot be used: {reason}") from None
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Give the name of a file with this content, which nobody else can read and which no crash leaves behind."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("key.pem"), "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("wb", suffix=".pem") as file:
+            file.write(content)
+            file.flush()
+            yield file.name
 
 
 def _store(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import ssl
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,3 +98,16 @@ def test_no_other_is_and_the_name_still_counts(serving: ssl.SSLContext) -> None:
 def test_faults_of_private_authorities_are_let_pass_in_every_version_of_python() -> None:
     flags = tls_context(Tls(ca_pem=ROOT.pem)).verify_flags
     assert not flags & ssl.VERIFY_X509_STRICT
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+def test_a_key_from_the_settings_never_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is killed between the writing and the removing of a file would leave the key there."""
+
+    def no_file(*_: object, **__: object) -> None:
+        raise AssertionError("a temporary file")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no_file)
+    open_before = set(os.listdir("/proc/self/fd"))
+    tls_context(Tls(ca_pem=ROOT.pem, certificate_pem=BROKER.pem, key_pem=BROKER.key_pem))
+    assert set(os.listdir("/proc/self/fd")) <= open_before
