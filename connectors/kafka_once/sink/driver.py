@@ -329,8 +329,14 @@ class Driver:
         last = self.log.read().last
         return self.abort_but(last.transactions if last is not None else (), prefix)
 
-    def abort_but(self, decided: Iterable[PreparedTransaction], prefix: str) -> list[str]:
-        """As `abort_open`, for who knows what is decided and not committed yet."""
+    def abort_but(
+        self, decided: Iterable[PreparedTransaction], prefix: str, identity: ProducerIdentity | None = None
+    ) -> list[str]:
+        """As `abort_open`, for who knows what is decided and not committed yet.
+
+        With ``identity``, nothing is touched unless that is still this application's driver: a later one may have
+        decided about what was open when the list was made.
+        """
         spared = {self.scope.driver_id, *(each.transactional_id for each in decided)}
         found = self.transactions.states(prefix, (State.ONGOING, State.EMPTY))
         names = {
@@ -338,7 +344,10 @@ class Driver:
         }
         described = self.transactions.describe(names[State.EMPTY])
         claimed = [name for name, each in described.items() if each.timeout_ms != FENCING_TIMEOUT_MS]
-        self.transactions.fence([*names[State.ONGOING], *claimed])
+        wanted = [*names[State.ONGOING], *claimed]
+        if identity is not None and wanted and not self.is_current(identity):
+            return []
+        self.transactions.fence(wanted)
         return names[State.ONGOING]
 
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:

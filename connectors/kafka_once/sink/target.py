@@ -118,7 +118,7 @@ class KafkaTarget:
         self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
             # What was decided is committed by now, and nobody else decides about this query's transactions.
-            self._tidy(own, own.identity, lambda: self._driver().abort_but((), own.prefix))
+            self._tidy(own, own.identity, lambda: self._driver().abort_but((), own.prefix, own.identity))
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
         """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""

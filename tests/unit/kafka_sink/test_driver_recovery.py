@@ -11,7 +11,7 @@ import pytest
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink import driver as driver_module
-from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.driver import Driver, shared_driver
 from connectors.kafka_once.sink.transactions import TransactionClient, TransactionError
 from exactly_once.batch import Batch
 from exactly_once.crash_points import CrashPoint
@@ -269,3 +269,28 @@ def test_a_driver_that_lost_the_application_and_got_it_back_aborts_what_was_left
     application.write(second, application.batch(second, 1, 2, 4))
     run(application, first, 1)
     check_whole(observer, application, 4)
+
+
+def test_nothing_is_fenced_from_a_list_that_another_driver_has_overtaken(
+    application: Application, observer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have decided about what the list names, and its transactions wait for nothing but their ends."""
+    first = application.start()
+    run(application, first, 0)
+    left = application.write(first, application.batch(first, 1, 2, 4))
+    fenced: list[str] = []
+    states = TransactionClient.states
+
+    def overtaken(client: TransactionClient, *asked: Any) -> Any:
+        found = states(client, *asked)
+        TransactionClient(observer).init_producer_id(application.scope.driver_id, 60_000)
+        return found
+
+    with application.machine.process(first.commits), monkeypatch.context() as patch:
+        driver = shared_driver(application.scope)
+        patch.setattr(TransactionClient, "fence", lambda _, names: fenced.extend(names))
+        aborted = driver.abort_but((), left.plan.prefix, left.plan.identity)
+        assert sorted(aborted) == sorted(fenced) != [], "without another driver it would"
+        fenced.clear()
+        patch.setattr(TransactionClient, "states", overtaken)
+        assert driver.abort_but((), left.plan.prefix, left.plan.identity) == fenced == []

@@ -4,7 +4,7 @@ from planting import plant
 
 
 def change(driver):
-    driver.Driver.abort_but = lambda self, decided, prefix: []
+    driver.Driver.abort_but = lambda self, decided, prefix, identity=None: []
 
 
 plant("connectors.kafka_once.sink.driver", change)
