@@ -86,7 +86,11 @@ class LagListener(StreamingQueryListener):
             except OSError as error:
                 raise OSError(error.errno, f"metrics cannot be served at {address}:{port}: {error.strerror}") from error
         assert self.spark is not None
-        self.spark.streams.addListener(self)
+        try:
+            self.spark.streams.addListener(self)
+        except BaseException:
+            self._stop_serving()
+            raise
         self._listening = True
         return self
 
@@ -101,8 +105,8 @@ class LagListener(StreamingQueryListener):
     def url(self) -> str:
         """Where a scraper on this machine finds the metrics."""
         assert self.port
-        host = self._server[0].server_address[0] if self._server else LOOPBACK
-        return f"http://{host!s}:{self.port}/metrics"
+        host = str(self._server[0].server_address[0]) if self._server else LOOPBACK
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
 
     def commit_group(self, group_id: str, options: Mapping[str, str], query: str | None = None) -> LagListener:
         """Commit the end of every finished batch to a consumer group, for lag tools.
@@ -151,6 +155,9 @@ class LagListener(StreamingQueryListener):
                 self.spark.streams.removeListener(self)
         for follower in self._followers:
             follower.committer.close(SETTLE_S)
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
         if self._server is not None:
             (server, thread), self._server = self._server, None
             server.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import tracemalloc
 import uuid
 from collections.abc import Iterator
@@ -216,6 +217,29 @@ def test_a_port_that_is_taken_is_named(listener: LagListener, streams: Streams) 
     with pytest.raises(OSError, match=f"metrics cannot be served at 127.0.0.1:{listener.port}: "):
         other.start(listener.port)
     assert streams.listeners == [listener]
+
+
+def test_nothing_is_served_for_a_session_that_takes_no_listener(streams: Streams) -> None:
+    def gone(_: object) -> None:
+        raise RuntimeError("the session is gone")
+
+    streams.addListener = gone  # type: ignore[method-assign]
+    lag = LagListener(SimpleNamespace(streams=streams))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="the session is gone"):
+        lag.start()
+    with pytest.raises(RuntimeError, match="no metrics are served"):
+        _ = lag.port
+
+
+def test_an_address_of_ipv6_stands_in_brackets(listener: LagListener) -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    listener.start(address="::1")
+    assert listener.url == f"http://[::1]:{listener.port}/metrics"
+    assert "sparkonce" in scraped(listener)
 
 
 def test_a_session_that_is_gone_does_not_hinder_the_end(listener: LagListener, streams: Streams) -> None:
