@@ -29,21 +29,31 @@ def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterato
     """Yield the records of the ranges of one task, one after the other; raises as `read_range`, and more.
 
     Raises:
-        MissingTopicError: if the topic of a batch query that was planned to the latest offset is gone.
+        MissingTopicError, RecreatedTopicError: if the topic of a batch query that was planned to the latest offset is
+            gone, or another one by now, and failOnDataLoss is true.
     """
     begin_call()
     if any(map(is_open, wanted)):
-        wanted = _close(shared_client(options.settings), wanted)
+        wanted = _close(shared_client(options.settings), wanted, fail_on_data_loss=options.fail_on_data_loss)
     for each in wanted:
         yield from read_range(options, each)
 
 
-def _close(client: Client, wanted: Sequence[FetchRange]) -> list[FetchRange]:
-    """Ask where a batch query that was planned by words begins and ends now."""
-    topics = client.topics(sorted({each.topic for each in wanted}))
+def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: bool) -> list[FetchRange]:
+    """Ask where a batch query that was planned by words begins and ends now; leave out topics that are gone."""
+    topics = client.existing_topics({each.topic for each in wanted})
+    kept = []
     for each in wanted:
-        check_same_topic(each.topic, each.topic_id, topics[each.topic].topic_id)
-    return close(wanted, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
+        try:
+            if each.topic not in topics:
+                raise MissingTopicError(f"topic {each.topic} was there when the query was planned, and is not any more")
+            check_same_topic(each.topic, each.topic_id, topics[each.topic].topic_id)
+            kept.append(each)
+        except (MissingTopicError, RecreatedTopicError) as error:
+            if fail_on_data_loss:
+                raise
+            report_loss(f"could not read {each.topic}-{each.partition}: {error}", fail=False)
+    return close(kept, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
 
 
 def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.RecordBatch]:

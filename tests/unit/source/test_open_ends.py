@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker_lite import EmbeddedBroker
 from connectors.kafka_once import reading
-from connectors.kafka_once.client import EARLIEST, LATEST
+from connectors.kafka_once.client import EARLIEST, LATEST, MissingTopicError
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.open_ends import Slot, close, is_open, leave_open
 from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
+from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
 from offset_store.offsets import OffsetRange, TopicPartition
 
 WORDS = OffsetRule(EARLIEST), OffsetRule(LATEST)
@@ -94,3 +97,25 @@ def test_a_task_of_many_ranges_is_one_call_to_the_collector(monkeypatch: pytest.
 def test_a_piece_that_has_aged_out_or_is_still_empty_is_left_out() -> None:
     wanted = task((0, EARLIEST, 6), (0, 8, LATEST)).wanted
     assert close(wanted, lambda word, slots: dict.fromkeys(slots, 8)) == []
+
+
+def batch_options(broker: EmbeddedBroker, **more: str) -> SourceOptions:
+    return SourceOptions.read({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **more})
+
+
+@pytest.mark.parametrize("topic_id", ["", "AAAAAAAAAAAAAAAAAAAAAA"], ids=["gone", "another"])
+def test_a_topic_that_went_after_planning_stops_the_query_or_is_passed_over(
+    topic_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = "other" if topic_id else "never"
+    wanted = [FetchRange(topic, topic_id, 0, EARLIEST, LATEST)]
+    with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("other", 1)])["other"].result()
+        producer.produce("other", b"x")
+        assert producer.flush(30) == 0
+        with pytest.raises((MissingTopicError, RecreatedTopicError)):
+            list(reading.read_ranges(batch_options(broker), wanted))
+        assert list(reading.read_ranges(batch_options(broker, failOnDataLoss="false"), wanted)) == []
+    assert "some data may have been lost" in caplog.text
