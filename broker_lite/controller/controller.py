@@ -79,7 +79,14 @@ class Controller:
         self._balanced_ms = now_ms
 
     def register(
-        self, broker_id: int, incarnation: uuid.UUID, host: str, port: int, last_epoch: int, now_ms: int
+        self,
+        broker_id: int,
+        incarnation: uuid.UUID,
+        host: str,
+        port: int,
+        last_epoch: int,
+        now_ms: int,
+        listeners: tuple[tuple[str, str, int], ...] = (),
     ) -> tuple[list[Record], int]:
         """Take in a broker that has started; gives its epoch.
 
@@ -99,7 +106,7 @@ class Controller:
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                     f"broker {broker_id} is alive at {known.host}:{known.port}; each broker needs an id of its own",
                 )
-        records = self._record([BrokerRegistered(broker_id, incarnation, host, port)])
+        records = self._record([BrokerRegistered(broker_id, incarnation, host, port, listeners)])
         self._heard_ms[broker_id] = now_ms
         stopped_cleanly = known is not None and last_epoch == known.broker_epoch
         forgetful = () if stopped_cleanly else (broker_id,)
@@ -111,6 +118,9 @@ class Controller:
     ) -> tuple[list[Record], Heartbeat]:
         """Hear from a broker that has applied the log up to `next_offset`.
 
+        One that is told that it may shut down is fenced with that, so that its next start need not wait for the end of
+        a lease.
+
         Raises:
             KafkaError: STALE_BROKER_EPOCH if it has to register again.
         """
@@ -118,14 +128,18 @@ class Controller:
         self._heard_ms[broker_id] = now_ms
         records: list[Record] = []
         caught_up = next_offset > broker_epoch
-        if wants_to_stop and not broker.shutting_down:
-            records += self._change(broker_id, fenced=broker.fenced, shutting_down=True)
-            records += self._without(broker_id, ())
-        elif broker.fenced and caught_up and not wants_to_stop:
+        may_shut_down = False
+        if wants_to_stop:
+            if not broker.shutting_down:
+                records += self._change(broker_id, fenced=broker.fenced, shutting_down=True)
+                records += self._without(broker_id, ())
+            may_shut_down = not any(state.leader == broker_id for _, state in self.image.partitions())
+            if may_shut_down and not broker.fenced:
+                records += self._change(broker_id, fenced=True, shutting_down=True)
+        elif broker.fenced and caught_up:
             records += self._change(broker_id, fenced=False, shutting_down=False)
             records += self._elect_where_nobody_leads()
-        leads = any(state.leader == broker_id for _, state in self.image.partitions())
-        return records, Heartbeat(self.image.brokers[broker_id].fenced, caught_up, wants_to_stop and not leads)
+        return records, Heartbeat(self.image.brokers[broker_id].fenced, caught_up, may_shut_down)
 
     def alter_in_sync(
         self, broker_id: int, broker_epoch: int, proposals: Iterable[InSyncProposal]
@@ -152,7 +166,7 @@ class Controller:
         state = self.image.partition(proposal.key)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no partition {proposal.key}")
-        if proposal.leader_epoch > state.leader_epoch:
+        if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the leader has heard of an epoch that is not in this log")
         if proposal.leader_epoch < state.leader_epoch or state.leader != leader:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"epoch {state.leader_epoch} is led by {state.leader}")
@@ -220,12 +234,17 @@ class Controller:
     def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
         """Let these be all of a topic's settings; unclean elections that they allow happen at once.
 
+        Where a smaller `min.insync.replicas` lets records be acknowledged again, those out of sync will not have them,
+        and so are eligible no more.
+
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         topic_id = self._topic(name).topic_id
         records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
-        return records + self._elect_where_nobody_leads()
+        for index, state in list(self.image.topics[topic_id].partitions.items()):
+            records += self._move((topic_id, index), state, state.in_sync_replicas)
+        return records
 
     def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
         """Let the preferred leader lead; or, if nobody leads, anybody (ElectLeaders).
@@ -264,15 +283,21 @@ class Controller:
             for broker in self.image.brokers.values()
             if not broker.fenced and not self._has_lease(broker.broker_id, now_ms)
         ]
-        records: list[Record] = []
-        for broker_id in silent:
-            records += self._change(broker_id, fenced=True, shutting_down=self.image.brokers[broker_id].shutting_down)
-        for broker_id in silent:
-            records += self._without(broker_id, ())
+        records = self.fence(silent)
         interval_ms = self._settings.rebalance_interval_ms
         if interval_ms and now_ms - self._balanced_ms >= interval_ms:
             self._balanced_ms = now_ms
             records += self._balance()
+        return records
+
+    def fence(self, broker_ids: Iterable[int]) -> list[Record]:
+        """Let brokers that are dead, or may be, lead nothing and be in sync nowhere, until they are heard of again."""
+        dead = [each for each in broker_ids if not self.image.brokers[each].fenced]
+        records: list[Record] = []
+        for broker_id in dead:
+            records += self._change(broker_id, fenced=True, shutting_down=self.image.brokers[broker_id].shutting_down)
+        for broker_id in dead:
+            records += self._without(broker_id, ())
         return records
 
     # What changes the image: all of it goes through `_record`.

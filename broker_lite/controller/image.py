@@ -38,6 +38,8 @@ class BrokerImage:
     port: int
     fenced: bool = True
     shutting_down: bool = False
+    listeners: tuple[tuple[str, str, int], ...] = ()
+    """Where clients reach it: for each listener its name, host and port."""
 
     @property
     def may_join(self) -> bool:
@@ -103,7 +105,12 @@ class ClusterImage:
         match record:
             case BrokerRegistered():
                 self.brokers[record.broker_id] = BrokerImage(
-                    record.broker_id, self.next_offset, record.incarnation, record.host, record.port
+                    record.broker_id,
+                    self.next_offset,
+                    record.incarnation,
+                    record.host,
+                    record.port,
+                    listeners=record.listeners,
                 )
             case BrokerChanged():
                 broker = self.brokers[record.broker_id]

@@ -38,7 +38,10 @@ class BrokerRegistered:
     broker_id: int
     incarnation: uuid.UUID
     host: str
+    """Where other brokers reach it."""
     port: int
+    listeners: tuple[tuple[str, str, int], ...] = ()
+    """Where clients reach it: for each listener its name, host and port."""
 
 
 @dataclass(frozen=True, slots=True)

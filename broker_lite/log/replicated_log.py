@@ -106,10 +106,14 @@ class ReplicatedLog(PartitionLog):
     def truncate_to(self, offset: int) -> None:
         """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.
 
+        So do epochs that have begun at the end without a record: a former leader has one, which its leader may never
+        have heard of, and would go on asking about it for ever.
+
         Raises:
             OSError: if a file cannot be cut.
         """
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             return
         if offset <= self._bases[0]:
             self.begin_at(offset)

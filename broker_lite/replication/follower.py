@@ -16,6 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from broker_lite.controller.records import NO_LEADER
 from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 
@@ -45,14 +46,15 @@ class PartitionFollower:
     def __init__(
         self, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule = TruncationRule.LEADER_EPOCH
     ) -> None:
-        """Begin to follow `leader`, in the epoch that it leads in."""
+        """Begin to follow `leader`, in the epoch that it leads in; if nobody leads, nothing is cut off."""
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch
         self._rule = rule
-        self.asks_for_epoch = rule is TruncationRule.ONE_QUESTION and log.latest_epoch >= 0
+        self.asks_for_epoch = rule is TruncationRule.ONE_QUESTION and leader != NO_LEADER and log.latest_epoch >= 0
         """Whether `OffsetForLeaderEpoch` is to be asked, and `epoch_end` told, before anything is fetched."""
-        if rule is TruncationRule.HIGH_WATERMARK:
+        # Records without any epoch (the checkpoint file was lost) cannot be compared: only what is safe is kept.
+        if leader != NO_LEADER and (rule is TruncationRule.HIGH_WATERMARK or log.latest_epoch < 0):
             log.truncate_to(log.high_watermark)
 
     @property

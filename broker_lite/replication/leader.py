@@ -20,6 +20,15 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 _UNKNOWN_OFFSET = -1
+_FINAL_REFUSALS = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -212,14 +221,22 @@ class PartitionLeader:
             self._drop_proposal()
         return self.changed(state, now_ms)
 
-    def refused(self, proposal: Proposal, code: ErrorCode) -> None:
-        """Take the controller's refusal of a proposal.
+    def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> bool:
+        """Take the controller's refusal of a proposal; gives whether the high watermark has moved.
 
-        Where somebody may not be in sync now, all is as before. Any other refusal means that the controller knows more
-        than we do: until the log has told it, we count on the proposal having been accepted, which is safe.
+        Where somebody may not be in sync now, all is as before: the controller saw our epochs to be the latest, so that
+        nobody can have accepted it. Where it knows more than we do, we wait for the log to tell, and count until then
+        on the proposal having been accepted, which is safe. After any other refusal (it is no longer the controller,
+        it failed) the proposal is sent again.
         """
-        if self.proposal == proposal and code is ErrorCode.INELIGIBLE_REPLICA:
+        if self.proposal != proposal:
+            return False
+        if code is ErrorCode.INELIGIBLE_REPLICA:
             self._drop_proposal()
+            return self.advance(now_ms)
+        if code not in _FINAL_REFUSALS:
+            self.unanswered(proposal)
+        return False
 
     def changed(self, state: PartitionState, now_ms: int) -> bool:
         """Take a newer state within this leader epoch; gives whether the high watermark has moved."""
@@ -230,10 +247,9 @@ class PartitionLeader:
         self._know_replicas(now_ms)
         return self.advance(now_ms)
 
-    def change_min_in_sync_replicas(self, count: int, now_ms: int) -> bool:
-        """Take another `min.insync.replicas`; gives whether the high watermark has moved."""
+    def change_min_in_sync_replicas(self, count: int) -> None:
+        """Take another `min.insync.replicas`; `advance` then tells whether the high watermark may move."""
         self._min_in_sync_replicas = count
-        return self.advance(now_ms)
 
     def _know_replicas(self, now_ms: int) -> None:
         """Begin with every replica that is new: one in sync has its whole time to fetch, another none."""

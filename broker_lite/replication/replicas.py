@@ -96,7 +96,7 @@ class Replicas:
         for key in self.roles.keys() - ours:
             del self.roles[key], self._partition_epochs[key]
             events.append(Gone(key))
-        return events
+        return events + self._reconsider(now_ms)
 
     def leader(self, key: PartitionKey) -> PartitionLeader:
         """Give a partition that this broker leads.
@@ -132,11 +132,14 @@ class Replicas:
         moved = self.leader(key).fetched(broker_id, broker_epoch, offset, log_start_offset, now_ms)
         return [HighWatermarkMoved(key)] if moved else []
 
-    def tick(self, now_ms: int) -> None:
-        """Look for followers that are behind; to be called every half of `replica.lag.time.max.ms`."""
-        for role in self.roles.values():
-            if isinstance(role, PartitionLeader):
-                role.shrink(now_ms)
+    def tick(self, now_ms: int) -> list[Event]:
+        """Look for followers that are behind; to be called every half of `replica.lag.time.max.ms`.
+
+        A high watermark can move by that: it has waited for a follower that was about to join, and did not.
+        """
+        for _, role in self._led():
+            role.shrink(now_ms)
+        return self._advanced(now_ms)
 
     def proposals(self) -> list[tuple[PartitionKey, Proposal]]:
         """Take what is to be sent to the controller."""
@@ -154,13 +157,14 @@ class Replicas:
         role = self.roles.get(key)
         if not isinstance(role, PartitionLeader):
             return []
+        moved = False
         if answer is None:
             role.unanswered(proposal)
         elif isinstance(answer, ErrorCode):
-            role.refused(proposal, answer)
-        elif role.confirmed(proposal, answer, now_ms):
-            return [HighWatermarkMoved(key)]
-        return []
+            moved = role.refused(proposal, answer, now_ms)
+        else:
+            moved = role.confirmed(proposal, answer, now_ms)
+        return [HighWatermarkMoved(key)] if moved else []
 
     def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
         role = self.roles.get(key)
@@ -182,17 +186,31 @@ class Replicas:
         return [Follows(key, state.leader)]
 
     def _lead(self, key: PartitionKey, state: PartitionState, now_ms: int) -> PartitionLeader:
-        topic = self._image.topics[key[0]]
-        least = topic.settings.get(MIN_IN_SYNC_REPLICAS, self._settings.min_in_sync_replicas)
         return PartitionLeader(
             self.broker_id,
             self._log_of(key),
             state,
             self._joinable_epoch,
-            min_in_sync_replicas=int(least),
+            min_in_sync_replicas=self._min_in_sync_replicas(key),
             lag_time_max_ms=self._settings.replica_lag_time_max_ms,
             now_ms=now_ms,
         )
+
+    def _min_in_sync_replicas(self, key: PartitionKey) -> int:
+        settings = self._image.topics[key[0]].settings
+        return int(settings.get(MIN_IN_SYNC_REPLICAS, self._settings.min_in_sync_replicas))
+
+    def _reconsider(self, now_ms: int) -> list[Event]:
+        """Look at what high watermarks go by beside the partitions: who may join, and what topics ask for."""
+        for key, role in self._led():
+            role.change_min_in_sync_replicas(self._min_in_sync_replicas(key))
+        return self._advanced(now_ms)
+
+    def _led(self) -> list[tuple[PartitionKey, PartitionLeader]]:
+        return [(key, role) for key, role in self.roles.items() if isinstance(role, PartitionLeader)]
+
+    def _advanced(self, now_ms: int) -> list[Event]:
+        return [HighWatermarkMoved(key) for key, role in self._led() if role.advance(now_ms)]
 
     def _joinable_epoch(self, broker_id: int) -> int:
         return self._image.broker_epoch(broker_id) if self._image.may_join(broker_id) else NO_BROKER_EPOCH

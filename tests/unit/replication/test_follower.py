@@ -1,0 +1,220 @@
+"""What a follower cuts off after a change of leaders, by each of the three rules, and that logs become equal by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_lite.controller.records import NO_LEADER
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from broker_lite.replication.replica_log import EpochEnd
+from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
+
+ROUNDS = 12
+"""More questions than any history here needs: each settles an epoch at least."""
+
+
+def follow(follower: PartitionFollower, led: Led, records: int | None = None) -> bool:
+    """Fetch once: what the server does with both; gives whether something has changed."""
+    if follower.asks_for_epoch:
+        follower.epoch_end(led.log.epoch_end(follower.log.latest_epoch))
+        return True
+    position = follower.position
+    try:
+        parts = led.leader.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
+        if parts is not None:
+            follower.diverged(parts)
+            return True
+        if position.offset > led.log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "beyond the end")
+    except KafkaError as error:
+        assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        follower.out_of_range(led.log.log_start_offset, led.log.log_end_offset)
+        return True
+    data = stored(led.log, position.offset)
+    if records is not None:
+        data = data[: len(data) * records // max(led.log.log_end_offset - position.offset, 1)]
+    return follower.log.append_as_follower(data, follower.leader_epoch, NOW) > 0
+
+
+def catch_up(follower: PartitionFollower, led: Led) -> int:
+    """Follow until nothing changes; gives how many rounds that took."""
+    for rounds in range(ROUNDS):
+        if not follow(follower, led) and follower.log.log_end_offset == led.log.log_end_offset:
+            return rounds
+    raise AssertionError(f"still not equal: {content(follower.log)} beside {content(led.log)}")
+
+
+def test_a_fetch_says_where_its_log_ends() -> None:
+    follower = PartitionFollower(log_with((0, 2), (3, 1)), 1, 4)
+    assert follower.position == FetchPosition(3, 4, 3, 0)
+    assert PartitionFollower(new_log(), 1, 4).position == FetchPosition(0, 4, -1, 0)
+
+
+def test_nothing_is_cut_off_where_the_logs_agree() -> None:
+    led = Led(log_with((0, 4)), epoch=1)
+    follower = PartitionFollower(log_with((0, 3), safe=1), 1, 1)
+    catch_up(follower, led)
+    assert content(follower.log) == content(led.log)
+    assert follower.log.high_watermark == 1
+    assert follower.fetched(3)
+    assert follower.log.high_watermark == 3
+    assert not follower.fetched(2)
+
+
+def test_the_high_watermark_is_never_beyond_the_own_end() -> None:
+    follower = PartitionFollower(log_with((0, 3)), 1, 1)
+    assert follower.fetched(9)
+    assert follower.log.high_watermark == 3
+
+
+def test_an_end_that_the_leader_does_not_have_is_cut_off() -> None:
+    led = Led(log_with((0, 2)), epoch=1)
+    led.append(2)
+    follower = PartitionFollower(log_with((0, 4), safe=3), 1, 1)
+    assert catch_up(follower, led) == 2
+    assert content(follower.log) == content(led.log)
+    assert follower.log.high_watermark == 2
+
+
+def test_an_epoch_without_records_at_the_end_is_forgotten() -> None:
+    """A former leader that appended nothing: its leader never heard of that epoch, and would be asked for ever."""
+    led = Led(log_with((0, 1)), epoch=2)
+    led.append()
+    former = log_with((0, 1), (1, 0))
+    assert former.latest_epoch == 1
+    follower = PartitionFollower(former, 1, 2)
+    catch_up(follower, led)
+    assert content(former) == content(led.log)
+
+
+def test_records_without_epochs_are_kept_up_to_what_is_safe() -> None:
+    """Their checkpoint file was lost: nothing can be compared."""
+    log = log_with((0, 4), safe=2)
+    log.leader_epochs.truncate_from_end(0)
+    assert PartitionFollower(log, NO_LEADER, 1).log.log_end_offset == 4, "nobody leads: nothing is cut off"
+    assert PartitionFollower(log, 1, 2).log.log_end_offset == 2
+
+
+def test_a_leader_that_has_none_of_our_epochs_is_begun_from_anew() -> None:
+    led = Led(new_log(), epoch=5)
+    led.append(2)
+    follower = PartitionFollower(log_with((1, 3)), 1, 5)
+    catch_up(follower, led)
+    assert content(follower.log) == content(led.log)
+
+
+def test_a_leader_that_begins_after_our_end_is_begun_from_there() -> None:
+    follower = PartitionFollower(log_with((0, 3)), 1, 1)
+    follower.out_of_range(10, 20)
+    assert (follower.log.log_start_offset, follower.log.log_end_offset, follower.log.high_watermark) == (10, 10, 10)
+
+
+def test_a_leader_that_ends_before_us_is_followed_from_its_end() -> None:
+    follower = PartitionFollower(log_with((0, 3)), 1, 1)
+    follower.out_of_range(0, 2)
+    assert follower.log.log_end_offset == 2
+
+
+def test_a_follower_does_not_take_records_of_a_later_epoch_than_it_follows() -> None:
+    led = Led(log_with((0, 1)), epoch=3)
+    led.append()
+    follower = PartitionFollower(new_log(), 1, 2)
+    follower.log.append_as_follower(stored(led.log), follower.leader_epoch, NOW)
+    assert content(follower.log) == [(0, 0, b"0.0")]
+
+
+# The rules of former times.
+
+
+def test_by_the_high_watermark_records_are_cut_off_that_are_safe() -> None:
+    """KIP-101: the leader has acknowledged all three, which this follower has yet to hear."""
+    follower = PartitionFollower(log_with((0, 3), safe=2), 1, 1, TruncationRule.HIGH_WATERMARK)
+    assert follower.log.log_end_offset == 2
+    assert follower.position.last_fetched_epoch == -1
+    assert not follower.asks_for_epoch
+
+
+def test_by_the_high_watermark_records_are_kept_that_the_leader_does_not_have() -> None:
+    led = Led(log_with((0, 1)), epoch=1)
+    led.append(2)
+    follower = PartitionFollower(log_with((0, 2), safe=2), 1, 1, TruncationRule.HIGH_WATERMARK)
+    follow(follower, led)
+    assert follower.log.log_end_offset == led.log.log_end_offset
+    assert content(follower.log) != content(led.log)
+
+
+def test_with_one_question_the_end_of_the_latest_epoch_is_what_counts() -> None:
+    led = Led(log_with((0, 1)), epoch=1)
+    led.append(2)
+    follower = PartitionFollower(log_with((0, 2), safe=2), 1, 1, TruncationRule.ONE_QUESTION)
+    assert follower.asks_for_epoch
+    catch_up(follower, led)
+    assert content(follower.log) == content(led.log)
+
+
+def test_with_one_question_that_nobody_can_answer_the_high_watermark_counts() -> None:
+    follower = PartitionFollower(log_with((0, 3), safe=1), 1, 1, TruncationRule.ONE_QUESTION)
+    follower.epoch_end(None)
+    assert follower.log.log_end_offset == 1
+    assert not follower.asks_for_epoch
+
+
+def test_an_empty_log_asks_nothing() -> None:
+    assert not PartitionFollower(new_log(), 1, 0, TruncationRule.ONE_QUESTION).asks_for_epoch
+
+
+@pytest.mark.parametrize("rule", [TruncationRule.ONE_QUESTION, TruncationRule.LEADER_EPOCH])
+def test_one_question_is_not_enough_after_two_fast_changes(rule: TruncationRule) -> None:
+    """KIP-279: the leader never had the follower's epoch, and both have records that the other lacks."""
+    log = log_with((0, 2))
+    led = Led(log, epoch=2)
+    led.append()
+    follower = PartitionFollower(log_with((0, 1), (1, 1)), 1, 2, rule)
+    catch_up(follower, led)
+    assert (content(follower.log) == content(led.log)) == (rule is TruncationRule.LEADER_EPOCH)
+
+
+# Any history.
+
+
+@dataclass
+class History:
+    """Replicas among which leadership goes about; whoever leads appends, others follow now and then."""
+
+    logs: list[ReplicatedLog] = field(default_factory=lambda: [new_log() for _ in range(3)])
+    epoch: int = -1
+
+    def step(self, leader: int, appended: int, followers: list[tuple[int, int]]) -> Led:
+        self.epoch += 1
+        led = Led(self.logs[leader], in_sync=(1,), epoch=self.epoch)
+        append(led.log, self.epoch, *[b"%d.%d" % (self.epoch, each) for each in range(appended)])
+        for who, records in followers:
+            if who != leader:
+                follower = PartitionFollower(self.logs[who], 1, self.epoch)
+                for _ in range(records):
+                    follow(follower, led, records)
+        return led
+
+
+_steps = st.tuples(
+    st.integers(0, 2), st.integers(0, 3), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=3)
+)
+
+
+@given(st.lists(_steps, min_size=1, max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_after_any_history_all_logs_become_the_leaders(steps: list[tuple[int, int, list[tuple[int, int]]]]) -> None:
+    """Elections are as unclean as can be here: anybody leads, whatever it has."""
+    history = History()
+    for step in steps:
+        led = history.step(*step)
+    for log in history.logs:
+        if log is not led.log:
+            catch_up(PartitionFollower(log, 1, history.epoch), led)
+            assert content(log) == content(led.log)
