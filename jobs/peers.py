@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -36,16 +37,16 @@ _COMPLETE = ".complete"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _SERVER_PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+node.id={node.node_id}
+controller.quorum.voters={node.voters}
+listeners=PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{node.port}
 controller.listener.names=CONTROLLER
 log.dirs={data_dir}
 num.partitions=4
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+offsets.topic.replication.factor={node.nodes}
+transaction.state.log.replication.factor={node.nodes}
+transaction.state.log.min.isr={least}
 share.coordinator.state.topic.replication.factor=1
 group.initial.rebalance.delay.ms=0
 """
@@ -142,13 +143,38 @@ def _without_version(jar: Path) -> str:
     return re.sub(r"-\d[^-]*(-[A-Za-z0-9.]+)?$", "", jar.stem)
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaNode:
+    """One of the nodes of a cluster, each a broker and a controller: its id, its ports, and all the controllers."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    voters: str
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.voters.count(",") + 1
+
+
+def kafka_nodes(count: int) -> list[KafkaNode]:
+    """Give the nodes of a cluster, on free ports of the loopback address; ids are counted from 1."""
+    ports = _free_ports(2 * count)
+    pairs = list(zip(ports[:count], ports[count:], strict=True))
+    voters = ",".join(f"{node_id}@127.0.0.1:{quorum}" for node_id, (_, quorum) in enumerate(pairs, 1))
+    return [KafkaNode(node_id, port, quorum, voters) for node_id, (port, quorum) in enumerate(pairs, 1)]
+
+
 class RealKafka:
-    """A real single-node Apache Kafka (KRaft) on ephemeral ports of the loopback address; a context manager.
+    """A real Apache Kafka (KRaft) on ephemeral ports of the loopback address, alone or a node; a context manager.
 
     Args:
         data_dir: where its files live; by default a temporary folder that is removed at the end.
-        config: settings that are added to those a single node needs.
+        config: settings that are added to those a node needs.
         heap: of the Java process.
+        node: which one of a cluster it is. By default it is alone; else `await_ready` says when it serves, since a
+            node does so only when most of the others are up.
 
     Raises:
         PeerMissingError: if Kafka's jars or a Java are missing, or Kafka does not start.
@@ -159,15 +185,16 @@ class RealKafka:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, object] | None = None,
         heap: str = "512m",
+        node: KafkaNode | None = None,
     ) -> None:
         classpath, java = _kafka_classpath(), java_command()
         self._temporary = data_dir is None
         self._directory = Path(tempfile.mkdtemp(prefix="kafka-") if data_dir is None else data_dir)
         self._directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = _free_ports(2)
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        data = self._directory / "data"
-        properties = _SERVER_PROPERTIES.format(port=port, controller_port=controller_port, data_dir=data)
+        self.node = node or kafka_nodes(1)[0]
+        self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
+        data, least = self._directory / "data", 1 + self.node.nodes // 2
+        properties = _SERVER_PROPERTIES.format(node=self.node, data_dir=data, least=least)
         properties += "".join(f"{name}={value}\n" for name, value in (config or {}).items())
         settings = self._directory / "server.properties"
         settings.write_text(properties)
@@ -178,8 +205,9 @@ class RealKafka:
         self._command = [
             java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", classpath, "kafka.Kafka", str(settings)
         ]  # fmt: skip
-        self._port = port
-        self._start()
+        self._begin()
+        if node is None:
+            self.await_ready()
 
     @property
     def pid(self) -> int:
@@ -197,7 +225,8 @@ class RealKafka:
         Raises:
             PeerMissingError: if Kafka does not start.
         """
-        self._start()
+        self._begin()
+        self.await_ready()
 
     def close(self) -> None:
         """Stop Kafka and remove a temporary folder; a second call does nothing."""
@@ -218,16 +247,23 @@ class RealKafka:
     ) -> None:
         self.close()
 
-    def _start(self) -> None:
+    def await_ready(self) -> None:
+        """Return when it serves.
+
+        Raises:
+            PeerMissingError: if it does not in time; it is stopped then.
+        """
+        try:
+            self._await_port(self.node.port)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
         with open(self._log, "ab") as log:
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
-        try:
-            self._await_port(self._port)
-        except BaseException:
-            self.close()
-            raise
 
     def _await_port(self, port: int) -> None:
         """Wait for the listener, which Kafka opens last."""
@@ -241,6 +277,70 @@ class RealKafka:
                 return
         tail = self._log.read_text(errors="replace")[-1000:]
         raise PeerMissingError(f"Kafka did not start within {START_TIMEOUT_S:.0f} s; its log ends with: {tail}")
+
+
+class RealKafkaCluster:
+    """Several nodes of Apache Kafka on this machine; a context manager.
+
+    Args:
+        nodes: how many; each is a broker and a controller, with ids from 1 on.
+        config: settings of each, added to those that a node needs.
+        heap: of each Java process.
+
+    Raises:
+        PeerMissingError: if Kafka's jars or a Java are missing, or one does not start.
+    """
+
+    def __init__(self, nodes: int = 3, config: Mapping[str, object] | None = None, heap: str = "512m") -> None:
+        self._nodes: dict[int, RealKafka] = {}
+        try:
+            for node in kafka_nodes(nodes):
+                self._nodes[node.node_id] = RealKafka(config=config, heap=heap, node=node)
+            for each in self._nodes.values():
+                each.await_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All of them."""
+        return ",".join(each.bootstrap_servers for each in self._nodes.values())
+
+    @property
+    def pids(self) -> list[int]:
+        """The Java processes."""
+        return [each.pid for each in self._nodes.values()]
+
+    def kill(self, node_id: int) -> None:
+        """End one by SIGKILL; `restart` brings it back."""
+        self._nodes[node_id].kill()
+
+    def restart(self, node_id: int) -> None:
+        """Start one again after `kill`; returns when it serves.
+
+        Raises:
+            PeerMissingError: if it does not start.
+        """
+        self._nodes[node_id].restart()
+
+    def close(self) -> None:
+        """End all, and remove what they wrote; a second call does nothing.
+
+        By SIGKILL: the last ones would wait for a controller to let them go, and nobody needs the files any more.
+        """
+        for each in self._nodes.values():
+            each.kill()
+        while self._nodes:
+            self._nodes.popitem()[1].close()
+
+    def __enter__(self) -> RealKafkaCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _free_ports(count: int) -> list[int]:

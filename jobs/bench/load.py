@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -18,15 +18,22 @@ class LoadError(RuntimeError):
     """A topic could not be made or filled."""
 
 
-def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+def create_topic(
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int,
+    replication_factor: int = 1,
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Make a topic, and wait until its partitions answer: Kafka says that it is made before they have leaders.
 
     Raises:
         LoadError: with the broker's reason.
     """
-    admin = _admin(bootstrap_servers)
+    admin = admin_of(bootstrap_servers)
     try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+        wanted = NewTopic(topic, partitions, replication_factor, config=dict(settings or {}))
+        admin.create_topics([wanted])[topic].result(DEADLINE_S)
     except KafkaException as error:
         raise LoadError(f"topic {topic} on {bootstrap_servers}: {error}") from error
     records_in(bootstrap_servers, topic, partitions)
@@ -38,7 +45,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
     Raises:
         LoadError: with the broker's reason.
     """
-    admin = _admin(bootstrap_servers)
+    admin = admin_of(bootstrap_servers)
     try:
         admin.delete_topics([topic])[topic].result(DEADLINE_S)
     except KafkaException as error:
@@ -53,7 +60,7 @@ def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     Raises:
         LoadError: if a partition does not answer in time.
     """
-    admin = _admin(bootstrap_servers)
+    admin = admin_of(bootstrap_servers)
     wanted = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -96,7 +103,8 @@ def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     return count
 
 
-def _admin(bootstrap_servers: str) -> AdminClient:
+def admin_of(bootstrap_servers: str) -> AdminClient:
+    """Give an admin client that keeps to itself what it logs."""
     # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and until then that its
     # broker is gone.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
