@@ -54,7 +54,7 @@ def handle_offsets(broker: Broker, request: Request) -> Body:
     error = _offsets_error(broker, request, wanted)
     if error is ErrorCode.NONE:
         topic = broker.topic(OFFSETS_TOPIC)
-        count = broker.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        count = broker.config.offsets_topic_num_partitions if topic is None else topic.partition_count
         producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
         place = (OFFSETS_TOPIC, partition_of(wanted.group_id, count))
         now_ms = broker.clock.now_ms()
@@ -95,7 +95,7 @@ def _place_error(broker: Broker, request: Request, name: str, index: int, by_cli
     if by_client and not authorized(broker, request, Operation.WRITE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.topic(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
+    if topic is None or not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 

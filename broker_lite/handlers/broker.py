@@ -18,6 +18,7 @@ from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.internal_topics import internal_topic_settings
+from broker_lite.handlers.leader import LEADER_EPOCH, Led
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
@@ -30,6 +31,7 @@ from broker_lite.security.authorizer import Authorizer, SecurityFileError, super
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
     from broker_lite.coordinators.fetch_sessions import FetchSessions
     from broker_lite.handlers.group_coordinator import GroupCoordinator
     from broker_lite.handlers.metrics import Metrics
@@ -100,6 +102,8 @@ class Broker:
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
+        self.member: ClusterMember | None = None
+        """This broker as a member of its cluster; None by itself."""
         self.metrics: Metrics | None = None
         """What is counted, if anybody wants to know."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
@@ -108,6 +112,11 @@ class Broker:
         self._refusals_since_ms = clock.monotonic_ms()
         self.partition: Callable[[str, int], PartitionLog] = self.logs.partition
         """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        self.leading: Callable[[str, int], Led] = self._leads_all
+        """Give a partition that this broker leads, to read or write its records.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION; in a cluster, NOT_LEADER_OR_FOLLOWER too.
+        """
         self.topic_by_id: Callable[[uuid.UUID], Topic | None] = self.logs.topic_by_id
         self.topic: Callable[[str], Topic | None] = self.logs.topics.get
         try:
@@ -160,12 +169,16 @@ class Broker:
         return TransactionCoordinator(self)
 
     def _largest_producer_id(self) -> int:
-        logs = [log for topic in self.topics() for log in topic.partitions]
+        logs = [log for topic in self.topics() for log in topic.logs.values()]
         ids = [each.producer_id for log in logs for each in log.producers.entries()]
         if TRANSACTIONS_TOPIC in self.logs.topics:
             for each in self.transactions.transactions.all():
                 ids += (each.producer_id, each.next_producer_id)
         return max(ids, default=NO_PRODUCER_ID)
+
+    def _leads_all(self, topic: str, index: int) -> Led:
+        """Give a partition of a broker by itself."""
+        return Led(self.partition(topic, index), LEADER_EPOCH)
 
     def topics(self) -> Iterable[Topic]:
         """Give all topics."""
@@ -245,7 +258,7 @@ class Broker:
         if groups is not None:
             groups.forget_topic(topic.name)
         self._topics_changed()
-        self.purgatory.gone((topic.name, index) for index in range(len(topic.partitions)))
+        self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
 
     def note_refusal(self, text: str) -> bool:
         """Log what a client did wrong, up to a rate; gives whether it was logged."""

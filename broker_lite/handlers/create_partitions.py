@@ -37,7 +37,7 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.logs.check_new_partitions(wanted.name, wanted.count)
     if wanted.assignments is not None:
-        more = wanted.count - len(topic.partitions)
+        more = wanted.count - topic.partition_count
         if len(wanted.assignments) != more:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -26,7 +26,7 @@ def handle(broker: Broker, request: Request) -> Body:
         return request.response(results=[], **error)
     asked: Mapping[str, Iterable[int]]
     if wanted.topics is None:
-        asked = {topic.name: range(len(topic.partitions)) for topic in broker.topics()}
+        asked = {topic.name: topic.logs for topic in broker.topics()}
     else:
         asked = {each.topic: each.partitions for each in wanted.topics}
     types = apis.response_class(request.api_key).DescribeLogDirsResult
@@ -51,12 +51,12 @@ def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterabl
         kind.DescribeLogDirsPartition(
             version=version,
             partition_index=index,
-            partition_size=topic.partitions[index].size,
+            partition_size=topic.logs[index].size,
             offset_lag=0,
             is_future_key=False,
         )
         for index in indexes
-        if 0 <= index < len(topic.partitions)
+        if index in topic.logs
     ]
     return kind(version=version, name=name, partitions=partitions) if partitions else None
 

@@ -51,10 +51,10 @@ def handle(broker: Broker, request: Request) -> Body:
             found.append(_topic(request, name, _missing(name), operations=operations))
             continue
         first = begin[1] if name == begin[0] else 0
-        indexes = range(first, min(first + left, len(topic.partitions)))
+        indexes = range(first, min(first + left, topic.partition_count))
         found.append(_described(broker, request, topic, indexes, operations))
         left -= len(indexes)
-        if indexes.stop < len(topic.partitions):
+        if indexes.stop < topic.partition_count:
             following, left = (name, indexes.stop), 0
     return request.response(topics=found + hidden, next_cursor=_cursor(request, following))
 

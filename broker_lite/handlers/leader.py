@@ -1,6 +1,38 @@
-"""What is said of leadership: this broker leads every partition of its topics, from the first day on."""
+"""What leadership means to handlers: a log, the epoch that it is led in, and what a request may say of that epoch.
+
+A broker by itself leads every partition of its topics, in one epoch from the first day on. A member of a cluster leads
+what the cluster's image says (`Broker.leading`).
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker_lite.log.partition_log import PartitionLog
+    from broker_lite.replication.leader import PartitionLeader
+
 LEADER_EPOCH = 0
-"""The epoch of its leadership; it never changes, as there is nobody to elect."""
+"""The epoch of a broker by itself; it never changes, as there is nobody to elect."""
+
+
+class Led(NamedTuple):
+    """A partition that this broker leads."""
+
+    log: PartitionLog
+    leader_epoch: int
+    replicas: PartitionLeader | None = None
+    """What is known of the followers; None where there cannot be any."""
+
+    def check_epoch(self, told: int) -> None:
+        """Compare the epoch that a request names, -1 if it names none (KIP-320).
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH if the request is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+        """
+        if told > self.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch here is {self.leader_epoch}")
+        if 0 <= told < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch} by now")

@@ -107,7 +107,7 @@ class _Answer:
                 isr_nodes=node,
                 offline_replicas=[],
             )
-            for index in range(len(topic.partitions))
+            for index in range(topic.partition_count)
         ]
         operations = NOT_ASKED
         if self._with_operations:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.handlers.authorization import find_topic, group_error
+from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.client_errors import commit_error
+from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -18,10 +19,10 @@ from broker_lite.security.acls import Operation
 TOPIC_ID_FROM = 10
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Keep a group's offsets; acknowledged once they are in the log."""
     wanted, version = request.message(), request.version
-    refusal = group_error(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id) or _group_error(broker, wanted, version)
     commits: dict[tuple[str, int], CommittedOffset | None] = {}
     results: list[tuple[Any, list[tuple[int, ErrorCode]]]] = []
     now_ms = broker.clock.now_ms()
@@ -44,7 +45,16 @@ def handle(broker: Broker, request: Request) -> Body:
             errors.append((partition.partition_index, error))
         results.append((each, errors))
     failed = _commit(broker, wanted.group_id, commits)
-    return request.response(topics=[_topic(request, each, errors, failed) for each, errors in results])
+
+    def answer(error: ErrorCode) -> Body:
+        return request.response(topics=[_topic(request, each, errors, error) for each, errors in results])
+
+    if not commits:
+        return answer(failed)
+    partitions = broker.groups.partitions
+    return partitions.answer(
+        request, [wanted.group_id], answer(failed), lambda refusals: answer(refusals[wanted.group_id])
+    )
 
 
 def _commit(broker: Broker, group_id: str, commits: dict[tuple[str, int], CommittedOffset | None]) -> ErrorCode:
@@ -91,7 +101,7 @@ def _partitions(broker: Broker, wanted: Any, version: int) -> Iterator[tuple[uui
 
 def _partition_error(broker: Broker, topic: Topic | None, partition: Any) -> ErrorCode:
     assert topic is not None
-    if not 0 <= partition.partition_index < len(topic.partitions):
+    if not 0 <= partition.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len((partition.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE

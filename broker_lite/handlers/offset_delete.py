@@ -5,18 +5,19 @@ from __future__ import annotations
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
-from broker_lite.handlers.authorization import find_topic, group_error
+from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.group_answers import error_answer, group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Delete a group's offsets; done when the answer goes out. A partition without one is no error."""
     wanted = request.message()
-    error = group_error(broker, request, Operation.DELETE, wanted.group_id) or _group_error(broker, wanted.group_id)
+    error = group_refusal(broker, request, Operation.DELETE, wanted.group_id) or _group_error(broker, wanted.group_id)
     if error is not ErrorCode.NONE:
         return request.response(error_code=int(error), topics=[])
     group = broker.groups.any_group(wanted.group_id)
@@ -30,7 +31,7 @@ def handle(broker: Broker, request: Request) -> Body:
         errors = []
         for partition in each.partitions:
             index, error = partition.partition_index, topic_error
-            if error is ErrorCode.NONE and topic is not None and not 0 <= index < len(topic.partitions):
+            if error is ErrorCode.NONE and topic is not None and not 0 <= index < topic.partition_count:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if error is ErrorCode.NONE and (each.name, index) in known:
                 removals.append((each.name, index))
@@ -42,7 +43,8 @@ def handle(broker: Broker, request: Request) -> Body:
         except KafkaError as refusal:
             broker.note_refusal(f"OffsetDelete of group {wanted.group_id}: {refusal}")
             return request.response(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), topics=[])
-    return _response(request, results)
+    body, refused = _response(request, results), error_answer(request, topics=[])
+    return broker.groups.partitions.answer(request, [wanted.group_id], body, refused)
 
 
 def _group_error(broker: Broker, group_id: str) -> ErrorCode:

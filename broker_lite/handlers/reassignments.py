@@ -47,7 +47,7 @@ def _election(broker: Broker, name: str, index: int, kind: int) -> tuple[ErrorCo
         return ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
-    if not 0 <= index < len(topic.partitions):
+    if not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
 
@@ -90,7 +90,7 @@ def _move(broker: Broker, name: str, wanted: Any) -> None:
     topic = broker.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-    if not 0 <= wanted.partition_index < len(topic.partitions):
+    if not 0 <= wanted.partition_index < topic.partition_count:
         text = f"Unable to find partition {name}:{wanted.partition_index}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     if wanted.replicas is None:

@@ -72,7 +72,7 @@ def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -
     if not authorized(broker, request, Operation.READ, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.topic(name)
-    if topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
+    if topic is None or not 0 <= wanted.partition_index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len((wanted.committed_metadata or "").encode()) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -87,8 +87,8 @@ def _commit(
         topic = broker.groups.offsets_topic()
     except KafkaError as refused:
         return _answer_to(broker, wanted, refused)
-    index = partition_of(wanted.group_id, len(topic.partitions))
-    log, verification = topic.partitions[index], Verification.NONE
+    index = partition_of(wanted.group_id, topic.partition_count)
+    log, verification = topic.logs[index], Verification.NONE
     if not log.producers.in_transaction(producer.producer_id, producer.epoch):
         place = (OFFSETS_TOPIC, index)
         adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM

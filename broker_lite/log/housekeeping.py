@@ -142,7 +142,7 @@ class Housekeeping:
 
     def _partitions(self) -> Iterator[PartitionLog]:
         for topic in list(self._logs.topics.values()):
-            yield from topic.partitions
+            yield from topic.logs.values()
 
     def _retain(self, now_ms: int) -> Steps:
         for log in self._partitions():

@@ -45,9 +45,16 @@ class Topic:
 
     name: str
     topic_id: uuid.UUID
-    partitions: tuple[PartitionLog, ...]
+    partition_count: int
+    logs: Mapping[int, PartitionLog]
+    """The partitions that this broker has a replica of; all, unless it belongs to a cluster."""
     settings: Mapping[str, str]
     config: LogConfig
+
+    @property
+    def partitions(self) -> tuple[PartitionLog, ...]:
+        """The logs of a topic that this broker has whole."""
+        return tuple(self.logs.values())
 
 
 class LogManager:
@@ -119,9 +126,10 @@ class LogManager:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         found = self._topics.get(topic)
-        if found is None or not 0 <= index < len(found.partitions):
+        log = None if found is None else found.logs.get(index)
+        if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
-        return found.partitions[index]
+        return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
         """Say whether `create_topic` would accept this; gives the settings it would have.
@@ -150,7 +158,7 @@ class LogManager:
         config = self.check_new_topic(name, partitions, settings)
         self._forget_namesake(name)
         logs = self._new_partitions(name, range(partitions), topic_id, config, now_ms)
-        topic = Topic(name, topic_id, tuple(logs), MappingProxyType(dict(settings)), config)
+        topic = Topic(name, topic_id, partitions, logs, MappingProxyType(dict(settings)), config)
         self._commit(topic)
         return topic
 
@@ -163,7 +171,7 @@ class LogManager:
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        have = len(topic.partitions)
+        have = topic.partition_count
         if count == have:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
         if count < have:
@@ -176,7 +184,7 @@ class LogManager:
         return topic
 
     def _check_room(self, more: int) -> None:
-        have = sum(len(topic.partitions) for topic in self._topics.values())
+        have = sum(topic.partition_count for topic in self._topics.values())
         if have + more > MAX_PARTITIONS:
             text = f"{more} more partitions besides {have}; all topics together may have {MAX_PARTITIONS}"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
@@ -188,8 +196,8 @@ class LogManager:
             KafkaError: as `check_new_partitions`.
         """
         topic = self.check_new_partitions(name, count)
-        new = self._new_partitions(name, range(len(topic.partitions), count), topic.topic_id, topic.config, now_ms)
-        topic = replace(topic, partitions=(*topic.partitions, *new))
+        new = self._new_partitions(name, range(topic.partition_count, count), topic.topic_id, topic.config, now_ms)
+        topic = replace(topic, partition_count=count, logs={**topic.logs, **new})
         self._commit(topic)
         return topic
 
@@ -204,7 +212,7 @@ class LogManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         config = self.config.with_topic_settings(settings)
         self._commit(replace(topic, settings=MappingProxyType(dict(settings)), config=config))
-        for log in topic.partitions:
+        for log in topic.logs.values():
             log.config = config
 
     def change_defaults(self, config: LogConfig) -> None:
@@ -215,7 +223,7 @@ class LogManager:
         for topic in list(self._topics.values()):
             changed = config.with_topic_settings(topic.settings)
             self._add(replace(topic, config=changed))
-            for log in topic.partitions:
+            for log in topic.logs.values():
                 log.config = changed
 
     def delete_topic(self, name: str) -> None:
@@ -237,7 +245,7 @@ class LogManager:
         except OSError as error:
             self._add(topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
-        for index, log in enumerate(topic.partitions):
+        for index, log in topic.logs.items():
             log.forget()
             aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
             try:
@@ -263,7 +271,7 @@ class LogManager:
         start_offsets: dict[tuple[str, int], int] = {}
         high_watermarks: dict[tuple[str, int], int] = {}
         for topic in self._topics.values():
-            for index, log in enumerate(topic.partitions):
+            for index, log in topic.logs.items():
                 recovery_points[topic.name, index] = log.recovery_point
                 high_watermarks[topic.name, index] = log.high_watermark
                 if log.log_start_offset > log.first_base_offset:
@@ -281,7 +289,7 @@ class LogManager:
         offsets = {
             (topic.name, index): log.cleaned_offset
             for topic in self._topics.values()
-            for index, log in enumerate(topic.partitions)
+            for index, log in topic.logs.items()
             if log.cleaned_offset is not None
         }
         self._checkpointed.update(topic for topic, _ in offsets)
@@ -338,7 +346,7 @@ class LogManager:
 
     def _partitions(self) -> Iterator[PartitionLog]:
         for topic in self._topics.values():
-            yield from topic.partitions
+            yield from topic.logs.values()
 
     def _release(self) -> None:
         self._storage.close()
@@ -348,8 +356,8 @@ class LogManager:
 
     def _new_partitions(
         self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
-    ) -> list[PartitionLog]:
-        logs: list[PartitionLog] = []
+    ) -> dict[int, PartitionLog]:
+        logs: dict[int, PartitionLog] = {}
         metadata = checkpoints.encode_partition_metadata(topic_id)
         try:
             for index in indexes:
@@ -357,9 +365,9 @@ class LogManager:
                 self._storage.remove_directory(directory)  # of a creation that was cut short
                 self._storage.make_directory(directory)
                 self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
-                logs.append(PartitionLog.open(self._storage, directory, config, now_ms, clean=True))
+                logs[index] = PartitionLog.open(self._storage, directory, config, now_ms, clean=True)
         except OSError as error:
-            for log in logs:
+            for log in logs.values():
                 log.abandon()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
@@ -380,8 +388,8 @@ class LogManager:
             else:
                 del self._topics[topic.name]
                 del self._by_id[topic.topic_id]
-            for log in topic.partitions[len(before.partitions) if before is not None else 0 :]:
-                log.abandon()
+            for index in topic.logs.keys() - (before.logs.keys() if before is not None else ()):
+                topic.logs[index].abandon()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def _add(self, topic: Topic) -> None:
@@ -433,8 +441,8 @@ class LogManager:
         self._checkpointed = {topic for topic, _ in (*recovery_points, *start_offsets, *cleaned_offsets)}
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
-            logs = [
-                PartitionLog.open(
+            logs = {
+                index: PartitionLog.open(
                     self._storage,
                     directories.partition_path(self.log_dir, name, index),
                     config,
@@ -446,10 +454,10 @@ class LogManager:
                     holes_allowed=not known,
                 )
                 for index in range(count)
-            ]
-            for index, log in enumerate(logs):
+            }
+            for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
-            self._add(Topic(name, topic_id, tuple(logs), MappingProxyType(settings), config))
+            self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
         if not known:
             self._write_topics()
         if self.clean:
@@ -474,7 +482,7 @@ class LogManager:
         document = {
             topic.name: {
                 "id": checkpoints.encode_uuid(topic.topic_id),
-                "partitions": len(topic.partitions),
+                "partitions": topic.partition_count,
                 "settings": dict(topic.settings),
             }
             for topic in self._topics.values()

@@ -62,7 +62,7 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
     yield "kafka_network_RequestMetrics_Count", "counter", "Requests answered, by API and version.", _requests(broker)
     yield from _times(broker)
     yield "kafka_log_Log_Value", "gauge", "Size in bytes, offsets and segments of each partition.", _logs(broker)
-    partitions = sum(len(topic.partitions) for topic in broker.topics())
+    partitions = sum(topic.partition_count for topic in broker.topics())
     replicas = {"PartitionCount": partitions, "LeaderCount": partitions}
     replicas |= {"UnderReplicatedPartitions": 0, "OfflineReplicaCount": 0}
     yield "kafka_server_ReplicaManager_Value", "gauge", "Partitions of this broker.", _named(replicas)
@@ -120,7 +120,7 @@ def _times(broker: Broker) -> Iterator[Family]:
 
 def _logs(broker: Broker) -> Iterator[Sample]:
     for topic in broker.topics():
-        for index, log in enumerate(topic.partitions):
+        for index, log in topic.logs.items():
             where = {"partition": str(index), "topic": topic.name}
             yield {"name": "Size", **where}, log.size
             yield {"name": "LogStartOffset", **where}, log.log_start_offset

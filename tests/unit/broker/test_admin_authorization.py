@@ -56,7 +56,7 @@ def test_only_who_may_do_it_does_it(
     asked = Asked(authorizer_class_name=AUTHORIZER)
     asked.create("a")
     assert refused in codes(asked.ask(key, version, **fields).to_dict())
-    assert len(asked.broker.logs.topics["a"].partitions) == 1
+    assert asked.broker.logs.topics["a"].partition_count == 1
     authorizer = asked.broker.authorizer
     assert authorizer is not None
     rule = Rule("User:ANONYMOUS", "*", operation, Permission.ALLOW)

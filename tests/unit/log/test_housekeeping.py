@@ -35,7 +35,7 @@ class Place:
         self.after(0)
 
     def make(self, name: str, settings: dict[str, str]) -> PartitionLog:
-        return self.logs.create_topic(name, 1, uuid.uuid4(), settings, NOW).partitions[0]
+        return self.logs.create_topic(name, 1, uuid.uuid4(), settings, NOW).logs[0]
 
     def fill(self, log: PartitionLog, count: int = 60) -> None:
         for index in range(count):

@@ -50,9 +50,9 @@ def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
     manager = open_manager(*place)
     topic = manager.topics["t"]
     assert manager.clean
-    assert (topic.topic_id, len(topic.partitions), topic.settings) == (TOPIC_ID, 3, {"segment.bytes": "5000"})
+    assert (topic.topic_id, topic.partition_count, topic.settings) == (TOPIC_ID, 3, {"segment.bytes": "5000"})
     assert topic.config.segment_bytes == 5000
-    assert [log.log_end_offset for log in topic.partitions] == [0, 0, 5]
+    assert [log.log_end_offset for log in topic.logs.values()] == [0, 0, 5]
     assert manager.cluster_id == cluster_id
     manager.abandon()
     manager = open_manager(*place)
@@ -189,7 +189,7 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
     assert list(manager.topics) == ["a-1"]
     assert storage.is_directory(f"{LOG_DIR}/__cluster_metadata-0")
     assert manager.topics["a-1"].topic_id == TOPIC_ID
-    assert [log.log_end_offset for log in manager.topics["a-1"].partitions] == [0, 3]
+    assert [log.log_end_offset for log in manager.topics["a-1"].logs.values()] == [0, 3]
     manager.abandon()
     assert open_manager(storage).topics["a-1"].topic_id == TOPIC_ID
 
@@ -320,7 +320,7 @@ def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogC
     storage.flush_errors = [OSError(5, "fsync failed")]
     for later in (100, 200, 60_000):
         manager.flush_due(NOW + later)
-    assert [log.recovery_point for log in manager.topics["t"].partitions] == [0, 4, 4]
+    assert [log.recovery_point for log in manager.topics["t"].logs.values()] == [0, 4, 4]
     assert storage.read(f"{LOG_DIR}/recovery-point-offset-checkpoint") == b"0\n3\nt 0 0\nt 1 4\nt 2 4\n"
     assert caplog.text.count("a flush has failed") == 1
     append(manager, "t", 1)
@@ -330,7 +330,7 @@ def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogC
     manager = open_manager(storage)  # with a new disk
     assert not manager.clean
     append(manager, "t", 0)
-    assert [log.log_end_offset for log in manager.topics["t"].partitions] == [5, 5, 4]
+    assert [log.log_end_offset for log in manager.topics["t"].logs.values()] == [5, 5, 4]
 
 
 @pytest.mark.parametrize("seed", range(20))
