@@ -83,7 +83,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
             for fetched in fetcher.ahead():
                 rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
                 for batch in rows:
-                    yield maker.rows(batch)
+                    yield from maker.batches(batch)
                     reach(CrashPoint.SOURCE_READING, batch_id, options.app_id)
                 position = fetched.scanned.next_offset or position
                 retries, last_read_s = 0, time.monotonic()

@@ -6,14 +6,14 @@ one by `careful.Careful`, and put in their places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from connectors.dead_letters import COLUMN as DEAD_LETTER
 from connectors.dead_letters import REASON
@@ -28,6 +28,8 @@ from connectors.kafka_once.values.scanning import Level
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
 """The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""
 ASCII_BELOW = 0x80
+MAX_CELLS = 8 << 20
+"""Fields of the schema times rows that are decoded at once: each takes some bytes, though its value may be absent."""
 
 Problems = dict[int, str]
 """By the number of the row, why its value does not parse."""
@@ -45,9 +47,26 @@ class RowMaker:
         self._topic, self._partition = topic, partition
         self._json = JsonDecoder(options.json) if options.json is not None else None
         self._schema = to_arrow_schema(options.spark_schema(), timezone="UTC") if self._json else None
+        self._most_rows = max(1, MAX_CELLS // fields_in(options.json.schema)) if options.json is not None else 0
+
+    def batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows for a batch, in pieces where the schema has so many fields that memory asks for it.
+
+        Raises:
+            MalformedValueError: as `rows`.
+        """
+        if self._json is None or batch.num_rows <= self._most_rows:
+            yield self.rows(batch)
+            return
+        for start in range(0, batch.num_rows, self._most_rows):
+            yield self.rows(batch.slice(start, self._most_rows))
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Give the rows for a batch of the columns that `RowOptions.decoded` names."""
+        """Give the rows for a batch of the columns that `RowOptions.decoded` names.
+
+        Raises:
+            MalformedValueError: for the first value that does not parse, in mode FAILFAST.
+        """
         if self._json is None:
             return batch
         values, problems = self._json.decode(batch.column(VALUE))
@@ -88,6 +107,17 @@ class RowMaker:
         places: NDArray[np.int64] = np.full(batch.num_rows, -1, np.int64)
         places[at] = np.arange(at.shape[0])
         return letters.take(pa.array(places, mask=places < 0))
+
+
+def fields_in(schema: DataType) -> int:
+    """Count the fields of a schema, those of its structs, lists and maps included; 1 at least."""
+    if isinstance(schema, StructType):
+        return sum(fields_in(field.dataType) for field in schema) + 1
+    if isinstance(schema, ArrayType):
+        return fields_in(schema.elementType) + 1
+    if isinstance(schema, MapType):
+        return fields_in(schema.valueType) + 2
+    return 1
 
 
 class JsonDecoder:

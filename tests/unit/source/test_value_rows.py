@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from connectors.dead_letters import COLUMN
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.schema import arrow_schema
-from connectors.kafka_once.values.rows import MalformedValueError, RowMaker
+from connectors.kafka_once.values.rows import MAX_CELLS, MalformedValueError, RowMaker
 
 GIVEN = {
     "kafka.bootstrap.servers": "localhost:9092",
@@ -89,6 +89,26 @@ def test_the_first_malformed_value_ends_the_task() -> None:
 def test_a_corrupt_record_that_is_no_utf8_is_shown_with_replacement_characters() -> None:
     (row,) = made([b"\xff{"], columns="value").to_pylist()
     assert row["value"]["_corrupt_record"] == "\ufffd{"
+
+
+def test_a_batch_is_decoded_in_pieces_where_the_schema_is_wide() -> None:
+    """A thousand fields for each of 20,000 records that hold two of them would take hundreds of megabytes at once."""
+    names = [f"f{at}" for at in range(1000)]
+    wide = {"valueSchema": ", ".join(f"{name} STRUCT<a: INT>" for name in names), "columns": "offset,value"}
+    rows = SourceOptions.read({**GIVEN, **wide}).rows
+    count = 20_000
+    values = [b'{"f%d":{"a":%d}}' % (at % 1000, at) for at in range(count)]
+    columns: dict[str, Any] = {"offset": list(range(count)), "value": values}
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in rows.decoded}, arrow_schema(rows.decoded))
+    found = list(RowMaker(rows, "t", 3).batches(batch))
+    assert max(each.num_rows * 2001 for each in found) <= MAX_CELLS
+    assert [at for each in found for at in each["offset"].to_pylist()] == columns["offset"]
+    for each in found:
+        for row in (0, each.num_rows - 1):
+            offset = each["offset"][row].as_py()
+            present = {name: value for name, value in each["value"][row].as_py().items() if value is not None}
+            assert present == {f"f{offset % 1000}": {"a": offset}}
+    assert len(found) > 1
 
 
 def test_bytes_stay_bytes() -> None:
