@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from broker_lite.controller.records import NO_LEADER
 from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
-from broker_lite.replication.replica_log import EpochEnd
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 
 ROUNDS = 12
@@ -25,15 +23,11 @@ def follow(follower: PartitionFollower, led: Led, records: int | None = None) ->
         follower.epoch_end(led.log.epoch_end(follower.log.latest_epoch))
         return True
     position = follower.position
-    try:
-        parts = led.leader.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
-        if parts is not None:
-            follower.diverged(parts)
-            return True
-        if position.offset > led.log.log_end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "beyond the end")
-    except KafkaError as error:
-        assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    parts = led.leader.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
+    if parts is not None:
+        follower.diverged(parts)
+        return True
+    if position.offset > led.log.log_end_offset:
         follower.out_of_range(led.log.log_start_offset, led.log.log_end_offset)
         return True
     data = stored(led.log, position.offset)
