@@ -1,22 +1,49 @@
-"""One broker as a member of its cluster."""
+"""One broker as a member of its cluster: it follows the controller's log, and lets everybody here know what follows.
+
+Theory of operation: many times a second the broker reads what is new in the controller's log, batch by batch. After
+each batch the listeners for images are told, then its replicas take their new roles, and the listeners for events are
+told of those. Roles wait for the registration of this start of the broker, which makes the cluster see that what the
+former one led may be led by others now.
+
+Requests to the controller are kept until they are answered by the one that is the controller then: where it dies, or
+says that it is none any more, they go to the next one. So it may be that something is done twice, or done and answered
+with an error, as a client of a Kafka cluster has to expect as well.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+from broker_lite.cluster.acknowledgements import Acknowledgements
+from broker_lite.cluster.controller_service import ControllerService
+from broker_lite.cluster.coordination import Coordination
+from broker_lite.cluster.in_sync import InSyncProposals
+from broker_lite.cluster.lifecycle import Lifecycle, Scheduler, Timer
+from broker_lite.cluster.metadata_log import MetadataReader, taken
 from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH
+from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replica_log import ReplicaLog
 from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
 
+POLL_MS: Final = 20
+"""How often the controller's log is looked at, and whether others are alive."""
+PROPOSALS_EVERY: Final = 3
+"""After how many looks there is one for proposals of leaders, which takes longer where there are many partitions."""
+CONTROLLER_TIMEOUT_MS: Final = 30_000
+"""After how long without a controller that answers a request to it is given up (`request.timeout.ms` in Kafka)."""
+
 Answer = Callable[[Any], None]
 """Takes a response, or None if none came: the broker died, or took too long, or is not connected."""
 
+logger = logging.getLogger(__name__)
+
 
 class Peers(Protocol):
-    """How requests reach other brokers."""
+    """How requests reach brokers, this one included."""
 
     def send(self, broker_id: int, request: Any, then: Answer) -> None:
         """Send a request to a broker; its answer, or None, comes later, on the broker's thread."""
@@ -31,16 +58,73 @@ class ClusterMember:
         log_of: Callable[[PartitionKey], ReplicaLog],
         settings: ReplicationSettings,
         peers: Peers,
+        scheduler: Scheduler,
+        monotonic_ms: Callable[[], int],
     ) -> None:
+        """Know nothing yet: see `join`.
+
+        Args:
+            broker_id: who this is.
+            log_of: gives the log of a partition that this broker has a replica of, made if need be.
+            settings: what replication goes by.
+            peers: how other brokers are reached.
+            scheduler: the event loop.
+            monotonic_ms: a clock that never goes back.
+        """
         self.broker_id = broker_id
-        self.broker_epoch = NO_BROKER_EPOCH
         self.image = ClusterImage()
         """The cluster as far as this broker has applied the controller's log."""
         self.replicas = Replicas(broker_id, log_of, settings)
         self.on_image: list[Callable[[ClusterImage], None]] = []
         """Called after each batch of the log, before the events of `listen`."""
-        self._listeners: list[Callable[[Event], None]] = []
+        self.acknowledgements = Acknowledgements(self.replicas, scheduler, monotonic_ms)
+        self.when_safe = self.acknowledgements.when_safe
+        """Call back when what a partition that is led here has up to an offset is safe: see `Acknowledgements`."""
+        self._listeners: list[Callable[[Event], None]] = [self.acknowledgements.on_event]
         self._peers = peers
+        self._scheduler = scheduler
+        self._monotonic_ms = monotonic_ms
+        self._lag_look_ms = settings.replica_lag_time_max_ms // 2
+        self._looked_for_lag_ms = monotonic_ms()
+        self._waiting: list[_ToController] = []
+        self._proposals = InSyncProposals(self.replicas, self.send_to_controller, self.publish, monotonic_ms)
+        self._polls = 0
+        self._timer: Timer | None = None
+        self._membership: Membership | None = None
+
+    def join(self, membership: Membership) -> None:
+        """Begin to follow the log, and to take part in writing it; `lifecycle.start` then makes this broker known."""
+        self._membership = membership
+        membership.controller.on_written.append(self._poll_soon)
+        self._tick()
+
+    def leave(self) -> None:
+        """Follow no more, and let another broker be the controller."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        membership, self._membership = self._membership, None
+        if membership is not None:
+            membership.lifecycle.close()
+            membership.controller.close()
+            membership.reader.close()
+            membership.coordination.release_broker()
+
+    @property
+    def registered(self) -> bool:
+        """Whether the image has this start of the broker, and so all that was in the log before."""
+        return self._membership is not None and self._membership.lifecycle.registered
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker; NO_BROKER_EPOCH before it has registered."""
+        return NO_BROKER_EPOCH if self._membership is None else self._membership.lifecycle.broker_epoch
+
+    @property
+    def controller(self) -> ControllerService:
+        """What this broker has of the controller, which it may be or not."""
+        assert self._membership is not None, "the broker has joined"
+        return self._membership.controller
 
     def listen(self, callback: Callable[[Event], None]) -> None:
         """Have events told, each after it took effect."""
@@ -52,14 +136,6 @@ class ClusterMember:
             for listener in self._listeners:
                 listener(event)
 
-    def send(self, broker_id: int, request: Any, then: Answer) -> None:
-        """Send a request to another broker, or to this one; never answers before it returns."""
-        self._peers.send(broker_id, request, then)
-
-    def send_to_controller(self, request: Any, then: Answer) -> None:
-        """Send a request to the controller, wherever it is; again to the next one if it is none any more."""
-        self.send(self.image.controller_id, request, then)
-
     def key(self, topic: str, index: int) -> PartitionKey:
         """Give what the cluster knows a partition by.
 
@@ -70,3 +146,110 @@ class ClusterMember:
         if found is None or index not in found.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{index}")
         return found.topic_id, index
+
+    # Requests.
+
+    def send(self, broker_id: int, request: Any, then: Answer) -> None:
+        """Send a request to a broker, this one too; never answers before it returns."""
+        self._peers.send(broker_id, request, then)
+
+    def send_to_controller(self, request: Any, then: Answer, timeout_ms: int = CONTROLLER_TIMEOUT_MS) -> None:
+        """Send a request to the controller, whichever broker that is; None after `timeout_ms` without an answer."""
+        waiting = _ToController(request, then, self._monotonic_ms() + timeout_ms)
+        self._waiting.append(waiting)
+        self._send_waiting(waiting)
+
+    def _send_waiting(self, waiting: _ToController) -> None:
+        waiting.controller_epoch = self.image.controller_epoch
+        epoch = waiting.controller_epoch
+        if self.image.controller_id != NO_LEADER:
+            waiting.under_way = True
+            self._peers.send(
+                self.image.controller_id, waiting.request, lambda answer: self._answered(waiting, epoch, answer)
+            )
+
+    def _answered(self, waiting: _ToController, epoch: int, answer: Any) -> None:
+        if waiting not in self._waiting or waiting.controller_epoch != epoch:
+            return  # given up, or asked of the next controller by now
+        if answer is None or answer.error_code == ErrorCode.NOT_CONTROLLER:
+            waiting.under_way = False  # until the next look
+            return
+        self._waiting.remove(waiting)
+        waiting.then(answer)
+
+    def _send_again(self) -> None:
+        """Send what another controller has been asked, or has not answered; give up what has waited too long."""
+        now_ms = self._monotonic_ms()
+        for waiting in list(self._waiting):
+            if now_ms >= waiting.deadline_ms:
+                self._waiting.remove(waiting)
+                waiting.then(None)
+            elif not waiting.under_way or waiting.controller_epoch != self.image.controller_epoch:
+                self._send_waiting(waiting)
+
+    # The log.
+
+    def poll(self) -> None:
+        """Apply what is new in the controller's log."""
+        if self._membership is None:
+            return
+        try:
+            steps = self._membership.reader.poll()
+        except OSError as error:
+            logger.warning("the controller's log cannot be read: %s", error)
+            return
+        for step in steps:
+            self.image = taken(self.image, step)
+            self._applied()
+
+    def _applied(self) -> None:
+        for listener in self.on_image:
+            listener(self.image)
+        assert self._membership is not None
+        if self._membership.lifecycle.registered:
+            self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
+
+    def _poll_soon(self) -> None:
+        self._scheduler.call_soon(self.poll)
+
+    def _tick(self) -> None:
+        membership = self._membership
+        if membership is None:
+            return
+        self._timer = self._scheduler.call_later(POLL_MS / 1000, self._tick)
+        membership.controller.tick()
+        self.poll()
+        if self._waiting:
+            self._send_again()
+        self._polls += 1
+        if self._polls % PROPOSALS_EVERY == 0:
+            self._look_at_replicas()
+
+    def _look_at_replicas(self) -> None:
+        now_ms = self._monotonic_ms()
+        if now_ms - self._looked_for_lag_ms >= self._lag_look_ms:
+            self._looked_for_lag_ms = now_ms
+            self.publish(self.replicas.tick(now_ms))
+        if self.broker_epoch != NO_BROKER_EPOCH:
+            self._proposals.send(self.broker_id, self.broker_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a broker takes part with."""
+
+    coordination: Coordination
+    controller: ControllerService
+    reader: MetadataReader
+    lifecycle: Lifecycle
+
+
+@dataclass(slots=True, eq=False)
+class _ToController:
+    """A request that the controller has not answered yet."""
+
+    request: Any
+    then: Answer
+    deadline_ms: int
+    controller_epoch: int = -1
+    under_way: bool = False

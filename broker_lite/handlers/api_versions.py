@@ -13,7 +13,7 @@ from functools import cache
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.apis import APIS, ApiKey, is_flexible, serves
+from broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey, is_flexible, serves
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
 
@@ -32,7 +32,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(_broker: Broker, request: Request) -> Body:
-    """Say which APIs are served, in which versions."""
+    """Say which APIs are served to clients, in which versions."""
     version = request.version
     if not serves(ApiKey.API_VERSIONS, version):
         return [_encode(0, ErrorCode.UNSUPPORTED_VERSION)]
@@ -52,7 +52,7 @@ def _encode(version: int, error: ErrorCode) -> bytes:
     flexible = is_flexible(ApiKey.API_VERSIONS, version)
     # A client that asked for too much learns the versions of ApiVersions itself, and asks again.
     refused = error is ErrorCode.INVALID_REQUEST
-    apis = [] if refused else sorted(APIS.values(), key=lambda api: api.key)
+    apis = [] if refused else sorted((APIS[key] for key in APIS if key not in AMONG_BROKERS), key=lambda api: api.key)
     if error is ErrorCode.UNSUPPORTED_VERSION:
         apis = [APIS[ApiKey.API_VERSIONS]]
     out = bytearray(_ERROR.pack(error))

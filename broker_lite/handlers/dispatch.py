@@ -66,6 +66,11 @@ HANDLERS: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers.handle",
     ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions.handle_describe",
     ApiKey.LIST_TRANSACTIONS: "describe_transactions.handle_list",
+    ApiKey.ALTER_PARTITION: "controller_apis.handle_alter_partition",
+    ApiKey.ENVELOPE: "forwarding.handle_envelope",
+    ApiKey.BROKER_REGISTRATION: "controller_apis.handle_registration",
+    ApiKey.BROKER_HEARTBEAT: "controller_apis.handle_heartbeat",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "controller_apis.handle_allocate_producer_ids",
 }
 """For each API the module in this folder, and the function in it."""
 

@@ -73,15 +73,31 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    ALTER_PARTITION = 56
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
+
+AMONG_BROKERS = frozenset(
+    {
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""What the brokers of a cluster ask each other, and clients are not told of."""
 
 OWN_SCHEMAS = "broker_lite.protocol.schemas"
 """Where the codecs live that kafka-python has no schemas for."""
@@ -169,6 +185,11 @@ APIS = _table(
         (ApiKey.LIST_TRANSACTIONS, 0, 2, 0, "ListTransactions", "admin.transactions"),
         (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, "ConsumerGroupHeartbeat", OWN_SCHEMAS),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, "ConsumerGroupDescribe", OWN_SCHEMAS),
+        (ApiKey.ALTER_PARTITION, 2, 3, 0, "AlterPartition", OWN_SCHEMAS),
+        (ApiKey.ENVELOPE, 0, 0, 0, "Envelope", OWN_SCHEMAS),
+        (ApiKey.BROKER_REGISTRATION, 0, 3, 0, "BrokerRegistration", OWN_SCHEMAS),
+        (ApiKey.BROKER_HEARTBEAT, 0, 0, 0, "BrokerHeartbeat", OWN_SCHEMAS),
+        (ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, "AllocateProducerIds", OWN_SCHEMAS),
     ]
 )
 """All APIs served, by key."""

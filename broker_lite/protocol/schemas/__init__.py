@@ -1,7 +1,7 @@
 """Messages that kafka-python has no schema for, in the form of Kafka's own schema files.
 
 Theory of operation: kafka-python makes a codec of a class from the JSON file of the same name. A field says from
-which version on it exists; what the messages are for is in `docs/groups.md`.
+which version on it exists; what the messages are for is in `docs/groups.md` and, for those among brokers, `docs/cluster.md`.
 """
 
 from __future__ import annotations
@@ -22,3 +22,18 @@ ConsumerGroupHeartbeatResponse = _codec("ConsumerGroupHeartbeatResponse")
 ConsumerGroupDescribeRequest = _codec("ConsumerGroupDescribeRequest")
 """API 69 (KIP-848; the members' type: KIP-1099)."""
 ConsumerGroupDescribeResponse = _codec("ConsumerGroupDescribeResponse")
+AlterPartitionRequest = _codec("AlterPartitionRequest")
+"""API 56 (KIP-497, KIP-903): a leader tells the controller who should be in sync."""
+AlterPartitionResponse = _codec("AlterPartitionResponse")
+EnvelopeRequest = _codec("EnvelopeRequest")
+"""API 58 (KIP-590): a client's request, passed on to the controller, with who has sent it."""
+EnvelopeResponse = _codec("EnvelopeResponse")
+BrokerRegistrationRequest = _codec("BrokerRegistrationRequest")
+"""API 62 (KIP-631)."""
+BrokerRegistrationResponse = _codec("BrokerRegistrationResponse")
+BrokerHeartbeatRequest = _codec("BrokerHeartbeatRequest")
+"""API 63 (KIP-631)."""
+BrokerHeartbeatResponse = _codec("BrokerHeartbeatResponse")
+AllocateProducerIdsRequest = _codec("AllocateProducerIdsRequest")
+"""API 67 (KIP-730)."""
+AllocateProducerIdsResponse = _codec("AllocateProducerIdsResponse")

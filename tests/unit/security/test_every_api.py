@@ -10,7 +10,7 @@ import pytest
 
 from broker_lite import EmbeddedBroker
 from broker_lite.protocol import fetch, produce
-from broker_lite.protocol.apis import APIS, ApiKey
+from broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.records import Record, encode_batch
@@ -240,7 +240,7 @@ REFUSED = {int(code) for code in REFUSALS.values()}
 
 
 def test_the_table_is_whole() -> None:
-    assert set(APIS) == set(CASES) | OPEN | HIDING | {ApiKey.PRODUCE, ApiKey.FETCH}
+    assert set(APIS) == set(CASES) | OPEN | HIDING | AMONG_BROKERS | {ApiKey.PRODUCE, ApiKey.FETCH}
 
 
 @pytest.mark.parametrize("key", CASES)

@@ -1,0 +1,144 @@
+"""Who waits until records are safe: producers with acks=all, and coordinators before they answer.
+
+Theory of operation (Kafka's DelayedProduce): a record is safe when every replica in sync has it, that is, below the
+high watermark. Whoever waits is filed under the partition, the least offset first, and hears back when the high
+watermark has passed it, when this broker ceases to lead, or when its time is up. There is one timer for all: it is set
+for the earliest deadline, and looks at everybody who is still waiting then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from broker_lite.controller.image import PartitionKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
+
+Then = Callable[[ErrorCode], None]
+
+
+class Timer(Protocol):
+    """What `Scheduler.call_later` gives."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Scheduler(Protocol):
+    """The part of an event loop that is used; delays are in seconds."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        """Call after a delay."""
+
+
+class _Waiter:
+    """One that waits; the order of those with one offset is that of their coming."""
+
+    __slots__ = ("deadline_ms", "last_offset", "number", "then")
+
+    def __init__(self, last_offset: int, number: int, deadline_ms: int, then: Then) -> None:
+        self.last_offset = last_offset
+        self.number = number
+        self.deadline_ms = deadline_ms
+        self.then = then
+
+    def __lt__(self, other: _Waiter) -> bool:
+        return (self.last_offset, self.number) < (other.last_offset, other.number)
+
+
+class Acknowledgements:
+    """All that wait on one broker; not safe for use by several threads at once."""
+
+    def __init__(self, replicas: Replicas, scheduler: Scheduler, monotonic_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._scheduler = scheduler
+        self._monotonic_ms = monotonic_ms
+        self._waiting: dict[PartitionKey, list[_Waiter]] = {}
+        self._number = 0
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+
+    def when_safe(self, key: PartitionKey, last_offset: int, timeout_ms: int, then: Then) -> None:
+        """Call `then` when everything up to `last_offset` is safe: at once, if it is already.
+
+        It hears NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if the partition is not led here any more;
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few are in sync; or REQUEST_TIMED_OUT after `timeout_ms`.
+        """
+        answer = self._answer(key, last_offset)
+        if answer is not None:
+            then(answer)
+            return
+        deadline_ms = self._monotonic_ms() + max(timeout_ms, 0)
+        self._number += 1
+        heappush(self._waiting.setdefault(key, []), _Waiter(last_offset, self._number, deadline_ms, then))
+        if self._timer is None or deadline_ms < self._timer_ms:
+            self._set_timer(deadline_ms)
+
+    def on_event(self, event: Event) -> None:
+        """Answer whom an event lets go on."""
+        waiting = self._waiting.get(event.key)
+        if waiting is None:
+            return
+        if isinstance(event, HighWatermarkMoved):
+            self._answer_safe(event.key, waiting)
+            return
+        # Led anew, by this broker or another: what was appended in the former epoch may have been cut off since.
+        del self._waiting[event.key]
+        for waiter in waiting:
+            waiter.then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def size(self) -> int:
+        """How many wait."""
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    def close(self) -> None:
+        """Forget everybody, and let go of the timer."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _answer_safe(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
+        # What is called may ask for more of the same partition, so each is taken off before.
+        while waiting:
+            answer = self._answer(key, waiting[0].last_offset)
+            if answer is None:
+                return
+            waiter = heappop(waiting)
+            if not waiting:
+                self._waiting.pop(key, None)
+            waiter.then(answer)
+            waiting = self._waiting.get(key, [])
+
+    def _answer(self, key: PartitionKey, last_offset: int) -> ErrorCode | None:
+        try:
+            return ErrorCode.NONE if self._replicas.leader(key).is_acknowledged(last_offset) else None
+        except KafkaError as error:
+            return error.code
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_ms = max(deadline_ms - self._monotonic_ms(), 0)
+        self._timer = self._scheduler.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._monotonic_ms()
+        late: list[_Waiter] = []
+        for key, waiting in list(self._waiting.items()):
+            if any(each.deadline_ms <= now_ms for each in waiting):
+                late += (each for each in waiting if each.deadline_ms <= now_ms)
+                waiting[:] = [each for each in waiting if each.deadline_ms > now_ms]
+                heapify(waiting)
+                if not waiting:
+                    del self._waiting[key]
+        deadlines = [each.deadline_ms for waiting in self._waiting.values() for each in waiting]
+        if deadlines:
+            self._set_timer(min(deadlines))
+        for waiter in sorted(late):
+            waiter.then(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,161 @@
+"""The controller of a cluster, where this broker is it: decisions are in the log before anybody hears of them.
+
+Theory of operation: every broker tries to lead, over and over; one does, and its `Controller` decides. A decision
+gives records, which are written to the log as one batch, and made durable, before the answer goes out. Whatever goes
+wrong in between, this controller is over: its image may be ahead of the log. Another broker goes on from the log, or
+this one does, in a new epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from broker_lite.cluster.coordination import Coordination
+from broker_lite.cluster.metadata_log import MetadataLog, MetadataWriter
+from broker_lite.controller.controller import Controller, ControllerSettings
+from broker_lite.controller.records import Record
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Decision = Callable[[Controller], tuple[list[Record], Result]]
+"""What a controller is to do: gives the records that follow, and what to answer."""
+
+
+class ControllerService:
+    """One broker's share in being the controller; not for several threads at once."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log: MetadataLog,
+        coordination: Coordination,
+        settings: ControllerSettings,
+        max_log_bytes: int,
+        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        """Be ready to lead, from the first `tick` on.
+
+        Args:
+            broker_id: who this is.
+            log: where decisions are written.
+            coordination: says who leads.
+            settings: what the controller goes by.
+            max_log_bytes: after so many bytes a new epoch begins, with a snapshot.
+            now_ms: the time of day, for the records.
+            monotonic_ms: a clock that never goes back, for leases.
+        """
+        self._broker_id = broker_id
+        self._log = log
+        self._coordination = coordination
+        self._settings = settings
+        self._max_log_bytes = max_log_bytes
+        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
+        self._controller: Controller | None = None
+        self._writer: MetadataWriter | None = None
+        self.on_written: list[Callable[[], None]] = []
+        """Called after each batch."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._controller is not None
+
+    def tick(self) -> None:
+        """Try to lead; while leading, show it, and fence who is dead. To be called many times a second."""
+        if self._controller is None:
+            self._try_to_begin()
+            return
+        coordination = self._coordination
+        try:
+            coordination.beat(self._monotonic_ms(), self._now_ms())
+            self.decide(self._look_around)
+            overtaken = coordination.latest_epoch() != coordination.epoch
+        except OSError as error:
+            self._end(f"it cannot go on ({error})")
+        except KafkaError:  # it is over, and `_write` has said why
+            return
+        else:
+            if overtaken and self.active:
+                self._end("another broker has taken over")
+
+    def decide(self, decision: Decision[Result]) -> Result:
+        """Let the controller decide; when this returns, what follows is written down for good.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just ceased to be, in which case
+                what it decided may hold or not; and what the decision raises.
+        """
+        controller = self._controller
+        if controller is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"broker {self._broker_id} is not the controller")
+        base_offset = controller.image.next_offset
+        try:
+            records, result = decision(controller)
+        except KafkaError:
+            assert controller.image.next_offset == base_offset, "a decision that is refused changes nothing"
+            raise
+        except BaseException:
+            self._end("it made a mistake")
+            raise
+        if records:
+            self._write(records, base_offset)
+        return result
+
+    def close(self) -> None:
+        """Let another broker lead."""
+        if self.active:
+            self._end("it stops")
+
+    def _try_to_begin(self) -> None:
+        coordination = self._coordination
+        try:
+            if not coordination.try_lead(self._monotonic_ms()):
+                return
+            image, self._writer = self._log.begin(coordination.epoch, self._broker_id, self._now_ms())
+        except OSError as error:
+            logger.error("broker %d cannot be the controller: %s", self._broker_id, error)
+            coordination.resign()
+            return
+        self._controller = Controller(image, self._settings, self._monotonic_ms())
+        logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
+        self._written()
+
+    def _look_around(self, controller: Controller) -> tuple[list[Record], None]:
+        here = [each.broker_id for each in controller.image.brokers.values() if not each.fenced]
+        dead = [broker_id for broker_id in here if self._coordination.is_gone(broker_id)]
+        if dead:
+            logger.info("broker %s is dead: others lead in its place", ", ".join(map(str, dead)))
+        return controller.fence(dead) + controller.tick(self._monotonic_ms()), None
+
+    def _write(self, records: list[Record], base_offset: int) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.append(records, base_offset, self._now_ms())
+            latest = self._coordination.latest_epoch()
+        except OSError as error:
+            self._end(f"its log cannot be written ({error})")
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's log cannot be written: {error}") from error
+        if latest != self._coordination.epoch:
+            self._end("another broker has taken over")
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"controller epoch {latest} has begun")
+        if self._writer.size > self._max_log_bytes:
+            self._end("its log is long: the next epoch begins with a snapshot")
+        self._written()
+
+    def _written(self) -> None:
+        for listener in self.on_written:
+            listener()
+
+    def _end(self, reason: str) -> None:
+        logger.info("broker %d is not the controller any more: %s", self._broker_id, reason)
+        self._controller = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._coordination.resign()

@@ -1,0 +1,92 @@
+"""What leaders propose to the controller about who is in sync, on its way there and back (AlterPartition).
+
+As Kafka's AlterPartitionManager: all proposals that there are go in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker_lite.controller.image import PartitionKey
+from broker_lite.controller.records import PartitionState
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.replication.leader import PartitionLeader, Proposal
+from broker_lite.replication.replicas import Event, Replicas
+
+VERSION = 3
+
+Proposals = list[tuple[PartitionKey, Proposal]]
+
+
+class InSyncProposals:
+    """Sends one broker's proposals."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        send_to_controller: Callable[[Any, Callable[[Any], None]], None],
+        publish: Callable[[Iterable[Event]], None],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        """`publish` is told what follows from the answers."""
+        self._replicas = replicas
+        self._send = send_to_controller
+        self._publish = publish
+        self._monotonic_ms = monotonic_ms
+
+    def send(self, broker_id: int, broker_epoch: int) -> None:
+        """Send what has not been sent yet; to be called many times a second."""
+        proposals = self._replicas.proposals()
+        if proposals:
+            request = _request(broker_id, broker_epoch, proposals)
+            self._send(request, lambda answer: self._answered(proposals, answer))
+
+    def _answered(self, proposals: Proposals, answer: Any) -> None:
+        found = {} if answer is None or answer.error_code else dict(_answers(answer, self._replicas))
+        events: list[Event] = []
+        for key, proposal in proposals:
+            events += self._replicas.proposal_answered(key, proposal, found.get(key), self._monotonic_ms())
+        self._publish(events)
+
+
+def _request(broker_id: int, broker_epoch: int, proposals: Proposals) -> Any:
+    topics: dict[Any, list[Any]] = {}
+    kind = apis.request_class(ApiKey.ALTER_PARTITION).TopicData
+    for (topic_id, index), proposal in proposals:
+        in_sync = [
+            kind.PartitionData.BrokerState(version=VERSION, broker_id=each, broker_epoch=epoch)
+            for each, epoch in proposal.in_sync_replicas
+        ]
+        partition = kind.PartitionData(
+            version=VERSION,
+            partition_index=index,
+            leader_epoch=proposal.leader_epoch,
+            new_isr_with_epochs=in_sync,
+            leader_recovery_state=0,
+            partition_epoch=proposal.partition_epoch,
+        )
+        topics.setdefault(topic_id, []).append(partition)
+    data = [kind(version=VERSION, topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
+    return apis.request(ApiKey.ALTER_PARTITION, VERSION, broker_id=broker_id, broker_epoch=broker_epoch, topics=data)
+
+
+def _answers(answer: Any, replicas: Replicas) -> Iterable[tuple[PartitionKey, PartitionState | ErrorCode]]:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            key = (topic.topic_id, each.partition_index)
+            role = replicas.roles.get(key)
+            if each.error_code:
+                yield key, ErrorCode(each.error_code)
+            elif isinstance(role, PartitionLeader):
+                yield (
+                    key,
+                    role.state._replace(
+                        in_sync_replicas=tuple(each.isr),
+                        leader=each.leader_id,
+                        leader_epoch=each.leader_epoch,
+                        partition_epoch=each.partition_epoch,
+                    ),
+                )

@@ -1,0 +1,247 @@
+"""A broker's life in its cluster: it registers, shows that it is alive, and says when it wants to stop.
+
+As Kafka's BrokerLifecycleManager. The broker's epoch is kept beside its data: who stopped cleanly says so by it when it
+comes back, and may then lead at once, as nothing of its logs can be missing.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import NO_BROKER_EPOCH
+from broker_lite.log.storage import Storage
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+
+RETRY_MS = 20
+"""Until a broker has what it waits for, it asks this often."""
+EPOCH_FILE = "broker-epoch"
+
+logger = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """What `Scheduler.call_later` gives."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Scheduler(Protocol):
+    """The part of an event loop that is used; delays are in seconds."""
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        """Call when whatever runs now has ended."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        """Call after a delay."""
+
+
+class State(enum.Enum):
+    """How far a broker is."""
+
+    REGISTERING = enum.auto()
+    """It has no epoch yet, or has to get another."""
+    ALIVE = enum.auto()
+    STOPPING = enum.auto()
+    """It asks to be let go."""
+    STOPPED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers: a broker, in one start of it."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation: uuid.UUID
+    listeners: tuple[tuple[str, str, int], ...]
+    """Name, host and port of each; the first is the one for other brokers."""
+
+
+class Lifecycle:
+    """Registers one broker, and sends its heartbeats."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        storage: Storage,
+        log_dir: str,
+        stopped_cleanly: bool,
+        heartbeat_interval_ms: int,
+        scheduler: Scheduler,
+        send_to_controller: Callable[[Any, Callable[[Any], None]], None],
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        """Be ready to register; `stopped_cleanly` says how the former start of this broker ended."""
+        self._identity = identity
+        self._storage = storage
+        self._path = f"{log_dir}/{EPOCH_FILE}"
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._scheduler = scheduler
+        self._send = send_to_controller
+        self._image = image
+        self._last_epoch = self._read_epoch() if stopped_cleanly else NO_BROKER_EPOCH
+        self._timer: Timer | None = None
+        self._asking = False
+        self.state = State.REGISTERING
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.fenced = True
+        self.on_alive: Callable[[], None] = _nothing
+        """Called once, when the cluster has taken the broker in."""
+        self._on_stopped: Callable[[], None] = _nothing
+
+    @property
+    def registered(self) -> bool:
+        """Whether what this broker has applied of the controller's log has this start of it."""
+        found = self._image().brokers.get(self._identity.broker_id)
+        return found is not None and found.incarnation == self._identity.incarnation
+
+    def start(self) -> None:
+        """Register as soon as there is a controller."""
+        self._again_in(0)
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Ask to be let go, and call back when nothing is led here any more."""
+        self._on_stopped = then
+        if self.broker_epoch == NO_BROKER_EPOCH:
+            self._stopped()
+            return
+        self.state = State.STOPPING
+        self._again_in(0)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self.state = State.STOPPED
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _again_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._scheduler.call_later(delay_ms / 1000, self._ask)
+
+    def _ask(self) -> None:
+        if self._asking or self.state is State.STOPPED:
+            return
+        self._asking = True
+        if self.state is State.REGISTERING:
+            self._send(self._registration(), self._answered_registration)
+        else:
+            self._send(self._heartbeat(), self._answered_heartbeat)
+
+    def _registration(self) -> Any:
+        listeners = [
+            apis.request_class(ApiKey.BROKER_REGISTRATION).Listener(
+                version=REGISTRATION_VERSION, name=name, host=host, port=port, security_protocol=0
+            )
+            for name, host, port in self._identity.listeners
+        ]
+        return apis.request(
+            ApiKey.BROKER_REGISTRATION,
+            REGISTRATION_VERSION,
+            broker_id=self._identity.broker_id,
+            cluster_id=self._identity.cluster_id,
+            incarnation_id=self._identity.incarnation,
+            listeners=listeners,
+            features=[],
+            rack=None,
+            is_migrating_zk_broker=False,
+            log_dirs=[],
+            previous_broker_epoch=self._last_epoch,
+        )
+
+    def _answered_registration(self, answer: Any) -> None:
+        self._asking = False
+        if self.state is not State.REGISTERING:
+            self._again_in(0)
+            return
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            if answer is not None:
+                logger.warning("cannot register: %s", ErrorCode(answer.error_code).name)
+            self._again_in(RETRY_MS)
+            return
+        self.broker_epoch = self._last_epoch = answer.broker_epoch
+        self._write_epoch(answer.broker_epoch)
+        self.state = State.ALIVE
+        self._again_in(0)
+
+    def _heartbeat(self) -> Any:
+        return apis.request(
+            ApiKey.BROKER_HEARTBEAT,
+            HEARTBEAT_VERSION,
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._image().next_offset,
+            want_fence=False,
+            want_shut_down=self.state is State.STOPPING,
+        )
+
+    def _answered_heartbeat(self, answer: Any) -> None:
+        self._asking = False
+        if self.state is State.STOPPED:
+            return
+        if answer is None:
+            self._again_in(RETRY_MS)
+        elif answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            self._lost_epoch()
+        elif answer.error_code != ErrorCode.NONE:
+            self._again_in(RETRY_MS)
+        elif self.state is State.STOPPING:
+            if answer.should_shut_down:
+                self._stopped()
+            else:
+                self._again_in(RETRY_MS)
+        else:
+            self._heard(answer.is_fenced)
+
+    def _heard(self, fenced: bool) -> None:
+        if fenced:
+            self._again_in(RETRY_MS)
+        else:
+            self._again_in(self._heartbeat_interval_ms)
+            if self.fenced:
+                self.on_alive()
+                self.on_alive = _nothing
+        self.fenced = fenced
+
+    def _lost_epoch(self) -> None:
+        """Register again: the controller knows of another start of this broker, or of none."""
+        if self.state is State.STOPPING:
+            self._stopped()
+            return
+        self.state = State.REGISTERING
+        self.fenced = True
+        self._again_in(RETRY_MS)
+
+    def _stopped(self) -> None:
+        self.close()
+        then, self._on_stopped = self._on_stopped, _nothing
+        then()
+
+    def _read_epoch(self) -> int:
+        try:
+            return int(self._storage.read(self._path))
+        except (FileNotFoundError, ValueError):
+            return NO_BROKER_EPOCH
+
+    def _write_epoch(self, epoch: int) -> None:
+        try:
+            self._storage.write(self._path, b"%d\n" % epoch, durable=True)
+        except OSError as error:
+            logger.warning("%s: %s; after the next start this broker counts as not stopped cleanly", self._path, error)
+
+
+REGISTRATION_VERSION = 3
+HEARTBEAT_VERSION = 0
+
+
+def _nothing() -> None:
+    """Wait for nothing."""

@@ -1,0 +1,200 @@
+"""The controller's log: written by one broker at a time, read by all of them, from files that they share.
+
+Theory of operation: each controller epoch has a file of its own, which begins with a snapshot of the cluster as the
+former epochs left it, and goes on with the changes. A change is one record batch, so it is there as a whole or not at
+all; its partition leader epoch is the controller's epoch. A new controller reads the latest file up to its last whole
+batch, a torn one at the end being nobody's, and writes its own file, whole, before anybody can see it. The files of
+former epochs are of no more use then.
+
+What keeps a controller out that others have taken for dead, and that comes back: a reader asks for the latest epoch
+after it has read, and drops what it read if a later one has been claimed by then; a writer asks after it has written,
+and takes nothing for done that it is not told is in the latest epoch. A new epoch is claimed before the old file is
+read. So what the old controller has answered for was written before that claim, and is read; and what it writes after,
+nobody takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record, encode_snapshot
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import ControllerElected
+from broker_lite.controller.records import Record as Change
+from broker_lite.log.storage import File, Storage
+from broker_lite.protocol.errors import ProtocolError
+from broker_lite.protocol.records import HEADER_BYTES, Record, decode_records, encode_batch, validate
+
+FOLDER: Final = "__cluster_metadata-0"
+MAX_READ_BYTES: Final = 16 << 20
+_SUFFIX: Final = ".log"
+_DIGITS: Final = 10
+
+logger = logging.getLogger(__name__)
+
+Step = ClusterImage | list[Change]
+"""What a batch says: all of the cluster, or changes that belong together."""
+
+
+class MetadataLog:
+    """The files of the log."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        """Keep them in a folder in `directory`, which is made if it is not there."""
+        self._storage = storage
+        self._folder = f"{directory}/{FOLDER}"
+        storage.make_directory(self._folder)
+
+    def path(self, epoch: int) -> str:
+        """Give the file of an epoch."""
+        return f"{self._folder}/{epoch:0{_DIGITS}d}{_SUFFIX}"
+
+    def epochs(self) -> list[int]:
+        """Give the epochs that have a file, in order."""
+        names = self._storage.list_directory(self._folder)
+        return sorted(int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+
+    def begin(self, epoch: int, controller_id: int, now_ms: int) -> tuple[ClusterImage, MetadataWriter]:
+        """Begin an epoch that this broker has claimed; gives the cluster as the former ones left it, and the writer.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        image = self._latest_image(epoch)
+        snapshot_offset = image.next_offset
+        snapshot = _batch([encode_snapshot(image)], snapshot_offset, epoch, now_ms)
+        image.next_offset += 1
+        elected = ControllerElected(controller_id, epoch)
+        elected_offset = image.next_offset
+        image.apply(elected)
+        begun = snapshot + _batch([encode_record(elected)], elected_offset, epoch, now_ms)
+        self._storage.write(self.path(epoch), begun, durable=True)
+        for former in self.epochs():
+            if former < epoch:
+                self._storage.remove(self.path(former))
+        return image, MetadataWriter(self._storage.open(self.path(epoch)), epoch)
+
+    def _latest_image(self, before: int) -> ClusterImage:
+        former = [epoch for epoch in self.epochs() if epoch < before]
+        image = ClusterImage()
+        if former:
+            data = self._storage.read(self.path(former[-1]))
+            found, end = read_steps(data)
+            for step in found:
+                image = taken(image, step)
+            if end < len(data):
+                left = len(data) - end
+                logger.warning("%s: leaving out %d bytes that are no whole batch", self.path(former[-1]), left)
+        return image
+
+
+class MetadataWriter:
+    """Appends to the file of one epoch."""
+
+    def __init__(self, file: File, epoch: int) -> None:
+        self._file = file
+        self._epoch = epoch
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has."""
+        return self._file.size
+
+    def append(self, records: Sequence[Change], base_offset: int, now_ms: int) -> None:
+        """Write changes as one batch; when this returns, they are on the disk.
+
+        Raises:
+            OSError: if that fails; then it is not known whether they are.
+        """
+        self._file.append(_batch([encode_record(each) for each in records], base_offset, self._epoch, now_ms))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+class MetadataReader:
+    """Follows the log from one epoch's file to the next."""
+
+    def __init__(self, storage: Storage, log: MetadataLog, latest_epoch: Callable[[], int]) -> None:
+        """`latest_epoch` is asked after each read; see there."""
+        self._storage = storage
+        self._log = log
+        self._latest_epoch = latest_epoch
+        self._file: File | None = None
+        self._position = 0
+        self.epoch = -1
+        """The epoch whose file is followed, -1 before there is any."""
+
+    def poll(self) -> list[Step]:
+        """Give what has been written since the last call, as far as it counts.
+
+        Raises:
+            OSError: if a file cannot be read.
+        """
+        data = b"" if self._file is None else self._file.pread(MAX_READ_BYTES, self._position)
+        latest = self._latest_epoch()
+        if latest != self.epoch:
+            data = self._beginning(latest)
+            if not data:
+                return []
+        found, end = read_steps(data)
+        self._position += end
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _beginning(self, epoch: int) -> bytes:
+        """Turn to the file of a later epoch; gives what is in it, nothing if its controller has not begun yet."""
+        path = self._log.path(epoch)
+        try:
+            data = self._storage.read(path)
+        except FileNotFoundError:
+            return b""
+        if self._latest_epoch() != epoch:
+            return b""
+        self.close()
+        self._file, self.epoch, self._position = self._storage.open(path), epoch, 0
+        return data
+
+
+def read_steps(data: bytes) -> tuple[list[Step], int]:
+    """Read whole batches; gives what they say, and where they end: at what is torn, damaged or nothing of this log."""
+    found: list[Step] = []
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        try:
+            header = validate(data, position)
+            batch = memoryview(data)[position : position + header.size]
+            values = [decode(record.value) for record in decode_records(batch)]
+        except (ProtocolError, MetadataFormatError):
+            break
+        position += header.size
+        first = values[0]
+        if isinstance(first, ClusterImage):
+            first.next_offset = header.next_offset
+            found.append(first)
+        else:
+            found.append([each for each in values if not isinstance(each, ClusterImage)])
+    return found, position
+
+
+def taken(image: ClusterImage, step: Step) -> ClusterImage:
+    """Give the image after a step: `image` itself, changed, or another one."""
+    if isinstance(step, ClusterImage):
+        return step
+    for record in step:
+        image.apply(record)
+    return image
+
+
+def _batch(values: Sequence[bytes], base_offset: int, epoch: int, now_ms: int) -> bytearray:
+    records = [Record(None, value, now_ms) for value in values]
+    return encode_batch(records, base_offset=base_offset, leader_epoch=epoch)

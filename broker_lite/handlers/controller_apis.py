@@ -1,0 +1,156 @@
+"""What brokers ask the controller (KIP-631, KIP-497, KIP-903, KIP-730).
+
+BrokerRegistration v0 to v3, BrokerHeartbeat v0, AlterPartition v2 and v3, AllocateProducerIds v0. A broker that is not
+the controller answers NOT_CONTROLLER. Absent: features and racks of brokers, and several directories, which the
+requests may name and nobody looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker_lite.cluster.controller_service import ControllerService
+from broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
+from broker_lite.controller.image import PartitionKey
+from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import APIS
+from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+
+EPOCHS_FROM = 3
+"""The version of AlterPartition from which on brokers are named with their epochs."""
+
+Answer = TypeVar("Answer")
+
+
+def controller_of(broker: Broker, request: Request) -> ControllerService:
+    """Give this broker's share in being the controller, for a request that only brokers may send.
+
+    Raises:
+        ProtocolError: if this broker is in no cluster.
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if broker.member is None:
+        raise ProtocolError(f"{APIS[request.api_key].codec_name} is for brokers of a cluster, and this one is in none")
+    if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return broker.member.controller
+
+
+def _decide(
+    broker: Broker, request: Request, decision: Callable[[Controller], tuple[list[Record], Answer]]
+) -> tuple[ErrorCode, Answer | None]:
+    try:
+        return ErrorCode.NONE, controller_of(broker, request).decide(decision)
+    except KafkaError as error:
+        return error.code, None
+
+
+def handle_registration(broker: Broker, request: Request) -> Body:
+    """Take in a broker that has started.
+
+    Whoever registers holds the lock on its id, so that a former start of it is dead, whatever its lease says.
+    """
+    wanted = request.message()
+    listeners = tuple((each.name, each.host, each.port) for each in wanted.listeners)
+    if not listeners:
+        return request.response(error_code=int(ErrorCode.INVALID_REGISTRATION))
+    if wanted.cluster_id != broker.cluster_id:
+        return request.response(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID))
+    last_epoch = wanted.previous_broker_epoch if request.version >= 3 else NO_BROKER_EPOCH
+    now_ms = broker.clock.monotonic_ms()
+
+    def register(controller: Controller) -> tuple[list[Record], int]:
+        known = controller.image.brokers.get(wanted.broker_id)
+        former = known is not None and known.incarnation != wanted.incarnation_id
+        fenced = controller.fence([wanted.broker_id]) if former else []
+        _, host, port = listeners[0]
+        records, epoch = controller.register(
+            wanted.broker_id, wanted.incarnation_id, host, port, last_epoch, now_ms, listeners
+        )
+        return fenced + records, epoch
+
+    code, epoch = _decide(broker, request, register)
+    return request.response(error_code=int(code), broker_epoch=NO_BROKER_EPOCH if epoch is None else epoch)
+
+
+def handle_heartbeat(broker: Broker, request: Request) -> Body:
+    """Hear that a broker is alive, and whether it wants to stop."""
+    wanted = request.message()
+    now_ms = broker.clock.monotonic_ms()
+
+    def hear(controller: Controller) -> tuple[list[Record], Heartbeat]:
+        return controller.heartbeat(
+            wanted.broker_id, wanted.broker_epoch, wanted.current_metadata_offset, wanted.want_shut_down, now_ms
+        )
+
+    code, heard = _decide(broker, request, hear)
+    if heard is None:
+        return request.response(error_code=int(code))
+    return request.response(
+        error_code=0, is_caught_up=heard.caught_up, is_fenced=heard.fenced, should_shut_down=heard.may_shut_down
+    )
+
+
+def handle_alter_partition(broker: Broker, request: Request) -> Body:
+    """Take a leader's word for who is in sync; each partition is answered by what is then, or why not."""
+    wanted, version = request.message(), request.version
+    proposals = [
+        _proposal((topic.topic_id, each.partition_index), each, version)
+        for topic in wanted.topics
+        for each in topic.partitions
+    ]
+    code, answers = _decide(
+        broker, request, lambda controller: controller.alter_in_sync(wanted.broker_id, wanted.broker_epoch, proposals)
+    )
+    if answers is None:
+        return request.response(error_code=int(code), topics=[])
+    kind = apis.response_class(request.api_key).TopicData
+    topics: dict[Any, list[Any]] = {}
+    for proposal, answer in zip(proposals, answers, strict=True):
+        topic_id, index = proposal.key
+        partition = kind.PartitionData(version=version, partition_index=index, **_altered(answer))
+        topics.setdefault(topic_id, []).append(partition)
+    return request.response(
+        error_code=0,
+        topics=[kind(version=version, topic_id=topic_id, partitions=found) for topic_id, found in topics.items()],
+    )
+
+
+def _proposal(key: PartitionKey, partition: Any, version: int) -> InSyncProposal:
+    if version < EPOCHS_FROM:
+        in_sync = tuple((broker_id, NO_BROKER_EPOCH) for broker_id in partition.new_isr)
+    else:
+        in_sync = tuple((each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs)
+    return InSyncProposal(key, partition.leader_epoch, partition.partition_epoch, in_sync)
+
+
+def _altered(answer: PartitionState | KafkaError) -> dict[str, Any]:
+    if isinstance(answer, KafkaError):
+        nobody = {"leader_id": -1, "leader_epoch": -1, "isr": [], "partition_epoch": -1}
+        return {"error_code": int(answer.code), **nobody}
+    return {
+        "error_code": 0,
+        "leader_id": answer.leader,
+        "leader_epoch": answer.leader_epoch,
+        "isr": list(answer.in_sync_replicas),
+        "partition_epoch": answer.partition_epoch,
+    }
+
+
+def handle_allocate_producer_ids(broker: Broker, request: Request) -> Body:
+    """Give a broker a block of producer ids."""
+    wanted = request.message()
+    code, block = _decide(
+        broker,
+        request,
+        lambda controller: controller.allocate_producer_ids(wanted.broker_id, wanted.broker_epoch),
+    )
+    if block is None:
+        return request.response(error_code=int(code), producer_id_start=-1, producer_id_len=0)
+    return request.response(error_code=0, producer_id_start=block.start, producer_id_len=len(block))

@@ -1,0 +1,142 @@
+"""Requests of clients that only the controller can answer, on their way to it (Envelope v0, KIP-590).
+
+Theory of operation: a client may send them to any broker. One that is not the controller puts the request as it came
+into an envelope, with who has sent it and from where; the controller takes it out and answers it as that client's, and
+the answer goes back the same way. Where this broker ceases to be the controller half way, the request goes on to the
+next one. A client whose request finds no controller in time loses its connection, and will try again elsewhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from broker_lite.handlers import dispatch
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.controller_apis import controller_of
+from broker_lite.handlers.request import DROP, Body, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from broker_lite.protocol.frames import (
+    encode_request_header,
+    encode_response_header,
+    read_request_header,
+    read_response_header,
+)
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+    }
+)
+"""What an envelope may hold."""
+LOOPBACK: Final = "127.0.0.1"
+
+Handler = Callable[[Broker, Request], Body | None]
+
+
+def by_the_controller(handler: Handler) -> Handler:
+    """Let a handler run on the controller's broker only; a broker by itself is its own controller."""
+
+    @wraps(handler)
+    def handle(broker: Broker, request: Request) -> Body | None:
+        member = broker.member
+        if member is None:
+            return handler(broker, request)
+        body = bytes(request.body)  # what is sent on may outlive the read buffer
+        if member.controller.active:
+            try:
+                return handler(broker, request)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+        _send_on(broker, request, body)
+        return None
+
+    return handle
+
+
+def _send_on(broker: Broker, request: Request, body: bytes) -> None:
+    member = broker.member
+    assert member is not None
+    header = encode_request_header(request.api_key, request.version, request.correlation_id, request.client_id)
+    envelope = apis.request(
+        ApiKey.ENVELOPE,
+        0,
+        request_data=bytes(header) + body,
+        request_principal=request.principal.encode(),
+        client_host_address=_packed(request.client_host),
+    )
+
+    def answered(answer: Any) -> None:
+        if answer is None or answer.error_code or answer.response_data is None:
+            request.answer(DROP)
+            return
+        member.poll()  # so that this broker knows what the client has just been told
+        _, position = read_response_header(request.api_key, request.version, answer.response_data)
+        request.answer([answer.response_data[position:]])
+
+    member.send_to_controller(envelope, answered)
+
+
+def handle_envelope(broker: Broker, request: Request) -> Body | None:
+    """Answer what is in an envelope, as its sender's."""
+    wanted = request.message()
+    try:
+        if not controller_of(broker, request).active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        inner = _inner(request, wanted)
+        body = dispatch.handle(broker, inner)
+    except KafkaError as error:
+        return request.response(response_data=None, error_code=int(error.code))
+    return None if body is None else _enclosed(request, inner, body)
+
+
+def _inner(request: Request, wanted: Any) -> Request:
+    frame = memoryview(bytes(wanted.request_data))
+    try:
+        header = read_request_header(frame)
+        host = str(ipaddress.ip_address(bytes(wanted.client_host_address)))
+    except (ProtocolError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no request in an envelope: {error}") from None
+    if header.api_key not in FORWARDED:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} does not go into an envelope")
+    principal = request.principal
+    if wanted.request_principal is not None:
+        principal = bytes(wanted.request_principal).decode()
+    return Request(
+        header.api_key,
+        header.api_version,
+        header.correlation_id,
+        header.client_id or "",
+        host,
+        frame[header.body_position :],
+        lambda inner, body: request.answer(_enclosed(request, inner, body)),
+        principal,
+        request.endpoint,
+    )
+
+
+def _enclosed(request: Request, inner: Request, body: Body) -> Body:
+    if body is DROP:
+        return request.response(response_data=None, error_code=int(ErrorCode.NOT_CONTROLLER))
+    data = bytearray(encode_response_header(inner.api_key, inner.version, inner.correlation_id))
+    for part in body:
+        assert isinstance(part, (bytes, bytearray, memoryview)), "what the controller answers is no file"
+        data += part
+    return request.response(response_data=bytes(data), error_code=0)
+
+
+def _packed(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:  # a client over no network
+        return ipaddress.ip_address(LOOPBACK).packed

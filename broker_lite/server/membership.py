@@ -1,0 +1,211 @@
+"""Puts a broker into its cluster, and takes it out again: what a member needs is made and wired here.
+
+Loaded only where `metadata.log.dir` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Final
+
+from broker_lite.cluster.controller_service import ControllerService
+from broker_lite.cluster.coordination import LockCoordination
+from broker_lite.cluster.lifecycle import Identity, Lifecycle
+from broker_lite.cluster.member import ClusterMember, Membership
+from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from broker_lite.config import BrokerConfig
+from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ControllerSettings
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.cluster_partitions import ClusterPartitions
+from broker_lite.log import checkpoints
+from broker_lite.log.replicated_logs import ReplicatedLogs
+from broker_lite.log.storage import Storage
+from broker_lite.replication.replicas import ReplicationSettings
+from broker_lite.server.listener import Listener, ServerError
+from broker_lite.server.peers import PeerNetwork
+from broker_lite.server.replica_fetcher import ReplicaFetchers
+
+START_TIMEOUT_S: Final = 60.0
+"""How long a broker waits for the cluster to take it in."""
+STOP_TIMEOUT_S: Final = 10.0
+"""How long a broker that stops waits for others to lead in its place."""
+LOCK_ATTEMPTS: Final = 100
+LOCK_PAUSE_S: Final = 0.01
+"""A lock may be held for a moment by somebody who only looks whether it is free."""
+CLUSTER_FILE: Final = "cluster-id"
+PLAINTEXT: Final = "PLAINTEXT"
+
+logger = logging.getLogger(__name__)
+
+
+async def take_place(config: BrokerConfig, storage: Storage) -> tuple[LockCoordination, str]:
+    """Take a broker's place in its cluster before anything of it is opened; gives the cluster's id, too.
+
+    Raises:
+        ServerError: if a broker of this id runs, the directory cannot be used, or it is another cluster's.
+    """
+    directory = config.metadata_log_dir
+    assert directory is not None
+    timeout_ms = config.controller_quorum_fetch_timeout_ms
+    try:
+        coordination = LockCoordination(storage, directory, config.node_id, timeout_ms)
+        cluster_id = await _cluster_id(storage, directory, config.cluster_id)
+    except OSError as error:
+        text = f"metadata.log.dir={directory} cannot be used ({error}): choose another"
+        raise ServerError(text) from error
+    if config.cluster_id not in ("", cluster_id):
+        text = f"metadata.log.dir={directory} is that of cluster.id={cluster_id}, not {config.cluster_id}"
+        raise ServerError(f"{text}: use that, or another directory")
+    for _ in range(LOCK_ATTEMPTS):
+        if coordination.hold_broker(config.node_id):
+            return coordination, cluster_id
+        await asyncio.sleep(LOCK_PAUSE_S)
+    raise ServerError(f"a broker with node.id={config.node_id} runs in the cluster of {directory}: give each its own")
+
+
+async def _cluster_id(storage: Storage, directory: str, wanted: str) -> str:
+    path = f"{directory}/{CLUSTER_FILE}"
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            return storage.read(path).decode().strip()
+        except FileNotFoundError:
+            pass
+        try:
+            lock = storage.lock(f"{path}.lock")
+        except BlockingIOError:
+            await asyncio.sleep(LOCK_PAUSE_S)
+            continue
+        try:
+            cluster_id = wanted or checkpoints.encode_uuid(uuid.uuid4())
+            if CLUSTER_FILE not in storage.list_directory(directory):
+                storage.write(path, f"{cluster_id}\n".encode(), durable=True)
+        finally:
+            lock.release()
+    raise OSError(f"{path} is not written by whoever holds its lock")
+
+
+class ClusterShell:
+    """One broker's membership, from its start to its stop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        storage: Storage,
+        coordination: LockCoordination,
+        listeners: list[Listener],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Make what a member needs; nothing happens before `join`.
+
+        Raises:
+            ServerError: if there is no listener for other brokers.
+        """
+        config = broker.config
+        assert config.metadata_log_dir is not None
+        assert isinstance(broker.logs, ReplicatedLogs)
+        between = _between_brokers(config, listeners)
+        self._alive = asyncio.Event()
+        self._network = PeerNetwork(loop, broker, between.endpoint)
+        self._coordination = coordination
+        clock = broker.clock
+        self.member = member = ClusterMember(
+            config.node_id, broker.logs.log_of, _replication(config), self._network, loop, clock.monotonic_ms
+        )
+        broker.member = member
+        ClusterPartitions(broker, member)
+        self._fetchers = ReplicaFetchers(broker, member, loop)
+        log = MetadataLog(storage, config.metadata_log_dir)
+        controller = ControllerService(
+            config.node_id,
+            log,
+            coordination,
+            _controller(config),
+            config.metadata_log_max_record_bytes_between_snapshots,
+            clock.now_ms,
+            clock.monotonic_ms,
+        )
+        reader = MetadataReader(storage, log, coordination.latest_epoch)
+        ordered = [between, *(each for each in listeners if each is not between)]
+        identity = Identity(
+            config.node_id,
+            broker.cluster_id,
+            uuid.uuid4(),
+            tuple((each.config.name, each.endpoint.host, each.endpoint.port) for each in ordered),
+        )
+        self._lifecycle = Lifecycle(
+            identity,
+            storage,
+            broker.logs.log_dir,
+            broker.logs.clean,
+            config.broker_heartbeat_interval_ms,
+            loop,
+            member.send_to_controller,
+            lambda: member.image,
+        )
+        self._lifecycle.on_alive = self._alive.set
+        self._membership = Membership(coordination, controller, reader, self._lifecycle)
+
+    def join(self) -> None:
+        """Read the controller's log, and follow it from now on."""
+        self.member.join(self._membership)
+
+    async def register(self) -> None:
+        """Let the cluster know of this broker, and wait until it has taken it in.
+
+        Raises:
+            ServerError: if that takes too long.
+        """
+        self._lifecycle.start()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._alive.wait()
+        except TimeoutError:
+            text = f"no controller has taken this broker into its cluster within {START_TIMEOUT_S:.0f} s"
+            raise ServerError(
+                f"{text}: look at the logs of the other brokers of {self.member.image.controller_id}"
+            ) from None
+        logger.info("broker %d is in the cluster, with epoch %d", self.member.broker_id, self.member.broker_epoch)
+
+    async def hand_over(self) -> None:
+        """Let others lead in this broker's place, as far as they can, before it stops."""
+        stopped = asyncio.Event()
+        self._lifecycle.stop(stopped.set)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await stopped.wait()
+        except TimeoutError:
+            logger.warning("no controller has let this broker go within %.0f s: stopping all the same", STOP_TIMEOUT_S)
+
+    def leave(self) -> None:
+        """Take no more part in the cluster."""
+        self._fetchers.stop()
+        self.member.leave()
+        self._coordination.release_broker()
+        self._network.close()
+
+
+def _between_brokers(config: BrokerConfig, listeners: list[Listener]) -> Listener:
+    """Give the listener that the other brokers of the cluster use."""
+    name = config.security.inter_broker_listener_name
+    for each in listeners:
+        if each.config.protocol == PLAINTEXT and name in (None, each.config.name):
+            return each
+    raise ServerError(
+        f"brokers of a cluster need a {PLAINTEXT} listener among themselves"
+        + (f", and inter.broker.listener.name={name} is none" if name else ": add one, for this machine only")
+    )
+
+
+def _replication(config: BrokerConfig) -> ReplicationSettings:
+    return ReplicationSettings(config.replica_lag_time_max_ms, config.log.min_insync_replicas)
+
+
+def _controller(config: BrokerConfig) -> ControllerSettings:
+    rebalance_ms = config.leader_imbalance_check_interval_seconds * 1000 if config.auto_leader_rebalance_enable else 0
+    defaults = {
+        MIN_IN_SYNC_REPLICAS: str(config.log.min_insync_replicas),
+        UNCLEAN_ELECTION: "true" if config.log.unclean_leader_election_enable else "false",
+    }
+    return ControllerSettings(config.broker_session_timeout_ms, rebalance_ms, defaults)

@@ -1,0 +1,284 @@
+"""Connections from this broker to the others of its cluster.
+
+Theory of operation: one connection for each peer and purpose, made when it is first needed, and made again when it is
+needed after it was lost. Requests are pipelined: a broker answers each connection's in order. Whoever asked is told
+None when the connection is lost or the answer takes too long, which also ends the connection, as what comes after
+would come too late as well. A request to this broker itself takes the way through the bytes too, but over no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from broker_lite.handlers import dispatch
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.request import DROP, Body, Endpoint, Request
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import KafkaError, ProtocolError
+from broker_lite.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
+from broker_lite.protocol.primitives import Buffer
+from broker_lite.security.acls import ANONYMOUS
+
+REQUEST_TIMEOUT_MS: Final = 30_000
+CONNECT_TIMEOUT_S: Final = 10.0
+MAX_ANSWER_BYTES: Final = 256 << 20
+READ_BUFFER_BYTES: Final = 64 << 10
+
+logger = logging.getLogger(__name__)
+
+Then = Callable[[memoryview | None], None]
+"""Takes the body of a response, valid until it returns, or None if there is none."""
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One connection to one peer; on the loop's thread only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: Callable[[], tuple[str, int] | None],
+        client_id: str,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Connect later, to where `address` then says; None where that is not known."""
+        self._loop = loop
+        self._address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_ms / 1000
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._pending: deque[_Pending] = deque()
+        self._outbox: list[bytes] = []
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._end = 0
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection right now."""
+        return self._transport is not None
+
+    def request(self, api_key: int, version: int, body: Buffer, then: Then) -> None:
+        """Send a request; `then` is never called before this returns."""
+        if self._closed:
+            self._loop.call_soon(then, None)
+            return
+        self._correlation_id += 1
+        header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
+        frame = SIZE.pack(len(header) + len(body)) + header + body
+        self._pending.append(
+            _Pending(api_key, version, self._correlation_id, self._loop.time() + self._timeout_s, then)
+        )
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._on_timer)
+        if self._transport is not None:
+            self._transport.write(frame)
+            return
+        self._outbox.append(frame)
+        if self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect())
+
+    def close(self) -> None:
+        """Let go of the connection; whoever waits is told None."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail()
+
+    def drop(self) -> None:
+        """End the connection that there is, if any; the next request makes another."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail()
+
+    async def _connect(self) -> None:
+        address = self._address()
+        try:
+            if address is None:
+                raise ConnectionError("no address")
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._loop.create_connection(lambda: self, *address)
+        except (OSError, TimeoutError) as error:
+            logger.debug("%s cannot reach %s: %s", self._client_id, address, error)
+            self._fail()
+        finally:
+            self._connecting = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        if self._closed:
+            transport.abort()
+            return
+        self._transport = transport
+        self._end = 0
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        outbox, self._outbox = self._outbox, []
+        transport.writelines(outbox)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See asyncio."""
+        self._transport = None
+        self._fail()
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """See asyncio."""
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """See asyncio."""
+        self._end += count
+        try:
+            self._take_frames()
+        except ProtocolError as error:
+            logger.warning("%s: a peer answered what makes no sense: %s", self._client_id, error)
+            self.drop()
+
+    def _take_frames(self) -> None:
+        view, start = memoryview(self._buffer), 0
+        while self._end - start >= SIZE.size and self._transport is not None and not self._transport.is_closing():
+            size = SIZE.size + frame_size(view[start : start + SIZE.size], MAX_ANSWER_BYTES)
+            if self._end - start < size:
+                if size > len(self._buffer):
+                    self._grow(start, size)
+                    return
+                break
+            self._answered(view[start + SIZE.size : start + size])
+            start += size
+        left = self._end - start
+        if start and left >= 0:
+            view[:left] = view[start : self._end]
+            self._end = left
+
+    def _grow(self, start: int, size: int) -> None:
+        buffer = bytearray(size)
+        left = self._end - start
+        buffer[:left] = memoryview(self._buffer)[start : self._end]
+        self._buffer, self._end = buffer, left
+
+    def _answered(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError("an answer that nobody asked for")
+        asked = self._pending[0]
+        correlation_id, position = read_response_header(asked.api_key, asked.version, frame)
+        if correlation_id != asked.correlation_id:
+            raise ProtocolError(f"the answer to {correlation_id} in the place of that to {asked.correlation_id}")
+        self._pending.popleft()
+        _call(asked.then, frame[position:])
+
+    def _fail(self) -> None:
+        pending, self._pending = self._pending, deque()
+        self._outbox.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for each in pending:
+            self._loop.call_soon(_call, each.then, None)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._pending:
+            return
+        left_s = self._pending[0].deadline_s - self._loop.time()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._on_timer)
+        else:
+            self.drop()
+
+
+class _Pending(NamedTuple):
+    """A request that has not been answered yet."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    deadline_s: float
+    then: Then
+
+
+def _call(then: Then, body: memoryview | None) -> None:
+    """Hand an answer over; a mistake of whoever takes it is not the connection's."""
+    try:
+        then(body)
+    except Exception:
+        logger.exception("an answer of a peer was not taken; this is a mistake of the broker's")
+
+
+class PeerNetwork:
+    """All connections of one broker to others; what `ClusterMember` sends by."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, endpoint: Endpoint) -> None:
+        """`endpoint` is where the others reach this broker."""
+        self._loop = loop
+        self._broker = broker
+        self._endpoint = endpoint
+        self._connections: dict[tuple[int, str], PeerConnection] = {}
+        self._client_id = f"broker-{broker.config.node_id}"
+
+    def connection(self, broker_id: int, purpose: str) -> PeerConnection:
+        """Give the connection to a broker for a purpose; the same for the same purpose."""
+        found = self._connections.get((broker_id, purpose))
+        if found is None:
+            client_id = f"{self._client_id}-{purpose}"
+            found = PeerConnection(self._loop, lambda: self._address(broker_id), client_id)
+            self._connections[broker_id, purpose] = found
+        return found
+
+    def send(self, broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
+        """See `broker_lite.cluster.member.Peers`."""
+        api_key, version = request.API_KEY, request.version
+        body = apis.encode_request(request, version)
+
+        def decoded(answer: Buffer | None) -> None:
+            then(None if answer is None else apis.decode_response(api_key, version, answer))
+
+        if broker_id == self._broker.config.node_id:
+            self._loop.call_soon(self._ask_ourselves, api_key, version, body, decoded)
+        else:
+            self.connection(broker_id, "control").request(api_key, version, body, decoded)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        assert self._broker.member is not None
+        found = self._broker.member.image.brokers.get(broker_id)
+        return None if found is None else (found.host, found.port)
+
+    def _ask_ourselves(
+        self, api_key: int, version: int, body: bytearray, then: Callable[[Buffer | None], None]
+    ) -> None:
+        def answer(_request: Request, parts: Body) -> None:
+            self._loop.call_soon(then, None if parts is DROP else b"".join(map(_bytes, parts)))
+
+        request = Request(
+            api_key, version, 0, self._client_id, self._endpoint.host, memoryview(body), answer, ANONYMOUS,
+            self._endpoint,
+        )  # fmt: skip
+        try:
+            parts = dispatch.handle(self._broker, request)
+        except (KafkaError, ProtocolError, OSError):
+            logger.exception("a request of this broker to itself failed")
+            parts = DROP
+        if parts is not None:
+            answer(request, parts)
+
+
+def _bytes(part: object) -> Buffer:
+    assert isinstance(part, (bytes, bytearray, memoryview)), "this broker fetches nothing from itself"
+    return part
