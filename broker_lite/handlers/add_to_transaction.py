@@ -14,6 +14,7 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.client_errors import producer_error
+from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.security.acls import Operation, ResourceType
@@ -22,45 +23,74 @@ from broker_lite.security.authorizer import authorized, authorized_on_cluster
 PRODUCER_FENCED_FROM = 2
 BATCHED_FROM = 4
 
+_Errors = dict[TopicPartition, ErrorCode]
 _Results = list[tuple[str, list[tuple[int, int]]]]
 
 
-def handle_partitions(broker: Broker, request: Request) -> Body:
+def handle_partitions(broker: Broker, request: Request) -> Body | None:
     """Add partitions to transactions, all of a transaction or none; or say whether they are in it."""
     wanted, version = request.message(), request.version
     if version < BATCHED_FROM:
-        producer = Producer(
-            wanted.v3_and_below_transactional_id, wanted.v3_and_below_producer_id, wanted.v3_and_below_producer_epoch
-        )
-        errors = _add(broker, request, producer, _places(wanted.v3_and_below_topics), LEGACY)
-        return request.response(results_by_topic_v3_and_below=_by_topic(wanted.v3_and_below_topics, errors))
+        return _of_client(broker, request, wanted)
     if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results_by_transaction=[])
-    results = []
+    results: list[tuple[Any, _Errors]] = []
     for each in wanted.transactions:
         producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
         places = _places(each.topics)
-        if each.verify_only:
+        here = broker.transactions.partitions.error_of(each.transactional_id)
+        errors: _Errors
+        if here is not ErrorCode.NONE:
+            errors = dict.fromkeys(places, here)
+        elif each.verify_only:
             errors = broker.transactions.transactions.verify_partitions(producer, places)
         else:
             errors = _add(broker, request, producer, places, EPOCH_BUMP)
-        results.append((each.transactional_id, _by_topic(each.topics, errors)))
-    return request.response(error_code=0, results_by_transaction=results)
+        results.append((each, errors))
+
+    def answer(refusals: Refusals) -> Body:
+        told = []
+        for each, errors in results:
+            refused = refusals.get(each.transactional_id)
+            shown = errors if refused is None else dict.fromkeys(errors, refused)
+            told.append((each.transactional_id, _by_topic(each.topics, shown)))
+        return request.response(error_code=0, results_by_transaction=told)
+
+    names = [each.transactional_id for each in wanted.transactions]
+    return broker.transactions.partitions.answer(request, names, answer(NO_REFUSALS), answer)
 
 
-def handle_offsets(broker: Broker, request: Request) -> Body:
+def _of_client(broker: Broker, request: Request, wanted: Any) -> Body | None:
+    name, topics = wanted.v3_and_below_transactional_id, wanted.v3_and_below_topics
+    producer = Producer(name, wanted.v3_and_below_producer_id, wanted.v3_and_below_producer_epoch)
+    places, partitions = _places(topics), broker.transactions.partitions
+
+    def answer(errors: _Errors) -> Body:
+        return request.response(results_by_topic_v3_and_below=_by_topic(topics, errors))
+
+    here = partitions.error_of(name)
+    if here is not ErrorCode.NONE:
+        return answer(dict.fromkeys(places, here))
+    body = answer(_add(broker, request, producer, places, LEGACY))
+    return partitions.answer(request, [name], body, lambda refusals: answer(dict.fromkeys(places, refusals[name])))
+
+
+def handle_offsets(broker: Broker, request: Request) -> Body | None:
     """Add the partition of `__consumer_offsets` that keeps a group, before offsets are committed to it."""
     wanted = request.message()
-    error = _offsets_error(broker, request, wanted)
-    if error is ErrorCode.NONE:
-        topic = broker.topic(OFFSETS_TOPIC)
-        count = broker.config.offsets_topic_num_partitions if topic is None else topic.partition_count
-        producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
-        place = (OFFSETS_TOPIC, partition_of(wanted.group_id, count))
-        now_ms = broker.clock.now_ms()
-        decision = broker.transactions.transactions.add_partitions(producer, [place], LEGACY, now_ms)
-        error = broker.transactions.carry_out(decision).error
-    return request.response(error_code=int(producer_error(error, request.version, PRODUCER_FENCED_FROM)))
+    partitions = broker.transactions.partitions
+    error = _offsets_error(broker, request, wanted) or partitions.error_of(wanted.transactional_id)
+    if error is not ErrorCode.NONE:
+        return request.response(error_code=int(error))
+    topic = broker.topic(OFFSETS_TOPIC)
+    count = broker.config.offsets_topic_num_partitions if topic is None else topic.partition_count
+    producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
+    place = (OFFSETS_TOPIC, partition_of(wanted.group_id, count))
+    now_ms = broker.clock.now_ms()
+    decision = broker.transactions.transactions.add_partitions(producer, [place], LEGACY, now_ms)
+    error = broker.transactions.carry_out(decision).error
+    body = request.response(error_code=int(producer_error(error, request.version, PRODUCER_FENCED_FROM)))
+    return partitions.answer(request, [wanted.transactional_id], body, error_answer(request))
 
 
 def _offsets_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
@@ -74,7 +104,7 @@ def _offsets_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
 
 def _add(
     broker: Broker, request: Request, producer: Producer, places: list[TopicPartition], client_version: int
-) -> dict[TopicPartition, ErrorCode]:
+) -> _Errors:
     transactional_id = ResourceType.TRANSACTIONAL_ID
     by_client = request.version < BATCHED_FROM
     if by_client and not authorized(broker, request, Operation.WRITE, transactional_id, producer.transactional_id):
@@ -104,5 +134,5 @@ def _places(topics: Iterable[Any]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _by_topic(topics: Iterable[Any], errors: dict[TopicPartition, ErrorCode]) -> _Results:
+def _by_topic(topics: Iterable[Any], errors: _Errors) -> _Results:
     return [(each.name, [(index, int(errors[each.name, index])) for index in each.partitions]) for each in topics]

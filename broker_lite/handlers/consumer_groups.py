@@ -20,8 +20,10 @@ from broker_lite.coordinators.consumer_group_image import (
     Owned,
 )
 from broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
-from broker_lite.handlers.authorization import NOT_ASKED, find_topic, group_error
+from broker_lite.handlers.authorization import NOT_ASKED, find_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.coordinated import Refusals, error_answer
+from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -33,7 +35,7 @@ CONSUMER_MEMBER = 1
 """The type of a member that uses this protocol (KIP-1099)."""
 
 
-def handle_heartbeat(broker: Broker, request: Request) -> Body:
+def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
     """Note that a member is alive, joins, leaves or has changed; tell it what it shall own."""
     wanted = request.message()
     try:
@@ -42,18 +44,19 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
     except KafkaError as error:
         return request.response(error_code=int(error.code), error_message=error.message or None)
     settings = broker.groups.settings_of(wanted.group_id)
-    return request.response(
+    body = request.response(
         error_code=0,
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=0 if answer.member_epoch < 0 else settings.heartbeat_interval_ms,
         assignment=_told(request, answer),
     )
+    return broker.groups.partitions.answer(request, [wanted.group_id], body, error_answer(request))
 
 
 def _check(broker: Broker, request: Request, wanted: Any) -> None:
     """Refuse what makes no sense, as Kafka's GroupCoordinatorService does before it looks at the group."""
-    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE:
         raise KafkaError(refusal)
     for name in wanted.subscribed_topic_names or ():
@@ -123,35 +126,34 @@ def _assignment_class(request: Request) -> Any:
     return apis.response_class(request.api_key).Assignment
 
 
-def handle_describe(broker: Broker, request: Request) -> Body:
+def handle_describe(broker: Broker, request: Request) -> Body | None:
     """Describe groups of this protocol."""
     wanted = request.message()
-    return request.response(groups=[_describe(broker, request, wanted, group_id) for group_id in wanted.group_ids])
+    groups = [_describe(broker, request, wanted, group_id) for group_id in wanted.group_ids]
+
+    def refused(refusals: Refusals) -> Body:
+        unsafe = {each: _not_described(request, each, error) for each, error in refusals.items()}
+        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
+
+    return broker.groups.partitions.answer(request, wanted.group_ids, request.response(groups=groups), refused)
 
 
 def _describe(broker: Broker, request: Request, wanted: Any, group_id: str) -> Any:
-    kind = apis.response_class(request.api_key).DescribedGroup
+    error = group_refusal(broker, request, Operation.DESCRIBE, group_id)
     group = broker.groups.consumer_group(group_id)
-    error, text = group_error(broker, request, Operation.DESCRIBE, group_id), None
-    if error is ErrorCode.NONE and group is None:
-        error, text = ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is not a consumer group"
-    if group is not None and error is ErrorCode.NONE and not _may_see_topics(broker, request, group):
-        error, text = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has topics that the client may not see"
-    if error is not ErrorCode.NONE or group is None:
-        state = ConsumerGroupState.DEAD.value if error is ErrorCode.GROUP_ID_NOT_FOUND else ""
-        return kind(
-            version=request.version,
-            error_code=int(error),
-            error_message=text,
-            group_id=group_id,
-            group_state=state,
-            assignor_name="",
-            members=[],
+    if error is not ErrorCode.NONE:
+        return _not_described(request, group_id, error)
+    if group is None:
+        return _not_described(
+            request, group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is not a consumer group"
         )
+    if not _may_see_topics(broker, request, group):
+        text = "the group has topics that the client may not see"
+        return _not_described(request, group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     operations = NOT_ASKED
     if wanted.include_authorized_operations:
         operations = authorized_operations(broker, request, ResourceType.GROUP, group_id)
-    image = group.image
+    kind, image = _group_class(request), group.image
     return kind(
         version=request.version,
         group_id=group_id,
@@ -162,6 +164,22 @@ def _describe(broker: Broker, request: Request, wanted: Any, group_id: str) -> A
         members=[_member(broker, request, kind, group, member) for member in image.members.values()],
         authorized_operations=operations,
     )
+
+
+def _not_described(request: Request, group_id: str, error: ErrorCode, text: str | None = None) -> Any:
+    return _group_class(request)(
+        version=request.version,
+        error_code=int(error),
+        error_message=text,
+        group_id=group_id,
+        group_state=ConsumerGroupState.DEAD.value if error is ErrorCode.GROUP_ID_NOT_FOUND else "",
+        assignor_name="",
+        members=[],
+    )
+
+
+def _group_class(request: Request) -> Any:
+    return apis.response_class(request.api_key).DescribedGroup
 
 
 def _may_see_topics(broker: Broker, request: Request, group: ConsumerGroup) -> bool:

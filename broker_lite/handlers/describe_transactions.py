@@ -11,6 +11,7 @@ from typing import Any
 from broker_lite.coordinators.topic_patterns import PatternError, matching
 from broker_lite.coordinators.transaction_messages import Transaction, TransactionState
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.security.acls import Operation, ResourceType
@@ -23,10 +24,16 @@ PATTERN_FROM = 2
 _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 
 
-def handle_describe(broker: Broker, request: Request) -> Body:
+def handle_describe(broker: Broker, request: Request) -> Body | None:
     """Describe transactional ids; of their partitions, those that the client may see."""
-    wanted = request.message()
-    return request.response(transaction_states=[_describe(broker, request, each) for each in wanted.transactional_ids])
+    wanted = request.message().transactional_ids
+    states = [(each, _describe(broker, request, each)) for each in wanted]
+
+    def answer(refusals: Refusals) -> Body:
+        told = [_unknown(each, refusals[each]) if each in refusals else state for each, state in states]
+        return request.response(transaction_states=told)
+
+    return broker.transactions.partitions.answer(request, wanted, answer(NO_REFUSALS), answer)
 
 
 def _describe(broker: Broker, request: Request, transactional_id: str) -> _State:
@@ -34,6 +41,9 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
         return _unknown(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return _unknown(transactional_id, ErrorCode.INVALID_REQUEST)
+    here = broker.transactions.partitions.error_of(transactional_id)
+    if here is not ErrorCode.NONE:
+        return _unknown(transactional_id, here)
     known = broker.transactions.transactions.get(transactional_id)
     if known is None:
         return _unknown(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -61,9 +71,12 @@ def _may_see(broker: Broker, request: Request, transactional_id: str) -> bool:
     return authorized(broker, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
-def handle_list(broker: Broker, request: Request) -> Body:
-    """List the transactional ids that all filters let pass."""
-    wanted = request.message()
+def handle_list(broker: Broker, request: Request) -> Body | None:
+    """List the transactional ids that are coordinated here and that all filters let pass."""
+    wanted, partitions = request.message(), broker.transactions.partitions
+    nothing: dict[str, list[object]] = {"unknown_state_filters": [], "transaction_states": []}
+    if partitions.is_loading:
+        return request.response(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), **nothing)
     now_ms = broker.clock.now_ms()
     found = [each for each in broker.transactions.transactions.all() if _passes(each, wanted, request.version, now_ms)]
     pattern = wanted.transactional_id_pattern if request.version >= PATTERN_FROM else None
@@ -72,9 +85,7 @@ def handle_list(broker: Broker, request: Request) -> Body:
             names = matching(pattern, [each.transactional_id for each in found])
         except PatternError as error:
             broker.note_refusal(f"ListTransactions by {request.client_id}@{request.client_host}: {error}")
-            return request.response(
-                error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION), unknown_state_filters=[], transaction_states=[]
-            )
+            return request.response(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION), **nothing)
         found = [each for each in found if each.transactional_id in names]
     states = [
         (each.transactional_id, each.producer_id, each.state.value)
@@ -82,7 +93,8 @@ def handle_list(broker: Broker, request: Request) -> Body:
         if _may_see(broker, request, each.transactional_id)
     ]
     unknown = [state for state in wanted.state_filters if state not in STATES]
-    return request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
+    body = request.response(error_code=0, unknown_state_filters=unknown, transaction_states=states)
+    return partitions.answer(request, [each[0] for each in states], body, error_answer(request, **nothing))
 
 
 def _passes(known: Transaction, wanted: Any, version: int, now_ms: int) -> bool:

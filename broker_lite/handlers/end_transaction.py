@@ -1,7 +1,8 @@
 """EndTxn, versions 0 to 5; version 5 gives the producer a new epoch for its next transaction (KIP-890 part 2).
 
-The answer goes out when the decision is in the log; the markers are written by then if they are not too many. Anyone
-who knows producer id and epoch may decide, as in Kafka: that is two-phase commit from outside. Absent: nothing.
+The answer goes out when the decision is in the log, and safe there in a cluster; by itself, a broker has written the
+markers by then if they are not too many. Anyone who knows producer id and epoch may decide, as in Kafka: that is
+two-phase commit from outside. Absent: nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.client_errors import producer_error
+from broker_lite.handlers.coordinated import error_answer
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -18,11 +20,14 @@ PRODUCER_FENCED_FROM = 2
 EPOCH_BUMP_FROM = 5
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Commit or abort."""
     wanted, version = request.message(), request.version
     if not authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id):
         return request.response(error_code=int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    here = broker.transactions.partitions.error_of(wanted.transactional_id)
+    if here is not ErrorCode.NONE:
+        return request.response(error_code=int(here))
     try:
         decision = broker.transactions.transactions.end(
             Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch),
@@ -35,4 +40,5 @@ def handle(broker: Broker, request: Request) -> Body:
         decision = Decision(refused.code)
     decision = broker.transactions.carry_out(decision)
     error = producer_error(decision.error, version, PRODUCER_FENCED_FROM)
-    return request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+    body = request.response(error_code=int(error), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+    return broker.transactions.partitions.answer(request, [wanted.transactional_id], body, error_answer(request))

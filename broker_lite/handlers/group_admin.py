@@ -7,8 +7,10 @@ from typing import Any
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
-from broker_lite.handlers.authorization import as_set, group_error, may_see_group
+from broker_lite.handlers.authorization import as_set, may_see_group
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
+from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -20,12 +22,12 @@ CONSUMER_TYPE = "Consumer"
 NOT_FOUND_FROM = 6
 
 
-def handle_describe(broker: Broker, request: Request) -> Body:
+def handle_describe(broker: Broker, request: Request) -> Body | None:
     """Describe groups; one that does not exist is Dead."""
     wanted, types, version = request.message(), apis.response_class(request.api_key), request.version
     groups = []
     for group_id in wanted.groups:
-        refusal = group_error(broker, request, Operation.DESCRIBE, group_id)
+        refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
         if refusal is not ErrorCode.NONE:
             groups.append(_described(types, version, group_id, None, error=refusal))
             continue
@@ -34,7 +36,12 @@ def handle_describe(broker: Broker, request: Request) -> Body:
             operations = authorized_operations(broker, request, ResourceType.GROUP, group_id)
             described.authorized_operations = as_set(operations)
         groups.append(described)
-    return request.response(groups=groups)
+
+    def refused(refusals: Refusals) -> Body:
+        unsafe = {each: _described(types, version, each, None, error=error) for each, error in refusals.items()}
+        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
+
+    return broker.groups.partitions.answer(request, wanted.groups, request.response(groups=groups), refused)
 
 
 def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
@@ -85,10 +92,13 @@ def _described(
     )
 
 
-def handle_list(broker: Broker, request: Request) -> Body:
-    """List groups, by state (KIP-518) and type (KIP-848) if asked."""
+def handle_list(broker: Broker, request: Request) -> Body | None:
+    """List the groups that are coordinated here, by state (KIP-518) and type (KIP-848) if asked."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
+    partitions = broker.groups.partitions
+    if partitions.is_loading:
+        return request.response(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), groups=[])
     states = {state.lower() for state in wanted.states_filter or ()}
     kinds = {kind.lower() for kind in wanted.types_filter or ()}
     groups = []
@@ -107,7 +117,8 @@ def handle_list(broker: Broker, request: Request) -> Body:
             group_type=kind,
         )
         groups.append(listed)
-    return request.response(error_code=0, groups=groups)
+    body = request.response(error_code=0, groups=groups)
+    return partitions.answer(request, [each.group_id for each in groups], body, error_answer(request, groups=[]))
 
 
 def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:
@@ -120,20 +131,24 @@ def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:
     return group.state.value, CLASSIC_TYPE, group.protocol_type or ""
 
 
-def handle_delete(broker: Broker, request: Request) -> Body:
+def handle_delete(broker: Broker, request: Request) -> Body | None:
     """Delete groups that have no members, and their offsets."""
-    wanted, types = request.message(), apis.response_class(request.api_key)
-    results = [
-        types.DeletableGroupResult(
-            version=request.version, group_id=group_id, error_code=int(_delete(broker, request, group_id))
-        )
-        for group_id in wanted.groups_names
-    ]
-    return request.response(results=results)
+    wanted = request.message()
+    errors = [(group_id, _delete(broker, request, group_id)) for group_id in wanted.groups_names]
+
+    def answer(refusals: Refusals) -> Body:
+        kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version
+        results = [
+            kind(version=version, group_id=group_id, error_code=int(refusals.get(group_id, error)))
+            for group_id, error in errors
+        ]
+        return request.response(results=results)
+
+    return broker.groups.partitions.answer(request, wanted.groups_names, answer(NO_REFUSALS), answer)
 
 
 def _delete(broker: Broker, request: Request, group_id: str) -> ErrorCode:
-    refusal = group_error(broker, request, Operation.DELETE, group_id)
+    refusal = group_refusal(broker, request, Operation.DELETE, group_id)
     if refusal is not ErrorCode.NONE:
         return refusal
     try:

@@ -1,14 +1,25 @@
-"""The classic group's answers on their way to the requests that wait for them (JoinGroup, SyncGroup)."""
+"""What the handlers of groups share: why a request is refused, and how answers get to the requests that wait."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_lite.coordinators.group_messages import Answer, JoinAnswer, SyncAnswer
+from broker_lite.handlers.authorization import group_error
 from broker_lite.handlers.request import Request
 from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.security.acls import Operation
+
+if TYPE_CHECKING:
+    from broker_lite.handlers.broker import Broker
 
 NULL_PROTOCOL_NAME_FROM = 7
+
+
+def group_refusal(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:
+    """Say whether the client may do that to a group, and whether the group is coordinated here: NONE, or why not."""
+    return group_error(broker, request, operation, group_id) or broker.groups.partitions.error_of(group_id)
 
 
 def send(answer: Answer) -> None:

@@ -3,35 +3,39 @@
 Theory of operation: a group is a `ClassicGroup` or, since its first ConsumerGroupHeartbeat, a `ConsumerGroup`
 (KIP-848); an empty one becomes the other kind when a member of that kind comes, one with members does not. After every
 event the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its
-next deadline. Commits are appended there before they are acknowledged or seen by anyone. At the start all of it is read
-back: groups come back with their members, whose sessions begin anew. Groups and offsets that nobody needs are
-removed after `offsets.retention.minutes`.
+next deadline. Commits are appended there before they are acknowledged or seen by anyone. A partition of it is read back
+before its groups are served (`coordinated.py`): they come back with their members, whose sessions begin anew. When
+another broker takes a partition over, its groups are forgotten here and who waits for them is told. Groups and offsets
+that nobody needs are removed after `offsets.retention.minutes`.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION, ConsumerGroup
 from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
 from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState
+from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
 from broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
-from broker_lite.coordinators.group_storage import new_group_record, restore, store
+from broker_lite.coordinators.group_storage import new_group_record, restore, store, turned_away
 from broker_lite.coordinators.offset_expiry import expired
-from broker_lite.coordinators.offsets import CommittedOffset, OffsetKey, encode
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
+from broker_lite.handlers.coordinated import Refusals, coordinated
 from broker_lite.handlers.group_answers import send
 from broker_lite.handlers.offsets_log import OffsetsLog, Replayed
 from broker_lite.handlers.purgatory import Timer
+from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker, Topic
+    from broker_lite.handlers.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +61,7 @@ class BrokerTopics:
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
         """Give a topic's id and how many partitions it has."""
         topic = self._broker.logs.topics.get(name)
-        return None if topic is None else (topic.topic_id, len(topic.partitions))
+        return None if topic is None else (topic.topic_id, topic.partition_count)
 
 
 class GroupCoordinator:
@@ -79,21 +83,43 @@ class GroupCoordinator:
             tuple(name.strip() for name in config.group_consumer_assignors.split(",")),
         )
         self.topics = BrokerTopics(broker)
-        self._log = OffsetsLog(broker)
+        self.partitions = coordinated(broker, OFFSETS_TOPIC)
+        """Those of `__consumer_offsets` whose groups are here."""
+        self._log = OffsetsLog(broker, self.partitions)
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
+        self.offsets = OffsetTable()
+        self.partitions.begin(self)
+        self._check_retention_later()
+
+    # Partitions of `__consumer_offsets`.
+
+    def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
+        """Read the groups of some partitions back, a step at a time."""
         replayed = Replayed()
-        self._log.replay(replayed.take)
-        self.offsets = replayed.offsets
-        now_ms = broker.clock.monotonic_ms()
+        yield from self._log.replay(partitions, replayed.take)
+        self.offsets.take_over(replayed.offsets)
+        now_ms = self._broker.clock.monotonic_ms()
         for group_id, stored in replayed.classic.items():
             self._groups[group_id] = restore(group_id, self._settings, stored, now_ms)
         for group_id, image in replayed.consumer.items():
             group = self._groups[group_id] = ConsumerGroup(group_id, self.settings_of(group_id), image)
             group.resume(now_ms)
-        for each in self._groups.values():
-            self._set_timer(each)
-        self._check_retention_later()
+        for group_id in (*replayed.classic, *replayed.consumer):
+            self._set_timer(self._groups[group_id])
+
+    def loaded(self, _partitions: Collection[int]) -> None:
+        """Go on with their groups: there is nothing to be done but to wait for their members."""
+
+    def drop(self, partition: int) -> None:
+        """Forget the groups of a partition; who waits for one of them has to find its next coordinator."""
+        self._broker.pending_offsets.drop(partition)
+        for group_id in self.partitions.kept_in(partition, self.all_ids()):
+            group = self._groups.get(group_id)
+            self._forget(group_id)
+            self.offsets.drop_group(group_id)
+            for answer in turned_away(group) if isinstance(group, ClassicGroup) else ():
+                send(answer)
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
         """Give what counts for one KIP-848 group: the broker's settings, with what it has of its own on top."""
@@ -174,8 +200,8 @@ class GroupCoordinator:
             except KafkaError as error:
                 self._broker.note_refusal(f"group {group.group_id} could not be written: {error}")
                 answers = group.not_written(answers, self._broker.clock.monotonic_ms())
-        for answer in answers:
-            send(answer)
+        if answers:
+            self.partitions.when_safe([group.group_id], partial(_send_all, answers))
         self._set_timer(group)
 
     # Groups of KIP-848.
@@ -314,10 +340,6 @@ class GroupCoordinator:
         for key, value in changes.items():
             self.offsets.put(key, value)
 
-    def offsets_topic(self) -> Topic:
-        """Give `__consumer_offsets`, made if need be."""
-        return self._log.topic()
-
     def delete(self, group_id: str) -> ErrorCode:
         """Delete a group and its offsets; only without members.
 
@@ -408,3 +430,10 @@ class GroupCoordinator:
         timer = self._timers.pop(group_id, None)
         if timer is not None:
             timer[1].cancel()
+
+
+def _send_all(answers: list[Answer], refusals: Refusals) -> None:
+    """Send a group's answers; or, if they rest on what may be lost, have their members try again."""
+    error = next(iter(refusals.values()), None)
+    for answer in answers:
+        send(answer if error is None else refused(answer, error))

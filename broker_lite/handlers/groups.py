@@ -11,9 +11,9 @@ import logging
 
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
-from broker_lite.handlers.authorization import group_error
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.group_answers import send
+from broker_lite.handlers.coordinated import error_answer
+from broker_lite.handlers.group_answers import group_refusal, send
 from broker_lite.handlers.group_coordinator import Group
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
@@ -32,7 +32,7 @@ def handle_join(broker: Broker, request: Request) -> Body | None:
     """Take a member in; the answer comes when the group's rebalance is complete."""
     wanted = request.message()
     try:
-        refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+        refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
         if refusal is not ErrorCode.NONE:
             raise KafkaError(refusal)
         group = broker.groups.group_to_join(wanted.group_id)
@@ -63,7 +63,7 @@ def handle_sync(broker: Broker, request: Request) -> Body | None:
     """Take the leader's assignment, or wait for it."""
     wanted = request.message()
     group = broker.groups.group(wanted.group_id)
-    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE or group is None:
         send(SyncAnswer(request, refusal or ErrorCode.UNKNOWN_MEMBER_ID))
         return None
@@ -80,24 +80,26 @@ def handle_sync(broker: Broker, request: Request) -> Body | None:
     return None
 
 
-def handle_heartbeat(broker: Broker, request: Request) -> Body:
+def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
     """Note that a member is alive."""
     wanted = request.message()
-    group = broker.groups.group(wanted.group_id)
-    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    group_id: str = wanted.group_id
+    group = broker.groups.group(group_id)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     error = refusal or ErrorCode.UNKNOWN_MEMBER_ID
     if group is not None and not refusal:
         error = group.heartbeat(
             wanted.member_id, wanted.group_instance_id, wanted.generation_id, broker.clock.monotonic_ms()
         )
         broker.groups.carry_out(group, [])
-    return request.response(error_code=int(error))
+    body = request.response(error_code=int(error))
+    return body if refusal else broker.groups.partitions.answer(request, [group_id], body, error_answer(request))
 
 
-def handle_leave(broker: Broker, request: Request) -> Body:
+def handle_leave(broker: Broker, request: Request) -> Body | None:
     """Let one member (to v2) or several (from v3) go."""
     wanted, version = request.message(), request.version
-    refusal = group_error(broker, request, Operation.READ, wanted.group_id)
+    refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), members=[])
     several = version >= LEAVE_SEVERAL_FROM
@@ -110,7 +112,14 @@ def handle_leave(broker: Broker, request: Request) -> Body:
         error = _leave(broker, group, member_id, instance_id)
         logger.info("group %s: member %s leaves (%s)", wanted.group_id, member_id or instance_id, reason or error.name)
         results.append((member_id, instance_id, error))
-    if not several:
+    body = _left(request, results)
+    refused = error_answer(request, members=[])
+    return broker.groups.partitions.answer(request, [wanted.group_id], body, refused)
+
+
+def _left(request: Request, results: list[tuple[str, str | None, ErrorCode]]) -> Body:
+    version = request.version
+    if version < LEAVE_SEVERAL_FROM:
         return request.response(error_code=int(results[0][2]))
     types = apis.response_class(request.api_key)
     members = [

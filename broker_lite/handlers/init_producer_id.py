@@ -11,6 +11,7 @@ from typing import Any
 from broker_lite.coordinators.transaction_messages import Decision, Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.client_errors import producer_error
+from broker_lite.handlers.coordinated import error_answer
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -20,24 +21,46 @@ PRODUCER_FROM = 3
 PRODUCER_FENCED_FROM = 4
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Give an id and an epoch."""
     wanted = request.message()
-    refusal = _refusal(broker, request, wanted.transactional_id)
+    name = wanted.transactional_id
+    refusal = _refusal(broker, request, name)
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
+    if broker.producer_ids.is_ready:
+        return _answer(broker, request, wanted)
+
+    def then() -> None:
+        body = _answer(broker, request, wanted)
+        if body is not None:
+            request.answer(body)
+
+    broker.producer_ids.when_asked(then)
+    return None
+
+
+def _answer(broker: Broker, request: Request, wanted: Any) -> Body | None:
+    name = wanted.transactional_id
     try:
         decision = _decide(broker, request, wanted)
     except KafkaError as error:
         broker.note_refusal(f"InitProducerId: {error}")
         decision = Decision(error.code)
     error_code = producer_error(decision.error, request.version, PRODUCER_FENCED_FROM)
-    return request.response(error_code=int(error_code), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+    body = request.response(error_code=int(error_code), producer_id=decision.producer_id, producer_epoch=decision.epoch)
+    if name is None:
+        return body
+    refused = error_answer(request, producer_id=-1, producer_epoch=-1)
+    return broker.transactions.partitions.answer(request, [name], body, refused)
 
 
 def _decide(broker: Broker, request: Request, wanted: Any) -> Decision:
     if wanted.transactional_id is None:
         return Decision(ErrorCode.NONE, broker.producer_ids.take(), 0)
+    here = broker.transactions.partitions.error_of(wanted.transactional_id)
+    if here is not ErrorCode.NONE:
+        return Decision(here)
     named = request.version >= PRODUCER_FROM
     producer = Producer(
         wanted.transactional_id, wanted.producer_id if named else -1, wanted.producer_epoch if named else -1

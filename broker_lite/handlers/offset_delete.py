@@ -7,7 +7,8 @@ from broker_lite.coordinators.group_messages import GroupState
 from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.group_answers import error_answer, group_refusal
+from broker_lite.handlers.coordinated import error_answer
+from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError

@@ -10,8 +10,10 @@ import uuid
 from typing import Any
 
 from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.handlers.authorization import find_topic, group_error
+from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.coordinated import Refusals
+from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode
@@ -26,27 +28,45 @@ TOPIC_ID_FROM = 10
 NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Give what groups have committed; offset -1 where nothing is."""
     wanted, version = request.message(), request.version
     require_stable = version >= REQUIRE_STABLE_FROM and bool(wanted.require_stable)
-    types = apis.response_class(request.api_key)
     if version < SEVERAL_GROUPS_FROM:
-        refusal = group_error(broker, request, Operation.DESCRIBE, wanted.group_id)
-        topics = _Topics(broker, request, types.OffsetFetchResponseTopic, wanted.group_id, require_stable)
-        if refusal is ErrorCode.NONE:
-            return request.response(topics=topics.all(wanted.topics), error_code=0)
-        # Before version 2 there is no place for an error but with each partition.
-        listed = [topics.topic(each.name, ZERO_UUID, each.partition_indexes, refusal) for each in wanted.topics or ()]
-        return request.response(topics=listed if version < GROUP_ERROR_FROM else [], error_code=int(refusal))
-    kind = types.OffsetFetchResponseGroup
+        return _one_group(broker, request, wanted, require_stable)
+    kind = apis.response_class(request.api_key).OffsetFetchResponseGroup
     groups = []
     for each in wanted.groups:
-        error = group_error(broker, request, Operation.DESCRIBE, each.group_id) or _member_error(broker, each)
+        error = group_refusal(broker, request, Operation.DESCRIBE, each.group_id) or _member_error(broker, each)
         topics = _Topics(broker, request, kind.OffsetFetchResponseTopics, each.group_id, require_stable)
         found = topics.all(each.topics) if error is ErrorCode.NONE else []
         groups.append(kind(version=version, group_id=each.group_id, topics=found, error_code=int(error)))
-    return request.response(groups=groups)
+
+    def refused(refusals: Refusals) -> Body:
+        unsafe = {
+            group_id: kind(version=version, group_id=group_id, topics=[], error_code=int(error))
+            for group_id, error in refusals.items()
+        }
+        return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
+
+    names = [each.group_id for each in groups]
+    return broker.groups.partitions.answer(request, names, request.response(groups=groups), refused)
+
+
+def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bool) -> Body | None:
+    """Answer a version that has room for one group; before version 2, for no error but with each partition."""
+    kind, group_id = apis.response_class(request.api_key).OffsetFetchResponseTopic, wanted.group_id
+    topics = _Topics(broker, request, kind, group_id, require_stable)
+
+    def refused(error: ErrorCode) -> Body:
+        listed = [topics.topic(each.name, ZERO_UUID, each.partition_indexes, error) for each in wanted.topics or ()]
+        return request.response(topics=listed if request.version < GROUP_ERROR_FROM else [], error_code=int(error))
+
+    refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
+    if refusal is not ErrorCode.NONE:
+        return refused(refusal)
+    body = request.response(topics=topics.all(wanted.topics), error_code=0)
+    return broker.groups.partitions.answer(request, [group_id], body, lambda refusals: refused(refusals[group_id]))
 
 
 def _member_error(broker: Broker, wanted: Any) -> ErrorCode:

@@ -1,34 +1,36 @@
-"""The topic `__consumer_offsets`: appending the groups' records, and reading them back at the start.
+"""The topic `__consumer_offsets`: appending the groups' records, and reading them back.
 
 Theory of operation: a group's records all go to the partition that Kafka's hash of its id names, one batch for each
-event, so that a crash keeps all of an event or nothing of it. Reading back comes before the first request; the last
-record of a key is the truth. Offsets of a transaction count from its commit marker on; what waits for one is in
-`Broker.pending_offsets`.
+event, so that a crash keeps all of an event or nothing of it. Reading back comes before the first request for a
+partition's groups; the last record of a key is the truth. Offsets of a transaction count from its commit marker on;
+what waits for one is in `Broker.pending_offsets`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.consumer_group_image import GroupImage
 from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, OffsetTable, partition_of
-from broker_lite.handlers.leader import LEADER_EPOCH
-from broker_lite.handlers.replay import replay
+from broker_lite.coordinators.offsets import OffsetTable
+from broker_lite.handlers.coordinated import Coordinated
+from broker_lite.handlers.replay import replay_slices
+from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker, Topic
+    from broker_lite.handlers.broker import Broker
 
 
 class OffsetsLog:
     """The groups' records in the log."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, partitions: Coordinated) -> None:
         self._broker = broker
+        self._partitions = partitions
 
     def append(self, group_id: str, records: Sequence[Record]) -> None:
         """Append one event's records; when this returns they are in the log.
@@ -36,24 +38,13 @@ class OffsetsLog:
         Raises:
             KafkaError: if the append failed; then nothing was written.
         """
-        broker = self._broker
-        topic = self.topic()
-        index = partition_of(group_id, len(topic.partitions))
-        batch = encode_batch(records)
-        log = topic.partitions[index]
-        appended = log.append(batch, LEADER_EPOCH, broker.clock.now_ms())
-        broker.pending_offsets.written(index, records)
-        broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), log.last_stable_offset > appended.last_offset)
+        placed = self._partitions.append(group_id, encode_batch(records))
+        self._broker.pending_offsets.written(placed.partition, records)
 
-    def topic(self) -> Topic:
-        """Give the topic, made if need be."""
-        return self._broker.internal_topic(OFFSETS_TOPIC)
-
-    def replay(self, take: Callable[[Record], None]) -> None:
+    def replay(self, logs: Mapping[int, PartitionLog], take: Callable[[Record], None]) -> Iterator[None]:
         """Hand over all that has taken effect, oldest first in each partition; what waits for a marker is kept."""
-        topic = self._broker.logs.topics.get(OFFSETS_TOPIC)
-        for index, log in enumerate(topic.partitions if topic is not None else ()):
-            replay(log, partial(self._replay_one, index, take))
+        for index, log in logs.items():
+            yield from replay_slices(log, partial(self._replay_one, index, take))
 
     def _replay_one(self, partition: int, take: Callable[[Record], None], header: BatchHeader, record: Record) -> None:
         """Hand over what a record brings into effect: itself, or what it as a marker ends the wait of."""

@@ -1,15 +1,19 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-Absent: acks=1 and acks=all are the same with one replica.
+With acks=all in a cluster, the answer waits until all that are in sync have the records: `acks_all.py`. A broker by
+itself answers at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker_lite.coordinators.producer_state import Verification
+from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
-from broker_lite.handlers.request import NO_ANSWER, Body, Request
+from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.leader import leader_hint
+from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from broker_lite.log.validation import InvalidRecordsError
 from broker_lite.protocol import produce
@@ -21,28 +25,58 @@ from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 from exactly_once.crash_points import CrashPoint, reach
 
-VALID_ACKS = (-1, 0, 1)
+ACKS_ALL = -1
+VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
 
 
-def handle(broker: Broker, request: Request) -> Body:
-    """Append each partition's batch; with acks=0 a failure can only be told by closing the connection."""
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Append each partition's batch; with acks=0 a failure can only be told by closing the connection.
+
+    The answer comes later where the transaction coordinator is another broker, or acks=all waits for followers.
+    """
+    wanted = produce.decode_request(request.version, request.body)
+    if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
+        return _write(broker, request, wanted, NOTHING_ASKED)
+    now: list[Said] = []
+    kept: bytearray | None = None
+
+    def then(said: Said) -> None:
+        if kept is None:
+            now.append(said)
+            return
+        _write_later(broker, request, produce.decode_request(request.version, memoryview(kept)), said)
+
+    _verify(broker, request, wanted, then)
+    if now:
+        return _write(broker, request, wanted, now[0])
+    kept = bytearray(request.body)  # another broker is asked, and the read buffer is used again by then
+    return None
+
+
+def _write_later(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> None:
+    """Append what had to wait for the coordinator's word, and answer."""
+    try:
+        body = _write(broker, request, wanted, said)
+    except (ProtocolError, OSError) as error:
+        broker.note_refusal(f"closing connection of {request.client_id}@{request.client_host}: Produce: {error}")
+        body = DROP
+    if body is not None:
+        request.answer(body)
+
+
+def _write(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> Body | None:
     version = request.version
-    wanted = produce.decode_request(version, request.body)
     acks_error = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS) if wanted.acks not in VALID_ACKS else None
     now_ms = broker.clock.now_ms()
     failed = False
     topics = []
-    by_id = version >= produce.TOPIC_ID_FROM
-    found = [
-        find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
-        for name, topic_id, _ in wanted.topics
-    ]
-    said = NOTHING_ASKED
-    if wanted.transactional_id is not None and acks_error is None:
-        said = _verify(broker, request, wanted, [None if topic is None else topic.name for topic, _ in found])
-    for (name, topic_id, partitions), (topic, refusal) in zip(wanted.topics, found, strict=True):
-        results = []
+    # With acks=all, and followers: what must be safe before it is acknowledged.
+    unsafe: list[Unsafe] | None = [] if wanted.acks == ACKS_ALL and broker.cluster is not None else None
+    for (name, topic_id, partitions), (topic, refusal) in zip(
+        wanted.topics, _topics(broker, request, wanted), strict=True
+    ):
+        results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
             try:
                 if acks_error is not None:
@@ -53,7 +87,10 @@ def handle(broker: Broker, request: Request) -> Body:
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is named")
                 if version < ZSTD_FROM and records:
                     _refuse_zstd(version, records)
-                results.append(_append(broker, topic.name, index, records, now_ms, said))
+                result, last_offset = _append(broker, topic.name, index, records, now_ms, said, wanted.acks)
+                if unsafe is not None:
+                    unsafe.append(Unsafe(results, len(results), topic.name, last_offset))
+                results.append(result)
             except KafkaError as error:
                 failed = True
                 results.append(_refused(broker, request, topic.name if topic else name, index, error))
@@ -62,23 +99,34 @@ def handle(broker: Broker, request: Request) -> Body:
         if failed:
             raise ProtocolError("a Produce with acks=0 failed, see above; closing is the only way to tell")
         return NO_ANSWER
-    return [produce.encode_response(version, produce.ProduceResponse(topics))]
+    if unsafe:
+        return answer_when_safe(broker, request, topics, unsafe, wanted.timeout_ms)
+    return answer(broker, request, topics)
 
 
-def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, names: list[str | None]) -> Said:
+def _topics(broker: Broker, request: Request, wanted: produce.ProduceRequest) -> list[tuple[Topic | None, ErrorCode]]:
+    by_id = request.version >= produce.TOPIC_ID_FROM
+    return [
+        find_topic(broker, request, Operation.WRITE, name, topic_id if by_id else None)
+        for name, topic_id, _ in wanted.topics
+    ]
+
+
+def _verify(broker: Broker, request: Request, wanted: produce.ProduceRequest, then: Callable[[Said], None]) -> None:
     """Ask the transaction coordinator about what begins in this request, on the topics that the client may write to."""
     batches = [
-        (topic, index, records)
-        for topic, (_, _, partitions) in zip(names, wanted.topics, strict=True)
+        (topic.name, index, records)
+        for (topic, _), (_, _, partitions) in zip(_topics(broker, request, wanted), wanted.topics, strict=True)
         for index, records in partitions
-        if topic is not None and not broker.is_internal(topic)
+        if topic is not None and not broker.is_internal(topic.name)
     ]
     assert wanted.transactional_id is not None
     transactional_id = ResourceType.TRANSACTIONAL_ID
     if not authorized(broker, request, Operation.WRITE, transactional_id, wanted.transactional_id):
         refused = [place[:2] for place in batches if place[2] and is_transactional(place[2])]
-        return dict.fromkeys(refused, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return verify_writes(broker, request.version, wanted.transactional_id, batches)
+        then(dict.fromkeys(refused, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    verify_writes(broker, request.version, wanted.transactional_id, batches, then)
 
 
 def _refuse_zstd(version: int, records: Buffer) -> None:
@@ -90,9 +138,10 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 
 
 def _append(
-    broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said
-) -> produce.ProducePartitionResult:
-    partition = broker.partition(topic, index)
+    broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
+) -> tuple[produce.ProducePartitionResult, int]:
+    """Append one batch; gives the result, and the offset of the last record."""
+    log, leader_epoch, replicas = broker.leading(topic, index)
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
     if not records:
@@ -101,16 +150,21 @@ def _append(
     verification = said.get((topic, index), Verification.NONE)
     if isinstance(verification, ErrorCode):
         raise KafkaError(verification, "the transaction coordinator does not let the write begin a transaction here")
+    if replicas is not None and acks == ACKS_ALL:
+        replicas.check_acks_all()
     reach(CrashPoint.BROKER_APPENDING)
-    appended = partition.append(records, LEADER_EPOCH, now_ms, verification)
+    appended = log.append(records, leader_epoch, now_ms, verification)
     reach(CrashPoint.BROKER_APPENDED)
-    stable = partition.last_stable_offset > appended.last_offset
+    stable = log.last_stable_offset > appended.last_offset
     broker.purgatory.appended(topic, index, len(records), stable)
+    if broker.cluster is not None:
+        broker.cluster.appended(topic, index)
     if broker.metrics is not None:
         broker.metrics.produced(topic, appended.last_offset - appended.base_offset + 1, len(records))
-    return produce.ProducePartitionResult(
+    result = produce.ProducePartitionResult(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
+    return result, appended.last_offset
 
 
 def _refused(
@@ -120,6 +174,7 @@ def _refused(
         broker.metrics.not_produced(topic, broker.topic(topic) is not None)
     broker.note_refusal(f"{request.client_id or 'a client'}@{request.client_host}: Produce to {topic}-{index}: {error}")
     wrong = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+    hint = leader_hint(broker, topic, index) if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
     return produce.ProducePartitionResult(
-        index, int(error.code), record_errors=wrong, error_message=error.message or None
+        index, int(error.code), record_errors=wrong, error_message=error.message or None, current_leader=hint
     )

@@ -1,4 +1,4 @@
-"""Producer ids, each given out once for all times.
+"""Producer ids, each given out once for all times, by a broker by itself (in a cluster: `producer_id_blocks.py`).
 
 Theory of operation: ids are taken from a block; before the first of a block is given out, the block's end is on the
 disk. A broker that dies loses what was left of its block, never gives an id twice. A log directory that was a Kafka
@@ -30,6 +30,13 @@ class ProducerIds:
             self._next = self._end = int(storage.read(path))
         except FileNotFoundError:
             self._next, self._end = None, 0
+
+    is_ready = True
+    """Whether `take` gives an id without asking anybody."""
+
+    def when_asked(self, then: Callable[[], None]) -> None:
+        """Call back when `take` may be tried."""
+        then()
 
     def take(self) -> int:
         """Give an id that was never given before.

@@ -4,16 +4,19 @@ Theory of operation: a transactional batch on a partition where its producer has
 coordinator's word. Of older clients the partition must have been added before (part 1: a batch that was delayed until
 after its transaction never opens another one). Clients with part 2 let the write itself add it. What the coordinator
 refuses is told in the words that the version of the request allows, as Kafka's AddPartitionsToTxnManager and
-ReplicaManager do.
+ReplicaManager do. In a cluster the coordinator may be another broker, and what it says comes later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
 from broker_lite.handlers.broker import Broker
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import Buffer
 from broker_lite.protocol.records import HEADER_BYTES, MAGIC, read_header
@@ -23,6 +26,9 @@ ABORTABLE_FROM = 11
 ADDS_FROM = 12
 """From this version of Produce on a transaction's first write adds the partition."""
 
+_BATCHED = 5
+"""The version of AddPartitionsToTxn by which brokers ask each other."""
+
 _COORDINATOR_IS_AWAY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -30,21 +36,86 @@ _COORDINATOR_IS_AWAY = (
 )
 
 
-def verify(
-    broker: Broker, producer: Producer, places: Sequence[TopicPartition], *, adds: bool, abortable: bool
-) -> tuple[Verification, dict[TopicPartition, ErrorCode]]:
-    """Ask the coordinator about partitions that a producer begins to write to; gives what it says of each.
+Errors = dict[TopicPartition, ErrorCode]
 
-    `adds`: the client lets its writes add partitions. `abortable`: it knows TRANSACTION_ABORTABLE.
+
+class Verified(NamedTuple):
+    """What the coordinator says of each partition, and what a write to one that it allows counts as."""
+
+    verification: Verification
+    errors: Errors
+
+
+def verify(
+    broker: Broker,
+    producer: Producer,
+    places: Sequence[TopicPartition],
+    then: Callable[[Verified], None],
+    *,
+    adds: bool,
+    abortable: bool,
+) -> None:
+    """Ask the coordinator about partitions that a producer begins to write to; `then` hears what it says of each.
+
+    A broker by itself tells at once. `adds`: the client lets its writes add partitions. `abortable`: it knows
+    TRANSACTION_ABORTABLE.
     """
-    coordinator = broker.transactions
+
+    def told(errors: Errors) -> None:
+        verification = Verification.EPOCH_BUMP if adds else Verification.LEGACY
+        then(Verified(verification, {place: _translate(error, adds, abortable) for place, error in errors.items()}))
+
+    coordinator, name = broker.transactions, producer.transactional_id
+    here = coordinator.partitions.error_of(name)
+    if here is ErrorCode.NOT_COORDINATOR:
+        _ask_coordinator(broker, producer, places, adds, told)
+        return
+    if here is not ErrorCode.NONE:
+        told(dict.fromkeys(places, here))
+        return
     if adds:
         decision = coordinator.transactions.add_partitions(producer, places, EPOCH_BUMP, broker.clock.now_ms())
         errors = dict.fromkeys(places, coordinator.carry_out(decision).error)
     else:
         errors = coordinator.transactions.verify_partitions(producer, places)
-    verification = Verification.EPOCH_BUMP if adds else Verification.LEGACY
-    return verification, {place: _translate(error, adds, abortable) for place, error in errors.items()}
+    coordinator.partitions.when_safe(
+        [name], lambda refusals: told(dict.fromkeys(places, refusals[name]) if refusals else errors)
+    )
+
+
+def _ask_coordinator(
+    broker: Broker,
+    producer: Producer,
+    places: Sequence[TopicPartition],
+    adds: bool,
+    then: Callable[[Errors], None],
+) -> None:
+    """Ask the broker that coordinates the transaction."""
+    member = broker.member
+    assert member is not None, "a broker by itself coordinates all transactions"
+    away = dict.fromkeys(places, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    leader = broker.transactions.partitions.leader_of(producer.transactional_id)
+    if leader is None:
+        then(away)
+        return
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    asked = (producer.transactional_id, producer.producer_id, producer.epoch, not adds, list(topics.items()))
+    request = apis.request(ApiKey.ADD_PARTITIONS_TO_TXN, _BATCHED, transactions=[asked])
+
+    def take(answer: Any) -> None:
+        if answer is None or answer.error_code or not answer.results_by_transaction:
+            then(away)
+            return
+        said = {
+            (topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for topic in answer.results_by_transaction[0].topic_results
+            for each in topic.results_by_partition
+        }
+        then(away | said)
+
+    member.send(leader, request, take)
 
 
 Said = Mapping[TopicPartition, Verification | ErrorCode]
@@ -70,8 +141,12 @@ def verify_writes(
     version: int,
     transactional_id: str,
     batches: Iterable[tuple[str, int, Buffer | None]],
-) -> Said:
-    """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition."""
+    then: Callable[[Said], None],
+) -> None:
+    """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
+
+    A broker by itself calls `then` before this returns; in a cluster that may be later.
+    """
     producers: set[tuple[int, int]] = set()
     places: list[TopicPartition] = []
     for topic, index, records in batches:
@@ -80,20 +155,23 @@ def verify_writes(
         header = read_header(records)
         producers.add((header.producer_id, header.producer_epoch))
         try:
-            log = broker.partition(topic, index)
+            log = broker.leading(topic, index).log
         except KafkaError:
             continue  # the append will say so
         if not log.producers.in_transaction(header.producer_id, header.producer_epoch):
             places.append((topic, index))
     if not places:
-        return NOTHING_ASKED
+        then(NOTHING_ASKED)
+        return
     if len(producers) > 1:
-        return dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        then(dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return
+
+    def told(said: Verified) -> None:
+        then({place: error or said.verification for place, error in said.errors.items()})
+
     producer = Producer(transactional_id, *producers.pop())
-    verification, errors = verify(
-        broker, producer, places, adds=version >= ADDS_FROM, abortable=version >= ABORTABLE_FROM
-    )
-    return {place: verification if error is ErrorCode.NONE else error for place, error in errors.items()}
+    verify(broker, producer, places, told, adds=version >= ADDS_FROM, abortable=version >= ABORTABLE_FROM)
 
 
 def _translate(error: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:

@@ -8,18 +8,17 @@ From version 3 on the member names itself and its generation, so that one that h
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.coordinators.transaction_messages import Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.client_errors import commit_error
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.transaction_verification import verify
+from broker_lite.handlers.transaction_verification import Verified, verify
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import encode_batch
 from broker_lite.security.acls import Operation, ResourceType
@@ -29,7 +28,7 @@ ABORTABLE_FROM = 4
 ADDS_FROM = 5
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Keep offsets in the log; nobody sees them before the transaction is committed."""
     wanted = request.message()
     refusal = _refusal(broker, request, wanted)
@@ -50,13 +49,29 @@ def handle(broker: Broker, request: Request) -> Body:
                     now_ms,
                     known.topic_id,
                 )
-    failed = _commit(broker, request, wanted, offsets, now_ms) if offsets else ErrorCode.NONE
-    topics = [
-        (topic.name, [(each.partition_index, int(errors[topic.name, each.partition_index] or failed))
-                      for each in topic.partitions])
-        for topic in wanted.topics
-    ]  # fmt: skip
-    return request.response(topics=topics)
+
+    def body(failed: ErrorCode) -> Body:
+        topics = [
+            (topic.name, [(each.partition_index, int(errors[topic.name, each.partition_index] or failed))
+                          for each in topic.partitions])
+            for topic in wanted.topics
+        ]  # fmt: skip
+        return request.response(topics=topics)
+
+    if not offsets:
+        return body(ErrorCode.NONE)
+    now: list[ErrorCode] = []
+    return_now = True
+
+    def then(failed: ErrorCode) -> None:
+        if return_now:
+            now.append(failed)
+        else:
+            request.answer(body(failed))
+
+    _commit(broker, request, wanted, offsets, then)
+    return_now = False
+    return body(now[0]) if now else None
 
 
 def _refusal(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
@@ -65,7 +80,9 @@ def _refusal(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not authorized(broker, request, Operation.READ, ResourceType.GROUP, wanted.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if wanted.group_id else ErrorCode.INVALID_GROUP_ID
+    if not wanted.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    return broker.groups.partitions.error_of(wanted.group_id)
 
 
 def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -> ErrorCode:
@@ -79,37 +96,63 @@ def _partition_error(broker: Broker, request: Request, name: str, wanted: Any) -
     return ErrorCode.NONE
 
 
-def _commit(
-    broker: Broker, request: Request, wanted: Any, offsets: dict[OffsetKey, CommittedOffset], now_ms: int
-) -> ErrorCode:
+Offsets = dict[OffsetKey, CommittedOffset]
+
+
+def _commit(broker: Broker, request: Request, wanted: Any, offsets: Offsets, then: Callable[[ErrorCode], None]) -> None:
+    """Let the transaction have the group's partition, and write the offsets; `then` hears what came of it."""
     producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
     try:
-        topic = broker.groups.offsets_topic()
+        index = broker.groups.partitions.index_of(wanted.group_id)
+        log = broker.leading(OFFSETS_TOPIC, index).log
     except KafkaError as refused:
-        return _answer_to(broker, wanted, refused)
-    index = partition_of(wanted.group_id, topic.partition_count)
-    log, verification = topic.logs[index], Verification.NONE
-    if not log.producers.in_transaction(producer.producer_id, producer.epoch):
-        place = (OFFSETS_TOPIC, index)
-        adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
-        verification, said = verify(broker, producer, [place], adds=adds, abortable=abortable)
-        if said[place] is ErrorCode.NOT_ENOUGH_REPLICAS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if said[place] is not ErrorCode.NONE:
-            return said[place]
-    error = _group_error(broker, request, wanted)
+        then(_answer_to(broker, wanted, refused))
+        return
+    if log.producers.in_transaction(producer.producer_id, producer.epoch):
+        _write(broker, request, wanted, offsets, Verification.NONE, then)
+        return
+    place = (OFFSETS_TOPIC, index)
+
+    def verified(said: Verified) -> None:
+        error = said.errors.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if error is ErrorCode.NONE:
+            _write(broker, request, wanted, offsets, said.verification, then)
+        else:
+            away = error is ErrorCode.NOT_ENOUGH_REPLICAS
+            then(ErrorCode.COORDINATOR_NOT_AVAILABLE if away else error)
+
+    adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
+    verify(broker, producer, [place], verified, adds=adds, abortable=abortable)
+
+
+def _write(
+    broker: Broker,
+    request: Request,
+    wanted: Any,
+    offsets: Offsets,
+    verification: Verification,
+    then: Callable[[ErrorCode], None],
+) -> None:
+    partitions, now_ms = broker.groups.partitions, broker.clock.now_ms()
+    error = partitions.error_of(wanted.group_id) or _group_error(broker, request, wanted)
     if error is not ErrorCode.NONE:
-        return error
+        then(error)
+        return
     records = [encode(key, value, now_ms) for key, value in offsets.items()]
-    batch = encode_batch(records, producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
+    batch = encode_batch(
+        records, producer_id=wanted.producer_id, producer_epoch=wanted.producer_epoch, transactional=True
+    )
     try:
-        appended = log.append(batch, LEADER_EPOCH, now_ms, verification, by_coordinator=True)
+        placed = partitions.append(wanted.group_id, batch, verification, by_coordinator=True)
     except KafkaError as refused:
-        return _answer_to(broker, wanted, refused)
-    placed = [replace(record, offset=appended.base_offset + delta) for delta, record in enumerate(records)]
-    broker.pending_offsets.add(index, producer.producer_id, placed)
-    broker.purgatory.appended(OFFSETS_TOPIC, index, len(batch), stable=False)
-    return ErrorCode.NONE
+        then(_answer_to(broker, wanted, refused))
+        return
+    offset = placed.appended.base_offset
+    waiting = [replace(record, offset=offset + delta) for delta, record in enumerate(records)]
+    broker.pending_offsets.add(placed.partition, wanted.producer_id, waiting)
+    partitions.when_safe(
+        [wanted.group_id], lambda refusals: then(refusals[wanted.group_id] if refusals else ErrorCode.NONE)
+    )
 
 
 def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:

@@ -6,46 +6,86 @@ transaction by it that nobody coordinates any more. Absent: nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from broker_lite.coordinators.producer_state import Marker
+from broker_lite.coordinators.transaction_messages import TopicPartition
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
 from broker_lite.security.authorizer import authorized_on_cluster
 
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+
 TRANSACTION_VERSION_FROM = 2
 
+SAFE_TIMEOUT_MS: Final = 30_000
+"""How long markers may take to be safe; Kafka waits as long as `request.timeout.ms`."""
 
-def handle(broker: Broker, request: Request) -> Body:
-    """Write each marker into each of its partitions."""
+_Errors = dict[TopicPartition, ErrorCode]
+
+
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Write each marker into each of its partitions; in a cluster, they are safe there when the answer goes out."""
     wanted = request.message()
     allowed = authorized_on_cluster(broker, request, Operation.ALTER) or authorized_on_cluster(
         broker, request, Operation.CLUSTER_ACTION
     )
-    results = []
+    results: list[tuple[int, _Errors]] = []
+    waits: list[tuple[_Errors, TopicPartition, int]] = []
     for each in wanted.markers:
         version = each.transaction_version if request.version >= TRANSACTION_VERSION_FROM else 0
         marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch, version)
-        topics = [
-            (topic.name, [(index, int(_write(broker, topic.name, index, marker, allowed))) for index in indexes])
-            for topic, indexes in _topics(each)
-        ]
-        results.append((each.producer_id, topics))
-    return request.response(markers=results)
+        errors: _Errors = {}
+        for place in [(topic.name, index) for topic in each.topics for index in topic.partition_indexes]:
+            errors[place], end = _write(broker, *place, marker, allowed)
+            if errors[place] is ErrorCode.NONE:
+                waits.append((errors, place, end))
+        results.append((each.producer_id, errors))
+    if broker.member is None or not waits:
+        return _response(request, results)
+    _answer_when_safe(broker.member, request, results, waits)
+    return None
 
 
-def _topics(marker: Any) -> list[tuple[Any, list[int]]]:
-    return [(topic, list(topic.partition_indexes)) for topic in marker.topics]
+def _answer_when_safe(
+    member: ClusterMember,
+    request: Request,
+    results: list[tuple[int, _Errors]],
+    waits: list[tuple[_Errors, TopicPartition, int]],
+) -> None:
+    left = len(waits)
+
+    def safe(errors: _Errors, place: TopicPartition, error: ErrorCode) -> None:
+        nonlocal left
+        left -= 1
+        errors[place] = error
+        if not left:
+            request.answer(_response(request, results))
+
+    for errors, place, end in waits:
+        member.when_safe(member.key(*place), end - 1, SAFE_TIMEOUT_MS, partial(safe, errors, place))
 
 
-def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> ErrorCode:
+def _response(request: Request, results: list[tuple[int, _Errors]]) -> Body:
+    markers = []
+    for producer_id, errors in results:
+        topics: dict[str, list[tuple[int, int]]] = {}
+        for (topic, index), error in errors.items():
+            topics.setdefault(topic, []).append((index, int(error)))
+        markers.append((producer_id, list(topics.items())))
+    return request.response(markers=markers)
+
+
+def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> tuple[ErrorCode, int]:
+    """Write one marker; gives the log's end after it."""
     if not allowed:
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1
     try:
-        broker.transactions.write_marker(topic, index, marker)
+        return ErrorCode.NONE, broker.transactions.write_marker(topic, index, marker)
     except KafkaError as error:
         broker.note_refusal(f"WriteTxnMarkers for {topic}-{index}: {error}")
-        return error.code
-    return ErrorCode.NONE
+        return error.code, -1

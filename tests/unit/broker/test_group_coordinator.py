@@ -117,7 +117,10 @@ def start(world: World, **settings: Any) -> Asker:
 
 def kinds(broker: Broker) -> Iterator[str]:
     records: list[Record] = []
-    OffsetsLog(broker).replay(records.append)
+    for _ in OffsetsLog(broker, broker.groups.partitions).replay(
+        broker.internal_topic(OFFSETS_TOPIC).logs, records.append
+    ):
+        pass
     for record in records:
         found = decode(record)
         if isinstance(found, ClassicRecord):
@@ -387,7 +390,7 @@ def test_a_record_that_cannot_be_read_is_passed_over(world: World, caplog: pytes
     readable = encode(OffsetKey("g", "t", 1), CommittedOffset(5, -1, "", 0), 0)
     assert readable.value is not None
     later = Record(readable.key, bytes.fromhex("0005") + readable.value[2:], 0)  # as a later Kafka may write it
-    log = asker.broker.groups.offsets_topic().partitions[0]
+    log = asker.broker.internal_topic(OFFSETS_TOPIC).logs[0]
     log.append(encode_batch([later]), 0, world.now_ms)
     log.append(encode_batch([Record(bytes.fromhex("0001 00"), b"", 0)]), 0, world.now_ms)
     asker.commit(group_id="h")

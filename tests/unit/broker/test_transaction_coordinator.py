@@ -16,7 +16,7 @@ from broker_lite.coordinators.producer_state import Marker, Verification
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.handlers.transaction_coordinator import MARKERS_PER_TURN
+from broker_lite.handlers.markers import MARKERS_PER_TURN
 from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -111,7 +111,7 @@ def state(broker: Broker, transactional_id: str = "x") -> TransactionState | Non
 def stable(broker: Broker) -> list[bool]:
     topic = broker.topic("t")
     assert topic is not None
-    return [log.last_stable_offset == log.log_end_offset for log in topic.partitions]
+    return [log.last_stable_offset == log.log_end_offset for log in topic.logs.values()]
 
 
 @pytest.fixture
@@ -312,11 +312,11 @@ def test_offsets_take_effect_with_the_marker_and_wait_over_a_crash(world: World)
     index = 0
     record = encode(key, value, world.now_ms)
     batch = encode_batch([record], producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
-    topic = broker.groups.offsets_topic()
+    topic = broker.internal_topic(OFFSETS_TOPIC)
     broker.transactions.carry_out(
         broker.transactions.transactions.add_partitions(producer, [(OFFSETS_TOPIC, index)], EPOCH_BUMP, world.now_ms)
     )
-    topic.partitions[index].append(batch, 0, world.now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
+    topic.logs[index].append(batch, 0, world.now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
     broker.logs.abandon()
     broker = world.start()
     assert broker.pending_offsets.is_pending(key)

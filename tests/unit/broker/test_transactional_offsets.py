@@ -43,13 +43,13 @@ def end(broker: Broker, producer: Producer, committed: bool) -> Producer:
 def commit(broker: Broker, producer: Producer, group_id: str, offset: int) -> None:
     """Commit an offset of partition t-0 within a transaction, as TxnOffsetCommit does."""
     now_ms = broker.clock.now_ms()
-    partitions = broker.groups.offsets_topic().partitions
-    index = partition_of(group_id, len(partitions))
+    index = broker.groups.partitions.index_of(group_id)
+    log = broker.internal_topic(OFFSETS_TOPIC).logs[index]
     adding = broker.transactions.transactions.add_partitions(producer, [(OFFSETS_TOPIC, index)], EPOCH_BUMP, now_ms)
     assert broker.transactions.carry_out(adding).error is ErrorCode.NONE
     record = encode(OffsetKey(group_id, "t", 0), CommittedOffset(offset, -1, "", now_ms), now_ms)
     batch = encode_batch([record], producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
-    appended = partitions[index].append(batch, 0, now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
+    appended = log.append(batch, 0, now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
     broker.pending_offsets.add(index, producer.producer_id, [replace(record, offset=appended.base_offset)])
 
 

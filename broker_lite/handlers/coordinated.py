@@ -1,0 +1,149 @@
+"""Which partitions of an internal topic this broker coordinates by, and when what a coordinator says may be heard.
+
+Theory of operation: a group or a transactional id belongs to the partition of `__consumer_offsets` or
+`__transaction_state` that Kafka's hash of its name gives, and whoever leads that partition coordinates it. A broker by
+itself leads all of them, from the start on, and says what it knows at once. In a cluster (`coordinated_in_cluster.py`)
+partitions come and go, and an answer waits until all that is in the coordinator's partition by then is safe: else
+somebody might be told what the next coordinator does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from broker_lite.coordinators.offsets import partition_of
+from broker_lite.coordinators.producer_state import Verification
+from broker_lite.handlers.request import Body, Request
+from broker_lite.log.partition_log import Appended, PartitionLog
+from broker_lite.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker_lite.handlers.broker import Broker
+
+Refusals = Mapping[str, ErrorCode]
+"""Of each group or transactional id that cannot be spoken of after all, why."""
+
+NO_REFUSALS: Refusals = {}
+
+
+class Placed(NamedTuple):
+    """Where a coordinator's batch was put."""
+
+    partition: int
+    appended: Appended
+    is_stable: bool
+    """Whether it is below the last stable offset already."""
+
+
+class Coordinator(Protocol):
+    """What keeps the state of the partitions."""
+
+    def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
+        """Read partitions back, a step at a time; what they hold is known when there is no step left."""
+
+    def loaded(self, _partitions: Collection[int]) -> None:
+        """Go on with what they hold: from now on it counts."""
+
+    def drop(self, partition: int) -> None:
+        """Know nothing of a partition any more: another broker has it."""
+
+
+class Coordinated:
+    """All partitions of one internal topic, of a broker by itself."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker = broker
+        self.topic = topic
+
+    def begin(self, coordinator: Coordinator) -> None:
+        """Let a coordinator read back what there is."""
+        topic = self._broker.topic(self.topic)
+        logs = topic.logs if topic is not None else {}
+        for _ in coordinator.load(logs):
+            pass
+        coordinator.loaded(logs)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether there is a partition that will be coordinated here, but is not yet."""
+        return False
+
+    def error_of(self, _name: str) -> ErrorCode:
+        """Say whether this broker coordinates a group or transactional id: NONE, or what its client is to hear."""
+        return ErrorCode.NONE
+
+    def leader_of(self, _name: str) -> int | None:
+        """Give the broker that coordinates a name; None while nobody does."""
+        return self._broker.config.node_id
+
+    def has(self, _partition: int) -> bool:
+        """Whether the names of a partition are coordinated here."""
+        return True
+
+    def epoch_of(self, name: str) -> int:
+        """Give the epoch in which this broker coordinates a name."""
+        return self._broker.leading(self.topic, self.index_of(name)).leader_epoch
+
+    def index_of(self, name: str) -> int:
+        """Give the partition that keeps a group or transactional id; the topic is made if need be.
+
+        Raises:
+            KafkaError: if it cannot be, or not at once.
+        """
+        return partition_of(name, self._broker.internal_topic(self.topic).partition_count)
+
+    def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
+        """Give those of some names that a partition keeps."""
+        return [name for name in names if self.index_of(name) == partition]
+
+    def append(
+        self,
+        name: str,
+        batch: bytearray,
+        verification: Verification = Verification.NONE,
+        by_coordinator: bool = False,
+    ) -> Placed:
+        """Append a batch to a name's partition, and wake whoever waits for it there; the rest as `PartitionLog.append`.
+
+        Raises:
+            KafkaError: if it could not be written; then nothing was.
+        """
+        broker, index = self._broker, self.index_of(name)
+        led = broker.leading(self.topic, index)
+        size = len(batch)
+        appended = led.log.append(batch, led.leader_epoch, broker.clock.now_ms(), verification, by_coordinator)
+        is_stable = led.log.last_stable_offset > appended.last_offset
+        broker.purgatory.appended(self.topic, index, size, is_stable)
+        return Placed(index, appended, is_stable)
+
+    def when_safe(self, _names: Iterable[str], then: Callable[[Refusals], None]) -> None:
+        """Call back once all that the partitions of these names hold now cannot be lost any more."""
+        then(NO_REFUSALS)
+
+    def answer(
+        self,
+        _request: Request,
+        _names: Collection[str],
+        body: Body,
+        _refused: Callable[[Refusals], Body],
+    ) -> Body | None:
+        """Give an answer about these names, now or (then this is None) when all that it rests on is safe.
+
+        `_refused` makes the answer in its place if some names cannot be spoken of after all.
+        """
+        return body
+
+
+def error_answer(request: Request, **fields: Any) -> Callable[[Refusals], Body]:
+    """Give what answers a request about one name with nothing but an error, and these fields."""
+    return lambda refusals: request.response(error_code=int(next(iter(refusals.values()))), **fields)
+
+
+def coordinated(broker: Broker, topic: str) -> Coordinated:
+    """Give the partitions of an internal topic that this broker coordinates by."""
+    if broker.member is None:
+        return Coordinated(broker, topic)
+    from broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster
+
+    return CoordinatedInCluster(broker, topic, broker.member)

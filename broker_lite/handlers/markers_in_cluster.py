@@ -1,0 +1,209 @@
+"""The ends of decided transactions on their way to the leaders of their partitions.
+
+Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself has to be safe, else a marker
+could end a transaction in some partitions that the next coordinator ends otherwise in the rest. Then each partition's
+leader gets its marker: this broker by a write of its own, others by WriteTxnMarkers, one request for all that one turn
+of the event loop has for a broker. A marker counts as written when it is safe in its partition. What was not written,
+because the leader has died or another one leads, is sent again, to whoever leads by then; a second marker for a
+transaction that has ended changes nothing. When all are written, the coordinator completes the transaction. A
+coordinator that is replaced forgets what it was about to send, and the next one sends all of it anew, under a higher
+epoch, by which partitions tell markers of the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from broker_lite.controller.records import NO_LEADER
+from broker_lite.coordinators.transaction_messages import Markers, TopicPartition
+from broker_lite.handlers.coordinated import Refusals
+from broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
+from broker_lite.handlers.markers import MARKERS_PER_TURN, is_done, marker_of
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.handlers.broker import Broker
+    from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+"""After how long markers are sent again; the cluster may have another leader by then."""
+
+_VERSION: Final = 2
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """One decided transaction; `left` still needs markers, of which `under_way` are being written."""
+
+    markers: Markers
+    epoch: int
+    left: set[TopicPartition]
+    under_way: set[TopicPartition]
+    is_safe: bool = False
+    is_waiting: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.markers.transactional_id
+
+
+_Batch = tuple[_Sending, list[TopicPartition]]
+
+
+class MarkerSender:
+    """Brings markers to the leaders of their partitions."""
+
+    def __init__(self, broker: Broker, coordinator: TransactionCoordinator, member: ClusterMember) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self._member = member
+        self._sending: dict[str, _Sending] = {}
+        self._outbox: dict[int, list[_Batch]] = {}
+
+    def write(self, markers: Markers) -> None:
+        """Begin to write the markers of a transaction that has been decided, unless that is under way."""
+        if markers.transactional_id not in self._sending:
+            epoch = self._coordinator.partitions.epoch_of(markers.transactional_id)
+            sending = _Sending(markers, epoch, set(markers.partitions), set())
+            self._sending[markers.transactional_id] = sending
+            self._wait_for_decision(sending)
+
+    def forget(self, transactional_id: str) -> None:
+        """Write no more markers of a transactional id: another broker has it."""
+        self._sending.pop(transactional_id, None)
+
+    def _wait_for_decision(self, sending: _Sending) -> None:
+        sending.is_waiting = True
+        self._coordinator.partitions.when_safe([sending.name], partial(self._on_safe, sending))
+
+    def _on_safe(self, sending: _Sending, refusals: Refusals) -> None:
+        sending.is_waiting, sending.is_safe = False, not refusals
+        if self._sending.get(sending.name) is sending:
+            self._go_on_with(sending)
+
+    def _go_on(self) -> None:
+        for sending in list(self._sending.values()):
+            if self._sending.get(sending.name) is sending and not sending.is_waiting:
+                if sending.is_safe:
+                    self._go_on_with(sending)
+                else:
+                    self._wait_for_decision(sending)
+
+    def _go_on_with(self, sending: _Sending) -> None:
+        """Send what is neither written nor under way, as far as one turn goes."""
+        if not sending.is_safe:
+            self._retry_later()
+            return
+        wanted = sorted(sending.left - sending.under_way)
+        written, here = [], []
+        for place in wanted[:MARKERS_PER_TURN]:
+            leader = self._leader_of(place)
+            if leader is None:
+                written.append(place)
+            elif leader == self._member.broker_id:
+                here.append(place)
+            elif leader != NO_LEADER:
+                self._post(leader, sending, place)
+        for place in here:
+            self._write_here(sending, place)
+        if len(wanted) > MARKERS_PER_TURN:
+            self._broker.scheduler.call_soon(self._go_on)
+        self._written(sending, written)
+
+    def _leader_of(self, place: TopicPartition) -> int | None:
+        """Give who leads a partition; None if it is no more."""
+        topic, index = place
+        found = self._member.image.topic(topic)
+        state = None if found is None else found.partitions.get(index)
+        return None if state is None else state.leader
+
+    def _written(self, sending: _Sending, places: Iterable[TopicPartition]) -> None:
+        if self._sending.get(sending.name) is not sending:
+            return
+        places = list(places)
+        sending.left.difference_update(places)
+        if (places or not sending.left) and self._coordinator.markers_written(sending.name, places):
+            del self._sending[sending.name]
+        elif not sending.left or sending.left - sending.under_way:
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        self._coordinator.call_later("markers", RETRY_S, self._go_on)
+
+    # Partitions that are led here.
+
+    def _write_here(self, sending: _Sending, place: TopicPartition) -> None:
+        try:
+            end = self._coordinator.write_marker(*place, marker_of(sending.markers, sending.epoch))
+        except KafkaError as error:
+            logger.info("transactional id %s: marker for %s-%d: %s", sending.name, *place, error)
+            if is_done(error.code):
+                self._written(sending, [place])
+            return
+        sending.under_way.add(place)
+        key = self._member.key(*place)
+        self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(self._on_written_here, sending, place))
+
+    def _on_written_here(self, sending: _Sending, place: TopicPartition, error: ErrorCode) -> None:
+        sending.under_way.discard(place)
+        self._written(sending, [place] if error is ErrorCode.NONE else [])
+
+    # Partitions that others lead.
+
+    def _post(self, leader: int, sending: _Sending, place: TopicPartition) -> None:
+        """Put a marker to those that go to a broker at the end of this turn."""
+        sending.under_way.add(place)
+        if not self._outbox:
+            self._broker.scheduler.call_soon(self._send)
+        batches = self._outbox.setdefault(leader, [])
+        if not batches or batches[-1][0] is not sending:
+            batches.append((sending, []))
+        batches[-1][1].append(place)
+
+    def _send(self) -> None:
+        outbox, self._outbox = self._outbox, {}
+        for leader, batches in outbox.items():
+            markers = [_encoded(sending, places) for sending, places in batches]
+            request = apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers)
+            self._member.send(leader, request, partial(self._on_answer, leader, batches))
+
+    def _on_answer(self, leader: int, batches: list[_Batch], answer: Any) -> None:
+        errors: dict[tuple[int, str, int], ErrorCode] = {}
+        for marker in answer.markers if answer is not None else ():
+            for topic in marker.topics:
+                for each in topic.partitions:
+                    errors[marker.producer_id, topic.name, each.partition_index] = ErrorCode(each.error_code)
+        for sending, places in batches:
+            sending.under_way.difference_update(places)
+            producer_id = sending.markers.producer_id
+            told = {place: errors.get((producer_id, *place), ErrorCode.REQUEST_TIMED_OUT) for place in places}
+            for place, error in told.items():
+                if error is not ErrorCode.NONE:
+                    text = "transactional id %s: marker for %s-%d, sent to broker %d: %s"
+                    logger.info(text, sending.name, *place, leader, error.name)
+            self._written(sending, [place for place, error in told.items() if is_done(error)])
+
+
+def _encoded(sending: _Sending, places: list[TopicPartition]) -> tuple[object, ...]:
+    """Give a marker as a request has it, in the order of its fields."""
+    markers = sending.markers
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return (
+        markers.producer_id,
+        markers.epoch,
+        markers.committed,
+        list(topics.items()),
+        sending.epoch,
+        markers.transaction_version,
+    )
