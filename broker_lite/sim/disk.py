@@ -1,0 +1,289 @@
+"""A disk in memory, for the log's `Storage`: it forgets what was not flushed, tears writes, fills up, cuts calls short.
+
+Theory of operation: a file's bytes are in the page cache, and a part of them from the front is on the disk for sure.
+When a process dies the page cache stays. When the power goes, every file ends somewhere between what is on the disk and
+what was written, and the last bytes of that may be zeros. A file that was replaced as a whole without a flush is the
+old one or the new. A cut may be undone, with what lay behind it, until anything is flushed: a journaling file system
+writes its changes in order, and a flush of one file brings the earlier ones of others with it. Names are durable at
+once.
+
+`fuse` is how a process dies in the middle of a call: after so many changes the next one raises `CutShort`.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+
+from broker_lite.protocol.primitives import Buffer
+
+
+class CutShort(BaseException):
+    """The process has died in the middle of a change."""
+
+
+class _Content:
+    __slots__ = ("data", "durable_size", "old")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable_size = 0
+        self.old: bytes | None = None
+        """What may be there after a loss of power in place of `data`."""
+
+
+class SimulatedFile:
+    """A `File` of a `SimulatedDisk`."""
+
+    __slots__ = ("_content", "_disk")
+
+    def __init__(self, disk: SimulatedDisk, content: _Content) -> None:
+        self._disk = disk
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        """See `File`."""
+        return len(self._content.data)
+
+    def append(self, data: Buffer) -> None:
+        """See `File`."""
+        disk = self._disk
+        disk.change()
+        if disk.room is not None and len(data) > disk.room:
+            self._content.data += data[: disk.room]
+            disk.room = 0
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        self._content.data += data
+        if disk.room is not None:
+            disk.room -= len(data)
+
+    def pread(self, size: int, position: int) -> bytes:
+        """See `File`."""
+        return bytes(self._content.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        self._disk.change()
+        content = self._content
+        if size < content.durable_size:
+            if content.old is None:
+                content.old = bytes(content.data[: content.durable_size])
+            content.durable_size = size
+            self._disk.cut.append(content)
+        del content.data[size:]
+
+    def flush(self) -> None:
+        """See `File`."""
+        self._disk.change()
+        self._disk.make_durable(self._content)
+
+    def fileno(self) -> int:
+        """See `File`."""
+        raise OSError(errno.EBADF, "a simulated file has no descriptor")
+
+    def close(self) -> None:
+        """See `File`."""
+
+
+class _Flush:
+    """Done when the disk has got round to it, or when somebody waits for it."""
+
+    __slots__ = ("_disk", "_done", "_paths")
+
+    def __init__(self, disk: SimulatedDisk, paths: Sequence[str]) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def result(self) -> None:
+        if self._done:
+            return
+        self._disk.change()
+        self._done = True
+        for path in self._paths:
+            content = self._disk.files.get(path)
+            if content is not None:
+                self._disk.make_durable(content)
+
+
+class _Lock:
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+class SimulatedDisk:
+    """A `Storage` in memory; one for each broker."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, _Content] = {}
+        self.directories: set[str] = set()
+        self.locks: set[str] = set()
+        self.cut: list[_Content] = []
+        self.room: int | None = None
+        """How many bytes it still takes; None for any number."""
+        self.fuse: int | None = None
+        """How many changes are still made before the process dies; None for any number."""
+        self.blown: Callable[[], bool] = lambda: True
+        """Asked when the fuse has burnt down: whether the process may die now."""
+        self._flushes: list[_Flush] = []
+
+    def change(self) -> None:
+        """Count a change.
+
+        Raises:
+            CutShort: in place of the change, if the process dies here.
+        """
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                if self.blown():
+                    raise CutShort
+
+    def make_durable(self, content: _Content) -> None:
+        """Bring a file onto the disk, and all cuts that were made before."""
+        content.durable_size, content.old = len(content.data), None
+        if self.cut:
+            for each in self.cut:
+                each.old = None
+            self.cut.clear()
+
+    def settle(self) -> None:
+        """End the flushes that are under way."""
+        flushes, self._flushes = self._flushes, []
+        for flush in flushes:
+            flush.result()
+
+    def process_died(self) -> None:
+        """Let go of what the process held; the page cache stays, and reaches the disk in its own time."""
+        self.locks.clear()
+        self._flushes.clear()
+        self.fuse = None
+
+    def lose_power(self, rng: random.Random, torn: bool) -> int:
+        """Forget what may be forgotten; `torn` lets the ends of files be zeros. Gives how many bytes are lost."""
+        self.process_died()
+        lost = 0
+        for content in self.files.values():
+            before = len(content.data)
+            if content.old is not None and rng.random() < 0.5:
+                content.data = bytearray(content.old)
+                lost += before
+            elif before > content.durable_size:
+                kept = rng.randint(content.durable_size, before)
+                lost += before - kept
+                del content.data[kept:]
+                if torn and kept > content.durable_size:
+                    zeros = rng.randint(0, min(kept - content.durable_size, 80))
+                    content.data[kept - zeros :] = bytes(zeros)
+            content.durable_size, content.old = len(content.data), None
+        self.cut.clear()
+        return lost
+
+    def open(self, path: str) -> SimulatedFile:
+        """See `Storage`."""
+        content = self.files.get(path)
+        if content is None:
+            self.change()
+            content = self.files[path] = _Content()
+        return SimulatedFile(self, content)
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        content = self.files.get(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        return bytes(content.data)
+
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        """See `Storage`."""
+        del private
+        self.change()
+        if self.room is not None:
+            if len(data) > self.room:
+                raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+            self.room -= len(data)
+        before = self.files.get(path)
+        content = self.files[path] = _Content()
+        content.data += data
+        if durable:
+            self.make_durable(content)
+        elif before is not None:
+            content.old = before.old if before.old is not None else bytes(before.data[: before.durable_size])
+
+    def size(self, path: str) -> int:
+        """See `Storage`."""
+        content = self.files.get(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        return len(content.data)
+
+    def modified_ms(self, path: str) -> int:
+        """See `Storage`; all files are as old as the simulation."""
+        self.size(path)
+        return 0
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """See `Storage`; nothing that is simulated asks for it."""
+
+    def flush_later(self, paths: Sequence[str]) -> _Flush:
+        """See `Storage`."""
+        flush = _Flush(self, tuple(paths))
+        self._flushes.append(flush)
+        return flush
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Storage`."""
+        prefix = f"{path}/"
+        length = len(prefix)
+        names = (*self.files, *self.directories)
+        return sorted({name[length:].split("/")[0] for name in names if name.startswith(prefix)})
+
+    def is_directory(self, path: str) -> bool:
+        """See `Storage`."""
+        return path in self.directories
+
+    def make_directory(self, path: str) -> None:
+        """See `Storage`."""
+        self.directories.add(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Storage`; of files only."""
+        if source not in self.files:
+            raise FileNotFoundError(source)
+        self.change()
+        self.files[target] = self.files.pop(source)
+
+    def remove(self, path: str) -> None:
+        """See `Storage`."""
+        if path in self.files:
+            self.change()
+            del self.files[path]
+
+    def remove_directory(self, path: str) -> None:
+        """See `Storage`."""
+        for name in [name for name in self.files if name.startswith(f"{path}/")]:
+            del self.files[name]
+        self.directories.discard(path)
+
+    def lock(self, path: str) -> _Lock:
+        """See `Storage`."""
+        if path in self.locks:
+            raise BlockingIOError(path)
+        self.locks.add(path)
+        return _Lock(self, path)
+
+    def close(self) -> None:
+        """See `Storage`."""
+        self.settle()

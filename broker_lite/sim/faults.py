@@ -1,0 +1,225 @@
+"""Carries out a plan's steps, within what its seed may do to durability.
+
+The budget (`Durability.BUDGETED`): records are acknowledged when all in sync, min.insync.replicas at least, have them
+in their page caches. A broker that stops uncleanly is struck off the in-sync and the eligible replicas when it registers
+again, whether it has lost anything or not: the controller cannot tell. So with a minimum of two, one loss of power is
+made up for by the other copy, as long as that one is not struck off too. While a broker that has lost power is not in
+sync again everywhere, no more than min.insync.replicas - 1 may be back from an unclean stop, itself included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker_lite.controller.records import NO_LEADER
+from broker_lite.sim.network import CLIENT
+from broker_lite.sim.plan import Durability, Kind, Step
+
+if TYPE_CHECKING:
+    from broker_lite.sim.broker import SimulatedBroker
+    from broker_lite.sim.world import World
+
+_RESTART_MS = 200
+
+
+class Faults:
+    """What goes wrong, and what may."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._unclean: dict[int, int] = {}
+        """Brokers that have stopped uncleanly, with the epoch they had, until they are in sync again everywhere."""
+        self._lost_power: set[int] = set()
+        self._over = False
+        self._actions: dict[Kind, Callable[[Step], None]] = {
+            Kind.PRODUCE: self._produce,
+            Kind.CRASH: self._crash,
+            Kind.POWER: self._power,
+            Kind.CUT_SHORT: self._cut_short,
+            Kind.CRASH_LEADER: self._crash_leader,
+            Kind.CRASH_CONTROLLER: self._crash_controller,
+            Kind.CRASH_ALL: self._crash_all,
+            Kind.STOP: self._stop,
+            Kind.PAUSE: self._pause,
+            Kind.PAUSE_LEADER: self._pause_leader,
+            Kind.BLIND: self._blind,
+            Kind.SPLIT: self._split,
+            Kind.DEAF: self._deaf,
+            Kind.STORM: self._storm,
+            Kind.CLOCK: self._clock,
+            Kind.FULL: self._full,
+            Kind.ELECT: self._elect,
+        }
+
+    def carry_out(self, step: Step) -> None:
+        """Let a step of the plan happen."""
+        if step.kind is not Kind.PRODUCE:
+            self._world.trace(lambda: f"step: {step}")
+        self._actions[step.kind](step)
+
+    def end(self) -> None:
+        """Heal everything: from now on nothing goes wrong."""
+        world = self._world
+        self._over = True
+        world.network.calm()
+        world.metadata.flush_ms = 2
+        for broker in world.brokers.values():
+            broker.disk.room = broker.disk.fuse = None
+            broker.blind_until_ms = 0
+            if broker.paused:
+                broker.resume()
+            if not broker.alive:
+                world.start_later(broker, _RESTART_MS)
+
+    # What may happen to durability.
+
+    def may_stop(self, broker_id: int, *, power: bool) -> bool:
+        """Whether a broker may stop uncleanly now."""
+        world = self._world
+        if world.plan.durability is not Durability.BUDGETED:
+            return True
+        least = [topic.min_in_sync_replicas for topic in world.plan.topics if not topic.flushed]
+        if not least:
+            return True
+        self._forgive()
+        lost_power = self._lost_power | ({broker_id} if power else set())
+        if not lost_power:
+            return True
+        if power and any(each.disk.room is not None for each in world.brokers.values()):
+            return False  # a full disk may stop another one at any time
+        return len(self._unclean.keys() | {broker_id}) < min(least)
+
+    def stopped_uncleanly(self, broker_id: int, power: bool) -> None:
+        """Note what has happened."""
+        self._forgive()
+        self._unclean[broker_id] = self._world.metadata.image.broker_epoch(broker_id)
+        if power:
+            self._lost_power.add(broker_id)
+
+    def _forgive(self) -> None:
+        """Forget the stops of brokers that are in sync again everywhere."""
+        image = self._world.metadata.image
+        for broker_id, epoch in list(self._unclean.items()):
+            if image.broker_epoch(broker_id) > epoch and all(
+                broker_id in state.in_sync_replicas for _, state in image.partitions() if broker_id in state.replicas
+            ):
+                del self._unclean[broker_id]
+                self._lost_power.discard(broker_id)
+
+    # The steps.
+
+    def _produce(self, step: Step) -> None:
+        self._world.produce(step.target, step.amount)
+
+    def _broker(self, step: Step) -> SimulatedBroker:
+        return self._world.brokers[step.target]
+
+    def _die(self, broker: SimulatedBroker, down_ms: int, *, power: bool) -> None:
+        if broker.alive and self.may_stop(broker.node_id, power=power):
+            broker.die(power=power)
+            self._world.start_later(broker, down_ms)
+
+    def _crash(self, step: Step) -> None:
+        self._die(self._broker(step), step.duration_ms, power=False)
+
+    def _power(self, step: Step) -> None:
+        self._die(self._broker(step), step.duration_ms, power=True)
+
+    def _cut_short(self, step: Step) -> None:
+        broker = self._broker(step)
+        if broker.alive:
+            broker.disk.fuse = step.amount // 2
+            self._world.start_later(broker, step.duration_ms + 300)
+
+    def _led(self, step: Step) -> SimulatedBroker | None:
+        """Give the leader of some partition."""
+        leaders = [state.leader for _, state in self._world.metadata.image.partitions() if state.leader != NO_LEADER]
+        return self._world.brokers[leaders[step.amount % len(leaders)]] if leaders else None
+
+    def _crash_leader(self, step: Step) -> None:
+        broker = self._led(step)
+        if broker is not None:
+            self._die(broker, step.duration_ms if step.amount % 2 else 30, power=step.amount % 3 == 0)
+
+    def _crash_controller(self, step: Step) -> None:
+        holder = self._world.metadata.holder
+        if holder:
+            self._die(self._world.brokers[holder], step.duration_ms, power=step.amount % 4 == 0)
+
+    def _crash_all(self, step: Step) -> None:
+        for index, broker in enumerate(self._world.brokers.values()):
+            self._die(broker, 50 + step.amount * index * 10, power=False)
+
+    def _stop(self, step: Step) -> None:
+        broker = self._broker(step)
+        broker.stop()
+        self._world.start_later(broker, step.duration_ms + 1_600)
+
+    def _pause(self, step: Step) -> None:
+        self._pause_for(self._broker(step), step.duration_ms)
+
+    def _pause_leader(self, step: Step) -> None:
+        broker = self._led(step)
+        if broker is not None:
+            self._pause_for(broker, step.duration_ms)
+
+    def _pause_for(self, broker: SimulatedBroker, duration_ms: int) -> None:
+        if broker.alive and not broker.paused:
+            broker.pause()
+            self._world.scheduler.after(duration_ms, self._resume, broker, broker.incarnation)
+
+    @staticmethod
+    def _resume(broker: SimulatedBroker, incarnation: int) -> None:
+        if broker.incarnation == incarnation and broker.paused:
+            broker.resume()
+
+    def _blind(self, step: Step) -> None:
+        self._broker(step).blind_until_ms = self._world.scheduler.now_ms + step.duration_ms
+
+    def _split(self, step: Step) -> None:
+        """Part the brokers in two groups; every third time the clients are with one of them."""
+        ids = list(self._world.brokers)
+        one = {each for each in ids if (each * step.amount) % 5 < 2} or {step.target}
+        if step.amount % 3 == 0:
+            one.add(CLIENT)
+        other = {CLIENT, *ids} - one if step.amount % 3 == 0 else set(ids) - one
+        self._block({(a, b) for a in one for b in other} | {(b, a) for a in one for b in other}, step.duration_ms)
+
+    def _deaf(self, step: Step) -> None:
+        """Let a broker hear nothing of the others, or the others nothing of it."""
+        others = [each for each in self._world.brokers if each != step.target]
+        if step.amount % 2:
+            self._block({(each, step.target) for each in others}, step.duration_ms)
+        else:
+            self._block({(step.target, each) for each in others}, step.duration_ms)
+
+    def _block(self, pairs: set[tuple[int, int]], duration_ms: int) -> None:
+        self._world.network.blocked |= pairs
+        self._world.scheduler.after(duration_ms, self._world.network.blocked.difference_update, pairs)
+
+    def _storm(self, step: Step) -> None:
+        weather = self._world.network.weather
+        weather.delay_ms, weather.loss, weather.doubling = 20 + step.amount * 3, 0.01 * (step.amount % 30), 0.2
+        self._world.scheduler.after(step.duration_ms, self._clear_up)
+
+    def _clear_up(self) -> None:
+        if not self._over:
+            self._world.network.clear_up()
+
+    def _clock(self, step: Step) -> None:
+        ahead = step.amount * 60
+        self._broker(step).clock_ahead_ms += ahead if step.amount % 2 else -ahead
+
+    def _full(self, step: Step) -> None:
+        self._forgive()
+        broker = self._broker(step)
+        if self._world.plan.durability is Durability.BUDGETED and self._lost_power:
+            return
+        broker.disk.room = step.amount * 4
+        self._world.scheduler.after(step.duration_ms, setattr, broker.disk, "room", None)
+
+    def _elect(self, step: Step) -> None:
+        keys = [key for key, _ in self._world.metadata.image.partitions()]
+        if keys:
+            self._world.elect(keys[step.amount % len(keys)])

@@ -1,0 +1,244 @@
+"""What must hold in a cluster at any time, whatever fails; the same for the simulator, for tests and for a running one.
+
+Theory of operation: everything here works on plain views. A log is a list of `Batch`es, each with a number that stands
+for itself and all before it, so that two logs are compared up to a batch by comparing two numbers. A `PartitionHistory`
+is told of each change of a partition and its replicas, and keeps what no replica may contradict later: which broker led
+in which epoch, what was at which offset in which epoch, and the records that a leader has ever called safe.
+
+The invariants, by name (the models that they come from: Kafka's own TLA+ specifications of replication, and Raft's):
+
+    leader-in-sync             who leads is in sync; nobody is both in sync and only eligible
+    one-leader                 in one leader epoch one broker leads
+    epochs-rise                leader, partition, broker and controller epochs never fall
+    logs-match                 a batch of one offset and epoch is the same in all logs, and so is all before it
+    safe-in-sync               all in sync and all eligible leaders have every safe record, unless a loss of power has
+                               taken it from them and they have not registered since
+    safe-stays                 a safe record never changes: no leader calls another one safe at its offset
+    leader-complete            who is elected cleanly has every safe record
+    follower-high-watermark    below a follower's high watermark lie safe records only, and all of them
+    acknowledged-is-safe       what was acknowledged with acks=all is a safe record, at the offset that was told
+    read-is-safe               consumers are given safe records only
+    no-duplicates              a batch of an idempotent producer is safe once, and in the producer's order
+    images-equal               whoever has applied the same records of the metadata log has the same image
+
+A partition whose records may be lost by design (an unclean election; more losses of power than its replicas make up
+for) is `lossy`: from then on only the first four are asked of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import NO_LEADER, PartitionState
+from broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
+
+
+class ViolationError(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+class Batch(NamedTuple):
+    """One batch of a log. `chain` stands for it and all batches before it."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    crc: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    chain: int
+
+
+def chained(before: Sequence[Batch], header: BatchHeader, base_offset: int, epoch: int) -> Batch:
+    """Give the view of a batch that comes after others at `base_offset`, in an epoch."""
+    last_offset = base_offset + header.last_offset_delta
+    chain = hash((before[-1].chain if before else 0, base_offset, last_offset, epoch, header.crc))
+    return Batch(
+        base_offset, last_offset, epoch, header.crc, header.producer_id, header.producer_epoch, header.base_sequence,
+        chain,
+    )  # fmt: skip
+
+
+class Replica(NamedTuple):
+    """A replica that must not have forgotten anything."""
+
+    broker_id: int
+    batches: Sequence[Batch]
+
+
+def count_below(batches: Sequence[Batch], offset: int) -> int:
+    """Give how many batches end below `offset`."""
+    return bisect_right(batches, offset - 1, key=_last_offset)
+
+
+def _last_offset(batch: Batch) -> int:
+    return batch.last_offset
+
+
+class PartitionHistory:
+    """What has happened to one partition so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lossy = False
+        self.safe: list[Batch] = []
+        """What a leader has ever called safe, while the partition is not lossy."""
+        self.leaders: dict[int, int] = {}
+        self._placed: dict[tuple[int, int], int] = {}
+        self._sequences: dict[int, tuple[int, int]] = {}
+
+    def appended(self, broker_id: int, batches: Sequence[Batch]) -> None:
+        """Take a log whose last batch is new (logs-match)."""
+        self._place(broker_id, batches[-1])
+
+    def opened(self, broker_id: int, batches: Sequence[Batch]) -> None:
+        """Take a log that was read from a disk (logs-match)."""
+        for batch in batches:
+            self._place(broker_id, batch)
+
+    def _place(self, broker_id: int, batch: Batch) -> None:
+        known = self._placed.setdefault((batch.base_offset, batch.epoch), batch.chain)
+        if known != batch.chain:
+            self._fail(
+                "logs-match",
+                f"broker {broker_id} has at offset {batch.base_offset}, epoch {batch.epoch}, "
+                "another batch, or another one before it, than another replica has or had",
+            )
+
+    def has_safe(self, batches: Sequence[Batch]) -> bool:
+        """Whether a log has every safe record."""
+        count = len(self.safe)
+        return not count or (len(batches) >= count and batches[count - 1].chain == self.safe[-1].chain)
+
+    def check_members(self, members: Iterable[Replica]) -> None:
+        """Look whether those in sync, or eligible, have what is safe (safe-in-sync)."""
+        if self.lossy:
+            return
+        for broker_id, batches in members:
+            if not self.has_safe(batches):
+                end = batches[-1].last_offset + 1 if batches else 0
+                self._fail(
+                    "safe-in-sync",
+                    f"records below {self.safe[-1].last_offset + 1} are safe; broker {broker_id} counts as in sync or "
+                    f"eligible, but its log, which ends at {end}, does not have them all",
+                )
+
+    def leader_high_watermark(self, broker_id: int, batches: Sequence[Batch], offset: int) -> bool:
+        """Take a leader's new high watermark (safe-stays, no-duplicates); gives whether records have become safe."""
+        if self.lossy:
+            return False
+        count, known = count_below(batches, offset), len(self.safe)
+        both = min(count, known)
+        if both and batches[both - 1].chain != self.safe[both - 1].chain:
+            self._fail(
+                "safe-stays",
+                f"broker {broker_id} calls records below {offset} safe; others were safe at these offsets before",
+            )
+        for batch in batches[known:count]:
+            self._check_sequence(batch)
+            self.safe.append(batch)
+        return count > known
+
+    def follower_high_watermark(self, broker_id: int, batches: Sequence[Batch], offset: int) -> None:
+        """Take a follower's new high watermark (follower-high-watermark)."""
+        if self.lossy:
+            return
+        count = count_below(batches, offset)
+        if count > len(self.safe) or (count and batches[count - 1].chain != self.safe[count - 1].chain):
+            self._fail(
+                "follower-high-watermark",
+                f"broker {broker_id} follows with a high watermark of {offset}; what its log has below is not what is "
+                "safe",
+            )
+
+    def _check_sequence(self, batch: Batch) -> None:
+        if batch.producer_id < 0 or batch.base_sequence < 0:
+            return
+        epoch, following = self._sequences.get(batch.producer_id, (-1, 0))
+        expected = following if epoch == batch.producer_epoch else 0
+        if batch.producer_epoch < epoch or batch.base_sequence != expected:
+            self._fail(
+                "no-duplicates",
+                f"producer {batch.producer_id} has sequence {batch.base_sequence} of epoch {batch.producer_epoch} at "
+                f"offset {batch.base_offset}; {expected} of epoch {max(epoch, 0)} comes next",
+            )
+        following = (batch.base_sequence + batch.last_offset - batch.base_offset + 1) & MAX_SEQUENCE
+        self._sequences[batch.producer_id] = (batch.producer_epoch, following)
+
+    def leads(self, broker_id: int, epoch: int, batches: Sequence[Batch], current: bool) -> None:
+        """Take a broker that begins to lead; `current` if the cluster's newest state says so too."""
+        known = self.leaders.setdefault(epoch, broker_id)
+        if known != broker_id:
+            self._fail("one-leader", f"brokers {known} and {broker_id} both lead in epoch {epoch}")
+        if current and not self.lossy and not self.has_safe(batches):
+            self._fail(
+                "leader-complete",
+                f"broker {broker_id} was elected in epoch {epoch} without all of the {len(self.safe)} safe batches",
+            )
+
+    def acknowledged(self, last_offset: int, crc: int) -> None:
+        """Take an acknowledgement of a batch with acks=all (acknowledged-is-safe)."""
+        if self.lossy:
+            return
+        count = count_below(self.safe, last_offset + 1)
+        if not count or self.safe[count - 1].last_offset != last_offset or self.safe[count - 1].crc != crc:
+            self._fail("acknowledged-is-safe", f"a batch was acknowledged at {last_offset}, but is not safe there")
+
+    def read(self, batches: Iterable[tuple[int, int]]) -> None:
+        """Take what a consumer was given, as last offsets and checksums (read-is-safe)."""
+        if self.lossy:
+            return
+        for last_offset, crc in batches:
+            count = count_below(self.safe, last_offset + 1)
+            if not count or self.safe[count - 1].last_offset != last_offset or self.safe[count - 1].crc != crc:
+                self._fail("read-is-safe", f"a consumer was given a batch at {last_offset} that is not safe there")
+
+    def changed(self, before: PartitionState | None, after: PartitionState) -> None:
+        """Take a new state from the metadata log (leader-in-sync, epochs-rise)."""
+        in_sync, eligible = set(after.in_sync_replicas), set(after.eligible_leader_replicas)
+        if after.leader != NO_LEADER and after.leader not in in_sync:
+            self._fail("leader-in-sync", f"broker {after.leader} leads, in sync are {sorted(in_sync)}")
+        if in_sync & eligible or not in_sync | eligible <= set(after.replicas):
+            self._fail("leader-in-sync", f"{sorted(in_sync)} in sync, {sorted(eligible)} eligible: {after.replicas}")
+        if before is None:
+            return
+        rises = after.leader_epoch - before.leader_epoch
+        if (
+            rises < 0
+            or after.partition_epoch <= before.partition_epoch
+            or bool(rises) != (before.leader != after.leader)
+        ):
+            self._fail("epochs-rise", f"from {before} to {after}")
+
+    def _fail(self, invariant: str, text: str) -> None:
+        raise ViolationError(invariant, f"{self.name}: {text}")
+
+
+def check_image(before: Mapping[int, int], after: ClusterImage) -> None:
+    """Look at brokers' epochs, before and now, and that nobody fenced is in sync (epochs-rise, leader-in-sync).
+
+    Call it between the batches of the metadata log: within one, a broker may be fenced before its partitions are moved.
+    """
+    for broker_id, epoch in before.items():
+        if after.broker_epoch(broker_id) < epoch:
+            raise ViolationError(
+                "epochs-rise", f"broker {broker_id} had epoch {epoch}, now {after.broker_epoch(broker_id)}"
+            )
+    for key, state in after.partitions():
+        for broker_id in state.in_sync_replicas:
+            if not after.may_join(broker_id):
+                raise ViolationError("leader-in-sync", f"{key}: broker {broker_id} is fenced or stopping, and in sync")
+
+
+def check_images_equal(one: ClusterImage, other: ClusterImage, who: str) -> None:
+    """Compare two images of the same offset (images-equal)."""
+    if one != other:
+        raise ViolationError("images-equal", f"{who} has another image at offset {one.next_offset} than the log gives")

@@ -1,0 +1,45 @@
+"""The rare things that a campaign should see now and then: a simulation that never sees one proves nothing about it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Mark(Enum):
+    """What was seen; the value says it in words."""
+
+    TRUNCATED = "a follower cut its log by a diverging epoch"
+    SEVERAL_ROUNDS = "a follower needed several diverging epochs in a row"
+    FENCED_FETCH = "a fetch was refused for an old leader epoch"
+    EARLY_FETCH = "a fetch was refused for a leader epoch not known there yet"
+    UNCLEAN = "an unclean election"
+    ELIGIBLE = "an eligible leader replica was elected"
+    LAST_KNOWN = "the last known leader came back"
+    NOBODY_LEADS = "a partition had no leader"
+    UNDER_MIN = "a write with acks=all was refused under min.insync.replicas"
+    SHRUNK = "a leader's proposal made the in-sync replicas fewer"
+    EXPANDED = "a leader's proposal made the in-sync replicas more"
+    REFUSED_INELIGIBLE = "a proposal was refused: a replica may not be in sync"
+    REFUSED_EPOCH = "a proposal was refused: the partition has changed"
+    REFUSED_LEADER = "a proposal was refused: another one leads"
+    STALE_BROKER = "a request was refused for an old broker epoch"
+    STALE_FETCH = "a fetch of a former start of a broker was not counted"
+    TWO_REGISTRATIONS = "a registration was refused: the former start still has its lease"
+    SESSION_ENDED = "a broker was fenced as its lease ran out"
+    FAILOVER = "another broker became the controller"
+    FAILOVER_IN_PROPOSAL = "another broker became the controller while a proposal was under way"
+    METADATA_LOST = "a controller died before its records were durable"
+    BALANCED = "leadership went to the preferred leader"
+    POWER_LOST = "a loss of power took bytes that were not flushed"
+    TORN = "a log's damaged end was cut off at a start"
+    CUT_SHORT = "a process died in the middle of a change"
+    STOPPED = "a broker stopped in order, its partitions led by others before"
+    DISK_FULL = "an append was refused by a full disk"
+    HALTED = "a broker halted as it could not write"
+    DUPLICATE = "a batch that was sent again was answered, and not appended"
+    OUT_OF_ORDER = "a batch was refused for its sequence"
+    GAVE_UP = "a producer with several requests under way was forgotten by a broker's restart"
+    TIMED_OUT = "a produce request was not safe in time"
+    ACK_LOST = "a leader lost its leadership with produce requests waiting"
+    OLD_LEADER = "a leader took a write after another one was elected"
+    ROLLED = "a log began a new segment"

@@ -1,0 +1,205 @@
+"""What a seed stands for: a cluster, its settings, what its clients do, and what goes wrong.
+
+Theory of operation: everything that is chosen is chosen here, from the seed alone, before anything runs. Each seed has
+its own mix: it leaves some kinds of faults out, so that the others come in larger numbers (swarm testing). `steps` is
+all that happens to a cluster from outside; a failing seed is made smaller by leaving steps out. What is drawn while a
+run goes on (delays, losses) comes from streams of its own for each sender, so that leaving a step out changes little
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from broker_lite.sim.chance import stream
+
+SETTLED_MS: Final = 1_200
+"""When faults begin: the cluster has come up by then."""
+SAFETY_MS: Final = 7_000
+"""When faults end."""
+CALM_MS: Final = 20_000
+"""How long the cluster has after that to be well again."""
+
+
+class Durability(Enum):
+    """Which losses of power a seed has, and so what may be asked of it."""
+
+    FLUSHED = "flushed"
+    """Every batch is flushed before it counts: any number of losses of power, and no record may be lost."""
+    BUDGETED = "budgeted"
+    """As Kafka by default: fewer brokers than min.insync.replicas may be back from an unclean stop, and not yet in sync
+    again, while one of them has lost power. No record may be lost."""
+    NONE = "none"
+    """Any losses of power without flushes: safe records may be lost, and only the structure is looked at."""
+
+
+class Kind(Enum):
+    """What can happen from outside."""
+
+    PRODUCE = "produce"
+    CRASH = "crash"
+    POWER = "power"
+    CUT_SHORT = "cut-short"
+    CRASH_LEADER = "crash-leader"
+    CRASH_CONTROLLER = "crash-controller"
+    CRASH_ALL = "crash-all"
+    STOP = "stop"
+    PAUSE = "pause"
+    PAUSE_LEADER = "pause-leader"
+    BLIND = "blind"
+    SPLIT = "split"
+    DEAF = "deaf"
+    STORM = "storm"
+    CLOCK = "clock"
+    FULL = "full"
+    ELECT = "elect"
+
+
+class Step(NamedTuple):
+    """One thing that happens; what the numbers mean depends on the kind (see `faults`)."""
+
+    at_ms: int
+    kind: Kind
+    target: int
+    duration_ms: int = 0
+    amount: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at_ms} ms {self.kind.value} target={self.target} for {self.duration_ms} ms amount={self.amount}"
+
+
+class TopicPlan(NamedTuple):
+    """A topic of three replicas."""
+
+    name: str
+    partitions: int
+    min_in_sync_replicas: int
+    unclean: bool
+    flushed: bool
+    segment_bytes: int
+
+
+class ProducerPlan(NamedTuple):
+    """A producer to one partition."""
+
+    topic: int
+    partition: int
+    acks: int
+    idempotent: bool
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Times in milliseconds; shorter than Kafka's, in the same proportions to each other."""
+
+    heartbeat_ms: int
+    session_ms: int
+    lag_ms: int
+    fetch_wait_ms: int
+    backoff_ms: int
+    timeout_ms: int
+    rebalance_ms: int
+    metadata_flush_ms: int
+    image_lag_ms: int
+    delay_ms: int
+    loss: float
+    doubling: float
+    torn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a seed stands for."""
+
+    seed: int
+    brokers: int
+    durability: Durability
+    topics: tuple[TopicPlan, ...]
+    producers: tuple[ProducerPlan, ...]
+    settings: Settings
+    steps: tuple[Step, ...]
+
+
+_RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK)
+
+
+def plan_of(seed: int) -> Plan:
+    """Give what a seed stands for."""
+    rng = stream("plan", seed)
+    durability = rng.choices(list(Durability), (3, 5, 1))[0]
+    topics = tuple(_topic(rng, index, durability) for index in range(rng.choice((1, 1, 2, 3))))
+    producers = tuple(_producers(rng, topics))
+    brokers = rng.choice((3, 3, 4, 5))
+    settings = _settings(rng)
+    steps = [*_produces(rng, len(producers)), *_faults(rng, brokers, durability, settings, topics)]
+    return Plan(seed, brokers, durability, topics, producers, settings, tuple(sorted(steps, key=_at)))
+
+
+def _at(step: Step) -> int:
+    return step.at_ms
+
+
+def _topic(rng: random.Random, index: int, durability: Durability) -> TopicPlan:
+    least = rng.choice((1, 2, 2))
+    # With one copy, a loss of power loses records by design unless they are flushed.
+    flushed = durability is Durability.FLUSHED or (durability is Durability.BUDGETED and least == 1)
+    unclean = rng.random() < (0.5 if durability is Durability.NONE else 0.08)
+    return TopicPlan(f"t{index}", rng.choice((1, 1, 2)), least, unclean, flushed, rng.choice((1 << 20, 1 << 20, 700)))
+
+
+def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[ProducerPlan]:
+    found = []
+    for index, topic in enumerate(topics):
+        for partition in range(topic.partitions):
+            idempotent = rng.random() < 0.6
+            found.append(ProducerPlan(index, partition, -1, idempotent, rng.choice((1, 1, 3, 5)) if idempotent else 1))
+            if rng.random() < 0.6:
+                found.append(ProducerPlan(index, partition, rng.choice((1, 1, 0)), False, 1))
+    return found
+
+
+def _settings(rng: random.Random) -> Settings:
+    heartbeat_ms = rng.choice((100, 200, 300))
+    return Settings(
+        heartbeat_ms=heartbeat_ms,
+        session_ms=heartbeat_ms * rng.choice((3, 4, 6)),
+        lag_ms=rng.choice((300, 700, 1500)),
+        fetch_wait_ms=rng.choice((100, 300, 500)),
+        backoff_ms=rng.choice((20, 60, 150)),
+        timeout_ms=rng.choice((400, 700)),
+        rebalance_ms=rng.choice((0, 600, 1500, 4000)),
+        metadata_flush_ms=rng.choice((2, 10, 80, 250)),
+        image_lag_ms=rng.choice((2, 15, 80, 400)),
+        delay_ms=rng.choice((2, 8, 30)),
+        loss=rng.choice((0.0, 0.0, 0.01, 0.04)),
+        doubling=rng.choice((0.0, 0.02, 0.1)),
+        torn=rng.random() < 0.5,
+    )
+
+
+def _produces(rng: random.Random, producers: int) -> list[Step]:
+    count = rng.choice((15, 30, 60))
+    return [
+        Step(rng.randrange(800, SAFETY_MS), Kind.PRODUCE, rng.randrange(producers), amount=rng.choice((1, 1, 1, 2, 3)))
+        for _ in range(count)
+    ]
+
+
+def _faults(
+    rng: random.Random, brokers: int, durability: Durability, settings: Settings, topics: tuple[TopicPlan, ...]
+) -> list[Step]:
+    del durability, topics
+    kinds = [kind for kind in Kind if kind is not Kind.PRODUCE and rng.random() < (0.25 if kind in _RARE else 0.55)]
+    kinds = kinds or [Kind.CRASH_LEADER]
+    count = rng.choice((3, 6, 10, 16))
+    steps = []
+    for _ in range(count):
+        kind = rng.choice(kinds)
+        at_ms = rng.randrange(SETTLED_MS, SAFETY_MS - 300)
+        duration_ms = round(rng.choice((0.15, 0.5, 1.0, 1.6, 3.0)) * settings.session_ms)
+        steps.append(Step(at_ms, kind, rng.randrange(1, brokers + 1), duration_ms, rng.randrange(1, 40)))
+    return steps

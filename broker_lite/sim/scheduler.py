@@ -1,0 +1,36 @@
+"""One clock and one queue for everything that is simulated.
+
+Events of the same millisecond happen in the order in which they were planned, so a run depends on nothing but its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+
+class Scheduler:
+    """What happens when; `now_ms` only moves when an event is taken."""
+
+    __slots__ = ("_count", "_queue", "now_ms")
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def after(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Let `action` happen in `delay_ms` milliseconds."""
+        self._count += 1
+        heappush(self._queue, (self.now_ms + delay_ms, self._count, action, arguments))
+
+    def step(self, until_ms: int) -> bool:
+        """Do what comes next, unless that is later than `until_ms`; gives whether something was done."""
+        queue = self._queue
+        if not queue or queue[0][0] > until_ms:
+            self.now_ms = max(self.now_ms, until_ms)
+            return False
+        self.now_ms, _, action, arguments = heappop(queue)
+        action(*arguments)
+        return True
