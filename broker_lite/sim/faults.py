@@ -1,8 +1,8 @@
 """Carries out a plan's steps, within what its seed may do to durability.
 
 The budget (`Durability.BUDGETED`): records are acknowledged when all in sync, min.insync.replicas at least, have them
-in their page caches. A broker that stops uncleanly is struck off the in-sync and the eligible replicas when it registers
-again, whether it has lost anything or not: the controller cannot tell. So with a minimum of two, one loss of power is
+in their page caches. A broker that stops uncleanly is struck off the in-sync and the eligible replicas when it
+registers again, whether it has lost anything or not: the controller cannot tell. So with a minimum of two, one loss of power is
 made up for by the other copy, as long as that one is not struck off too. While a broker that has lost power is not in
 sync again everywhere, no more than min.insync.replicas - 1 may be back from an unclean stop, itself included.
 """

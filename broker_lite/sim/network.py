@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from broker_lite.sim.chance import stream
 from broker_lite.sim.plan import Settings
 from broker_lite.sim.scheduler import Scheduler
 
