@@ -1,4 +1,4 @@
-"""An embedded, durable, single-process broker that speaks Kafka's protocol and keeps Kafka's files."""
+"""An embedded, durable broker, or several of them, that speak Kafka's protocol and keep Kafka's files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from broker_lite.config import BrokerConfig, ConfigError
     from broker_lite.embedded import BrokerStartError, EmbeddedBroker
+    from broker_lite.embedded_cluster import EmbeddedCluster
 
-__all__ = ["BrokerConfig", "BrokerStartError", "ConfigError", "EmbeddedBroker"]
+__all__ = ["BrokerConfig", "BrokerStartError", "ConfigError", "EmbeddedBroker", "EmbeddedCluster"]
 
 # Loaded on first use: pytest loads this package for its plugin, also where no test needs a broker.
 _WHERE = {
@@ -17,6 +18,7 @@ _WHERE = {
     "BrokerStartError": "broker_lite.embedded",
     "ConfigError": "broker_lite.config",
     "EmbeddedBroker": "broker_lite.embedded",
+    "EmbeddedCluster": "broker_lite.embedded_cluster",
 }
 
 

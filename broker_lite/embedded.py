@@ -125,6 +125,11 @@ class EmbeddedBroker:
             self._runner.kill()
             self._runner = None
 
+    def stop(self) -> None:
+        """Stop cleanly; `restart` brings it back. One that is down stays so."""
+        with self._lock:
+            self._stop()
+
     def restart(self) -> None:
         """Start again on the same port and data; a broker that is still up is stopped cleanly first."""
         with self._lock:

@@ -204,7 +204,10 @@ class ClusterMember:
 
     def _applied(self) -> None:
         for listener in self.on_image:
-            listener(self.image)
+            try:
+                listener(self.image)
+            except (KafkaError, OSError) as error:
+                logger.error("what the controller has decided cannot be done here; after its next word again: %s", error)
         assert self._membership is not None
         if self._membership.lifecycle.registered:
             self.publish(self.replicas.apply(self.image, self._monotonic_ms()))

@@ -19,13 +19,13 @@ from broker_lite.config import BrokerConfig
 from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ControllerSettings
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.cluster_partitions import ClusterPartitions
+from broker_lite.handlers.coordinated_in_cluster import coordinate
 from broker_lite.log import checkpoints
 from broker_lite.log.replicated_logs import ReplicatedLogs
 from broker_lite.log.storage import Storage
 from broker_lite.replication.replicas import ReplicationSettings
 from broker_lite.server.listener import Listener, ServerError
 from broker_lite.server.peers import PeerNetwork
-from broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to take it in."""
@@ -115,7 +115,7 @@ class ClusterShell:
         )
         broker.member = member
         ClusterPartitions(broker, member)
-        self._fetchers = ReplicaFetchers(broker, member, loop)
+        coordinate(broker, member)
         log = MetadataLog(storage, config.metadata_log_dir)
         controller = ControllerService(
             config.node_id,
@@ -180,7 +180,6 @@ class ClusterShell:
 
     def leave(self) -> None:
         """Take no more part in the cluster."""
-        self._fetchers.stop()
         self.member.leave()
         self._coordination.release_broker()
         self._network.close()

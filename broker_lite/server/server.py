@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import socket
@@ -27,6 +28,8 @@ from broker_lite.server.limits import LISTEN_BACKLOG, SWEEP_INTERVAL_S
 from broker_lite.server.listener import Listener, ServerError, bind
 
 if TYPE_CHECKING:
+    from broker_lite.cluster.coordination import LockCoordination
+    from broker_lite.server.membership import ClusterShell
     from broker_lite.server.metrics import MetricsServer
 
 __all__ = ["Server", "ServerError"]
@@ -54,13 +57,15 @@ class Server:
         self._timers: list[asyncio.TimerHandle] = []
         self._housekeeper: Housekeeper | None = None
         self._metrics: MetricsServer | None = None
+        self._cluster: ClusterShell | None = None
         self.broker: Broker | None = None
 
     async def start(self) -> None:
         """Open the data directory and listen; when this returns, clients are answered.
 
         Raises:
-            ServerError: if an address cannot be listened on, or a file of keys or in the data directory cannot be read.
+            ServerError: if an address cannot be listened on, a file of keys or in the data directory cannot be read, or
+                the cluster does not take this broker in.
             LogDirectoryError: if the data directory cannot be used.
         """
         loop = asyncio.get_running_loop()
@@ -70,8 +75,13 @@ class Server:
                 sock, listener = bind(each)
                 undo.callback(sock.close)
                 bound.append((sock, listener))
+            config = self._config
+            coordination: LockCoordination | None = None
+            if config.metadata_log_dir is not None:
+                config, coordination = await self._take_place(config)
+                undo.callback(coordination.release_broker)
             try:
-                self.broker = Broker(self._config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
+                self.broker = Broker(config, self._storage, self._data_dir, SYSTEM_CLOCK, loop)
             except SecurityFileError as error:
                 raise ServerError(str(error)) from error
             except OSError as error:  # a file in it that is not ours to read, say
@@ -79,13 +89,33 @@ class Server:
                 raise ServerError(text) from error
             undo.callback(self.broker.close)
             undo.callback(self._give_up)
+            if coordination is not None:
+                self._cluster = self._join(self.broker, coordination, [listener for _, listener in bound])
+                undo.callback(self._cluster.leave)
             await self._listen(self.broker, bound)
             self._keep_house(self.broker)
+            if self._cluster is not None:
+                await self._cluster.register()
             undo.pop_all()
         for listener in self._listeners:
             protocol = "" if listener.config.name == listener.config.protocol else f" ({listener.config.protocol})"
             logger.info("listening on %s://%s:%d%s", listener.config.name, *listener.endpoint, protocol)
         logger.info("data in %s", self._data_dir)
+
+    async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, LockCoordination]:
+        """Take this broker's place in its cluster; gives its settings with the cluster's id."""
+        from broker_lite.server.membership import take_place  # a broker by itself starts the sooner
+
+        coordination, cluster_id = await take_place(config, self._storage)
+        given = {**config.given, "cluster.id": cluster_id}
+        return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
+
+    def _join(self, broker: Broker, coordination: LockCoordination, listeners: list[Listener]) -> ClusterShell:
+        from broker_lite.server.membership import ClusterShell
+
+        shell = ClusterShell(broker, self._storage, coordination, listeners, asyncio.get_running_loop())
+        shell.join()
+        return shell
 
     def _keep_house(self, broker: Broker) -> None:
         """Do by the clock what has to be done."""
@@ -124,7 +154,9 @@ class Server:
             self._metrics.stop()
 
     async def stop(self) -> None:
-        """Close listener and connections, then bring everything onto the disk."""
+        """Let others lead, close listener and connections, then bring everything onto the disk."""
+        if self._cluster is not None:
+            await self._cluster.hand_over()
         for timer in self._timers:
             timer.cancel()
         if self._housekeeper is not None:
@@ -132,6 +164,8 @@ class Server:
         await self._stop_listening()
         if self._metrics is not None:
             self._metrics.stop()
+        if self._cluster is not None:
+            self._cluster.leave()
         if self.broker is not None:
             self.broker.close()
             logger.info("stopped cleanly")
