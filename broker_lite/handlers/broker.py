@@ -33,8 +33,10 @@ from broker_lite.security.credentials import ScramCredentials, configured_creden
 if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
     from broker_lite.coordinators.fetch_sessions import FetchSessions
+    from broker_lite.handlers.cluster_partitions import ClusterPartitions
     from broker_lite.handlers.group_coordinator import GroupCoordinator
     from broker_lite.handlers.metrics import Metrics
+    from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
     from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]
@@ -86,7 +88,7 @@ class Broker:
         self.scheduler = scheduler
         self.new_uuid = new_uuid
         now_ms = clock.now_ms()
-        self.logs = LogManager.open(
+        self.logs = _kind_of_logs(config).open(
             storage,
             log_dir,
             config.log,
@@ -104,6 +106,8 @@ class Broker:
         """What stands between connections and handlers while there are faults to inject; else None."""
         self.member: ClusterMember | None = None
         """This broker as a member of its cluster; None by itself."""
+        self.cluster: ClusterPartitions | None = None
+        """What a member leads and follows; None by itself."""
         self.metrics: Metrics | None = None
         """What is counted, if anybody wants to know."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
@@ -132,12 +136,16 @@ class Broker:
     def _load(self, storage: Storage, log_dir: str) -> None:
         """Read what the log directory holds besides the logs, and what the coordinators have in theirs."""
         config = self.config
-        self.producer_ids = ProducerIds(storage, f"{log_dir}/producer-id-block", self._largest_producer_id)
+        self.producer_ids: ProducerIds | ProducerIdBlocks = ProducerIds(
+            storage, f"{log_dir}/producer-id-block", self._largest_producer_id
+        )
         if config.authorizer_class_name:
             supers = super_users(config.super_users)
             self.authorizer = Authorizer(storage, log_dir, supers, config.allow_everyone_if_no_acl_found)
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
         self.scram_credentials = ScramCredentials(storage, log_dir, configured)
+        if config.metadata_log_dir is not None:
+            return  # a member of a cluster coordinates what it leads, as soon as it knows that
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
         if TRANSACTIONS_TOPIC in self.logs.topics:
@@ -252,13 +260,18 @@ class Broker:
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, its groups' offsets included."""
         self.logs.delete_topic(topic.name)
-        if self.metrics is not None:
-            self.metrics.forget_topic(topic.name, topic.topic_id)
+        self.topics_were_changed([topic])
+
+    def topics_were_changed(self, gone: Iterable[Topic]) -> None:
+        """Let everybody know that topics are there, or have changed, or are `gone`."""
         groups = self._loaded_groups()
-        if groups is not None:
-            groups.forget_topic(topic.name)
+        for topic in gone:
+            if self.metrics is not None:
+                self.metrics.forget_topic(topic.name, topic.topic_id)
+            if groups is not None:
+                groups.forget_topic(topic.name)
+            self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
         self._topics_changed()
-        self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
 
     def note_refusal(self, text: str) -> bool:
         """Log what a client did wrong, up to a rate; gives whether it was logged."""
@@ -284,3 +297,12 @@ class Broker:
         """Stop cleanly: everything on the disk."""
         self._close_coordinators()
         self.logs.close(self.clock.now_ms())
+
+
+def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:
+    """Give what manages the logs: loaded only where it is needed."""
+    if config.metadata_log_dir is None:
+        return LogManager
+    from broker_lite.log.replicated_logs import ReplicatedLogs
+
+    return ReplicatedLogs

@@ -1,11 +1,13 @@
 """DeleteRecords, versions 0 to 2 (KIP-107): a partition begins at a later offset.
 
-With one replica the low watermark is the log's start at once, so nothing waits.
+In a cluster the answer waits until the followers begin there, too: `deletions.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
@@ -14,40 +16,87 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 
+if TYPE_CHECKING:
+    from broker_lite.handlers.cluster_partitions import ClusterPartitions
+
 NO_WATERMARK = -1
 
 
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Body | None:
     """Delete what lies before the offsets named; -1 is the high watermark."""
-    wanted, version = request.message(), request.version
+    wanted = request.message()
+    deleted = [
+        (topic.name, [_delete(broker, request, topic.name, each) for each in topic.partitions])
+        for topic in wanted.topics
+    ]
+    if broker.cluster is None:
+        return _answer(request, deleted)
+    return _answer_when_deleted(broker.cluster, request, deleted, wanted.timeout_ms)
+
+
+@dataclass(slots=True)
+class _Deleted:
+    """What became of one partition."""
+
+    index: int
+    low_watermark: int = NO_WATERMARK
+    code: ErrorCode = ErrorCode.NONE
+
+
+_All = list[tuple[str, list[_Deleted]]]
+
+
+def _answer(request: Request, deleted: _All) -> Body:
+    version = request.version
     types = apis.response_class(request.api_key).DeleteRecordsTopicResult
     topics = [
         types(
             version=version,
-            name=topic.name,
-            partitions=[_partition(broker, request, types, topic.name, each) for each in topic.partitions],
+            name=name,
+            partitions=[
+                types.DeleteRecordsPartitionResult(
+                    version=version,
+                    partition_index=each.index,
+                    low_watermark=each.low_watermark,
+                    error_code=int(each.code),
+                )
+                for each in partitions
+            ],
         )
-        for topic in wanted.topics
+        for name, partitions in deleted
     ]
     return request.response(topics=topics)
 
 
-def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted: Any) -> Any:
-    low_watermark, code = NO_WATERMARK, ErrorCode.NONE
+def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: _All, timeout_ms: int) -> Body | None:
+    """Answer when the followers have deleted, too: at once, if there is nobody to wait for."""
+    waits = [(name, each) for name, partitions in deleted for each in partitions if each.code is ErrorCode.NONE]
+    left = len(waits)
+    at_once = True
+
+    def on_deleted(of: _Deleted, code: ErrorCode, low_watermark: int) -> None:
+        nonlocal left
+        left -= 1
+        of.code, of.low_watermark = code, low_watermark
+        if not left and not at_once:
+            request.answer(_answer(request, deleted))
+
+    for name, each in waits:
+        cluster.when_deleted(name, each.index, each.low_watermark, timeout_ms, partial(on_deleted, each))
+    at_once = False
+    return None if left else _answer(request, deleted)
+
+
+def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Deleted:
+    """Let the log here start later; gives where it starts."""
     try:
         if not authorized(broker, request, Operation.DELETE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if broker.is_internal(topic):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
-        log = broker.partition(topic, wanted.partition_index)
+        log = broker.leading(topic, wanted.partition_index).log
         if "delete" not in log.config.cleanup_policy and log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete")
-        low_watermark = log.delete_records(wanted.offset)
+        return _Deleted(wanted.partition_index, log.delete_records(wanted.offset))
     except KafkaError as error:
-        code = error.code
-    return types.DeleteRecordsPartitionResult(
-        version=request.version,
-        partition_index=wanted.partition_index,
-        low_watermark=low_watermark,
-        error_code=int(code),
-    )
+        return _Deleted(wanted.partition_index, code=error.code)

@@ -28,7 +28,7 @@ def _describe(broker: Broker, request: Request, topic: str, index: int) -> _Part
     if not authorized(broker, request, Operation.READ, ResourceType.TOPIC, topic):
         return (index, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, [])
     try:
-        entries = broker.partition(topic, index).producers.entries()
+        entries = broker.leading(topic, index).log.producers.entries()
     except KafkaError as error:
         return (index, int(error.code), error.message or None, [])
     producers = [

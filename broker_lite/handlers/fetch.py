@@ -1,17 +1,20 @@
 """Fetch, versions 4 to 18, with long polls.
 
 Incremental fetches (KIP-227) are `coordinators/fetch_sessions.py`'s. A read_committed fetch ends at the last stable
-offset, and gets the aborted transactions that overlap what it gets. Absent: followers.
+offset, and gets the aborted transactions that overlap what it gets. In a cluster consumers read up to the high
+watermark, and followers up to the end of the log; where a fetch's records end in an epoch that ended earlier here, it
+is told so in place of records (KIP-320, KIP-595). Absent: reading from followers (KIP-392).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
+from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.leader import endpoints_of_leaders, leader_hint
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog
@@ -19,9 +22,14 @@ from broker_lite.log.segment import Slice
 from broker_lite.protocol import fetch
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
 from exactly_once.crash_points import CrashPoint, reach
 
+if TYPE_CHECKING:
+    from broker_lite.log.leader_epochs import EpochEnd
+
 READ_COMMITTED = 1
+NO_REPLICA = -1
 
 
 class _Read(NamedTuple):
@@ -34,6 +42,10 @@ class _Read(NamedTuple):
 def handle(broker: Broker, request: Request) -> Body | None:
     """Answer at once if there is enough, an error, or no patience; else wait."""
     wanted = fetch.decode_request(request.version, request.body)
+    follower = wanted.replica_id >= 0 and broker.cluster is not None
+    if follower and not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
+        code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=code))
     context = None
     if wanted.session_epoch != FINAL_EPOCH or wanted.session_id:
         uses_topic_ids = request.version >= fetch.TOPIC_ID_FROM
@@ -42,6 +54,8 @@ def handle(broker: Broker, request: Request) -> Body | None:
             if context.error:
                 return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=int(context.error)))
             wanted = wanted._replace(topics=context.topics)
+    if wanted.replica_id >= 0 and broker.cluster is not None:
+        broker.cluster.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
     return _answer_or_wait(broker, request, wanted, context, deadline_ms, final=wanted.max_wait_ms <= 0)
 
@@ -61,9 +75,12 @@ def _answer_or_wait(
             reach(CrashPoint.BROKER_FETCHED)
         if broker.metrics is not None:
             broker.metrics.fetched(read.topics)
-        if context is None:
-            return fetch.encode_response(request.version, fetch.FetchResponse(read.topics))
-        return fetch.encode_response(request.version, context.response(read.topics, broker.clock.monotonic_ms()))
+        response = fetch.FetchResponse(read.topics)
+        if context is not None:
+            response = context.response(read.topics, broker.clock.monotonic_ms())
+        if read.failed and broker.member is not None:
+            response = _with_endpoints(broker, request, response)
+        return fetch.encode_response(request.version, response)
 
     def retry(final: bool) -> None:
         try:
@@ -78,9 +95,20 @@ def _answer_or_wait(
 
     only_committed = wanted.isolation_level == READ_COMMITTED
     waiter = Waiter(read.keys, missing, deadline_ms, retry, only_committed)
-    broker.purgatory.wait(waiter, broker.clock.monotonic_ms())
-    request.on_abandoned = lambda: broker.purgatory.cancel(waiter)
+    purgatory = broker.purgatory
+    if wanted.replica_id >= 0 and broker.cluster is not None:
+        purgatory = broker.cluster.purgatory.followers
+    purgatory.wait(waiter, broker.clock.monotonic_ms())
+    request.on_abandoned = lambda: purgatory.cancel(waiter)
     return None
+
+
+def _with_endpoints(broker: Broker, request: Request, response: fetch.FetchResponse) -> fetch.FetchResponse:
+    """Say where to find the leaders that an answer hints at."""
+    assert broker.member is not None
+    hints = [each.current_leader for topic in response.topics for each in topic.partitions if each.current_leader]
+    nodes = endpoints_of_leaders(broker.member.image, broker.member.broker_id, request.endpoint, hints)
+    return response._replace(node_endpoints=nodes)
 
 
 def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read:
@@ -88,37 +116,70 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
     left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
     size, failed, keys = 0, False, []
     only_committed = wanted.isolation_level == READ_COMMITTED
+    follower = wanted.replica_id if broker.cluster is not None else NO_REPLICA
     topics = []
     for name, topic_id, partitions in wanted.topics:
         by_id = request.version >= fetch.TOPIC_ID_FROM
-        topic, refusal = find_topic(broker, request, Operation.READ, name, topic_id if by_id else None)
+        topic, refusal = _find_topic(broker, request, name, topic_id if by_id else None, follower)
         results = []
         for partition in partitions:
             try:
                 if topic is None:
                     raise KafkaError(refusal)
-                result, got = _read_partition(broker, topic.name, partition, left, size == 0, only_committed)
+                result, got = _read_partition(broker, topic.name, partition, left, size == 0, only_committed, follower)
+                failed = failed or result.diverging_epoch is not None
                 keys.append((topic.name, partition.partition))
                 size += got
                 left -= got
             except KafkaError as error:
                 failed = True
-                result = fetch.FetchPartitionResult(partition.partition, int(error.code), -1)
+                result = _refused(broker, partition.partition, topic, error)
             results.append(result)
         topics.append(fetch.FetchTopicResult(name, topic_id, results))
     return _Read(topics, size, failed, tuple(keys))
 
 
+def _find_topic(
+    broker: Broker, request: Request, name: str, topic_id: uuid.UUID | None, follower: int
+) -> tuple[Topic | None, ErrorCode]:
+    if follower < 0:
+        return find_topic(broker, request, Operation.READ, name, topic_id)
+    if topic_id is not None:
+        return broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    return broker.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refused(broker: Broker, index: int, topic: Topic | None, error: KafkaError) -> fetch.FetchPartitionResult:
+    hint = None
+    if topic is not None and error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        hint = leader_hint(broker, topic.name, index)
+    return fetch.FetchPartitionResult(index, int(error.code), -1, current_leader=hint)
+
+
 def _read_partition(
-    broker: Broker, topic: str, wanted: fetch.FetchPartition, left: int, first: bool, only_committed: bool
+    broker: Broker,
+    topic: str,
+    wanted: fetch.FetchPartition,
+    left: int,
+    first: bool,
+    only_committed: bool,
+    follower: int,
 ) -> tuple[fetch.FetchPartitionResult, int]:
-    log = broker.partition(topic, wanted.partition)
-    if wanted.current_leader_epoch > LEADER_EPOCH:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    led = broker.leading(topic, wanted.partition)
+    log = led.log
+    if wanted.current_leader_epoch != led.leader_epoch:
+        led.check_epoch(wanted.current_leader_epoch)
     # The first partition with records gives a batch whatever its size, or a small fetch would never get past it.
     offset, stable = wanted.fetch_offset, log.last_stable_offset
+    limit = stable if only_committed else None
+    if led.replicas is not None:
+        if wanted.last_fetched_epoch >= 0:
+            parted = led.replicas.check_fetch(-1, wanted.last_fetched_epoch, offset)
+            if parted is not None:
+                return _diverging(wanted.partition, log, parted), 0
+        limit = None if follower >= 0 else stable if only_committed else log.high_watermark
     most = max(min(wanted.max_bytes, left), 0)
-    stretch = log.read(offset, most, first, stable if only_committed else None)
+    stretch = log.read(offset, most, first, limit)
     aborted = None
     if only_committed:
         aborted = _aborted(log, offset, stretch) if stretch.size else []
@@ -127,6 +188,14 @@ def _read_partition(
         wanted.partition, 0, log.high_watermark, stable, log.log_start_offset, stretch, aborted
     )
     return result, stretch.size
+
+
+def _diverging(index: int, log: PartitionLog, parted: EpochEnd) -> fetch.FetchPartitionResult:
+    """Say up to where a fetch's log may be as ours (KIP-595)."""
+    end = fetch.EpochEndOffset(parted.epoch, parted.end_offset)
+    return fetch.FetchPartitionResult(
+        index, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, b"", None, diverging_epoch=end
+    )
 
 
 def _aborted(log: PartitionLog, offset: int, stretch: Slice) -> list[fetch.AbortedTransaction]:

@@ -1,7 +1,7 @@
 """ListOffsets, versions 1 to 11: earliest, latest, by timestamp, the largest timestamp (KIP-734), local (KIP-405).
 
-With isolation level read_committed the log ends at the last stable offset. Absent: tiered storage, so the earliest
-local offset is the earliest, and there is no tiered one.
+With isolation level read_committed the log ends at the last stable offset, for a follower at its end. Absent: tiered
+storage, so the earliest local offset is the earliest, and there is no tiered one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
+from broker_lite.handlers.leader import Led
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -34,12 +34,14 @@ def handle(broker: Broker, request: Request) -> Body:
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     only_committed = version >= ISOLATION_FROM and wanted.isolation_level == READ_COMMITTED
+    follower = wanted.replica_id >= 0 and broker.cluster is not None
     topics = [
         types.ListOffsetsTopicResponse(
             version=version,
             name=topic.name,
             partitions=[
-                _partition(broker, request, types, topic.name, each, only_committed) for each in topic.partitions
+                _partition(broker, request, types, topic.name, each, only_committed, follower)
+                for each in topic.partitions
             ],
         )
         for topic in wanted.topics
@@ -48,11 +50,15 @@ def handle(broker: Broker, request: Request) -> Body:
     return request.response(topics=topics)
 
 
-def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted: Any, only_committed: bool) -> Any:
-    error, found = ErrorCode.NONE, NOT_FOUND
+def _partition(
+    broker: Broker, request: Request, types: Any, topic: str, wanted: Any, only_committed: bool, follower: bool
+) -> Any:
+    error, found, epoch = ErrorCode.NONE, NOT_FOUND, -1
     try:
         check_topic(broker, request, Operation.DESCRIBE, topic)
-        found = _look_up(broker, request.version, topic, wanted, only_committed)
+        led = broker.leading(topic, wanted.partition_index)
+        found = _look_up(led, request.version, wanted, only_committed, follower)
+        epoch = _epoch_of(led, wanted.timestamp, found[1])
     except KafkaError as refused:
         error = refused.code
     timestamp, offset = found
@@ -62,23 +68,34 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
         error_code=int(error),
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+        leader_epoch=epoch,
     )
 
 
-def _look_up(broker: Broker, version: int, topic: str, wanted: Any, only_committed: bool) -> tuple[int, int]:
-    log = broker.partition(topic, wanted.partition_index)
-    end = log.last_stable_offset if only_committed else log.high_watermark
-    if (wanted.current_leader_epoch or LEADER_EPOCH) > LEADER_EPOCH:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+def _look_up(led: Led, version: int, wanted: Any, only_committed: bool, follower: bool) -> tuple[int, int]:
+    log = led.log
+    end = log.last_stable_offset if only_committed else log.log_end_offset if follower else log.high_watermark
+    if wanted.current_leader_epoch is not None:
+        led.check_epoch(wanted.current_leader_epoch)
     timestamp: int = wanted.timestamp
     if version < MINIMUM_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if timestamp == LATEST:
-        return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
+    if led.replicas is not None and not follower and log.high_watermark < led.replicas.epoch_start_offset:
+        # A new leader does not know yet what its predecessor has shown: it would seem to go back (KIP-207).
+        text = "the new leader's high watermark has not reached the start of its epoch"
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE, text)
+    if timestamp == LATEST:
+        return -1, end
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     return NOT_FOUND if found is None or found.offset >= end else (found.timestamp_ms, found.offset)
+
+
+def _epoch_of(led: Led, timestamp: int, offset: int) -> int:
+    """Give the leader epoch of what was found, -1 for nothing; the end of the log is in the leader's own."""
+    if offset < 0 or led.replicas is None or timestamp == LATEST:
+        return led.leader_epoch if offset >= 0 else -1
+    return led.log.leader_epochs.epoch_at(offset)

@@ -36,10 +36,9 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
     try:
         if not authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        log = broker.partition(topic, wanted.partition)
-        if wanted.current_leader_epoch > LEADER_EPOCH:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        epoch, end_offset = _end(log, wanted.leader_epoch)
+        led = broker.leading(topic, wanted.partition)
+        led.check_epoch(wanted.current_leader_epoch)
+        epoch, end_offset = _end(led.log, wanted.leader_epoch)
     except KafkaError as error:
         code = error.code
     return types.EpochEndOffset(

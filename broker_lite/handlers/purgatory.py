@@ -37,7 +37,7 @@ class Scheduler(Protocol):
 class Waiter:
     """One waiting fetch; `retry(final)` answers it or files it anew, and must answer if `final`."""
 
-    __slots__ = ("deadline_ms", "keys", "missing_bytes", "only_committed", "retry", "timer")
+    __slots__ = ("deadline_ms", "final", "keys", "missing_bytes", "only_committed", "retry", "timer")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Waiter:
         self.retry = retry
         self.only_committed = only_committed
         self.timer: Timer | None = None
+        self.final = False
 
 
 class FetchPurgatory:
@@ -98,6 +99,13 @@ class FetchPurgatory:
         for key in keys:
             self._wake(list(self._waiters.get(key, ())))
 
+    def answer_now(self, key: PartitionKey) -> None:
+        """Let those who wait for a partition be answered, with nothing if there is nothing."""
+        waiters = list(self._waiters.get(key, ()))
+        for waiter in waiters:
+            waiter.final = True
+        self._wake(waiters)
+
     @property
     def size(self) -> int:
         """How many fetches wait."""
@@ -113,7 +121,7 @@ class FetchPurgatory:
     def _retry_ready(self) -> None:
         ready, self._ready = self._ready, []
         for waiter in ready:
-            waiter.retry(False)
+            waiter.retry(waiter.final)
 
     def _on_timer(self, waiter: Waiter) -> None:
         self._forget(waiter)

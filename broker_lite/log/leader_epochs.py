@@ -89,6 +89,11 @@ class LeaderEpochs:
         end = self._entries[index].start_offset
         return EpochEnd(self._entries[index - 1].epoch if index else epoch, end)
 
+    def epoch_at(self, offset: int) -> int:
+        """Give the epoch of the record at an offset, -1 if it is older than all that is known."""
+        index = bisect_right([entry.start_offset for entry in self._entries], offset)
+        return self._entries[index - 1].epoch if index else -1
+
     def _write(self, entries: list[EpochStart]) -> None:
         self._storage.write(self._path, encode_leader_epochs(entries), durable=True)
         self._entries = entries

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -59,6 +59,8 @@ class Topic:
 
 class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""
+
+    log_class: type[PartitionLog] = PartitionLog
 
     def __init__(self, storage: Storage, log_dir: str, config: LogConfig, new_uuid: Callable[[], uuid.UUID]) -> None:
         """Not to be called: see `open`."""
@@ -246,13 +248,17 @@ class LogManager:
             self._add(topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for index, log in topic.logs.items():
-            log.forget()
-            aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
-            try:
-                self._storage.rename(log.directory, aside)
-                self._storage.remove_directory(aside)
-            except OSError as error:
-                logger.warning("%s: some of the deleted topic's files are still there: %s", log.directory, error)
+            self._remove_log(name, index, log)
+
+    def _remove_log(self, name: str, index: int, log: PartitionLog) -> None:
+        """Delete a log's files; what cannot be removed goes at the next start."""
+        log.forget()
+        aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
+        try:
+            self._storage.rename(log.directory, aside)
+            self._storage.remove_directory(aside)
+        except OSError as error:
+            logger.warning("%s: some of the deleted log's files are still there: %s", log.directory, error)
 
     def flush_due(self, now_ms: int) -> None:
         """Flush the partitions whose `flush.ms` have passed, and now and then write the checkpoints.
@@ -365,7 +371,7 @@ class LogManager:
                 self._storage.remove_directory(directory)  # of a creation that was cut short
                 self._storage.make_directory(directory)
                 self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
-                logs[index] = PartitionLog.open(self._storage, directory, config, now_ms, clean=True)
+                logs[index] = self.log_class.open(self._storage, directory, config, now_ms, clean=True)
         except OSError as error:
             for log in logs.values():
                 log.abandon()
@@ -442,7 +448,7 @@ class LogManager:
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
             logs = {
-                index: PartitionLog.open(
+                index: self.log_class.open(
                     self._storage,
                     directories.partition_path(self.log_dir, name, index),
                     config,
@@ -453,7 +459,7 @@ class LogManager:
                     # A Kafka broker may have compacted what it had not yet noted as flushed.
                     holes_allowed=not known,
                 )
-                for index in range(count)
+                for index in self._indexes(name, count, names)
             }
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
@@ -463,6 +469,10 @@ class LogManager:
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
+
+    def _indexes(self, _topic: str, count: int, _names: Collection[str]) -> Iterable[int]:
+        """Give the partitions of a topic that are here, among the `names` in the log directory."""
+        return range(count)
 
     def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"

@@ -1,0 +1,172 @@
+"""The partitions of a broker that belongs to a cluster: what it leads, and whose waiting fetches to wake.
+
+Theory of operation: the cluster's image says which topics there are and which partitions have a replica here; logs are
+made and dropped as it says, before the replicas take their roles. Two kinds of fetches wait. Those of followers read
+up to the end of a log, and an append wakes them. Those of consumers read up to the high watermark, and wait for that
+to move. When a partition changes hands, all of them are woken, find out, and say so to their clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from broker_lite.controller.image import ClusterImage
+from broker_lite.handlers.deletions import Deletions, Then
+from broker_lite.handlers.leader import Led
+from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Scheduler
+from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.fetch import FetchPartition, FetchRequest
+from broker_lite.replication.leader import PartitionLeader
+from broker_lite.replication.replicas import Event, HighWatermarkMoved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.handlers.broker import Broker
+    from broker_lite.log.replicated_log import ReplicatedLog
+
+
+class ReplicatedPurgatory(FetchPurgatory):
+    """All waiting fetches of a broker in a cluster: those of consumers itself, those of followers within."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self.followers = FetchPurgatory(scheduler)
+
+    def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:  # noqa: ARG002
+        """Note that `size` bytes have been appended: followers may have them, consumers not yet."""
+        self.followers.appended(topic, partition, size)
+
+    def advanced(self, topic: str, partition: int) -> None:
+        """Note that a high watermark has moved."""
+        super().decided(topic, partition)
+
+    def decided(self, topic: str, partition: int) -> None:
+        """Wake whoever waits for a partition in which the end of a transaction was written."""
+        super().decided(topic, partition)
+        self.followers.decided(topic, partition)
+
+    def gone(self, keys: Iterable[PartitionKey]) -> None:
+        """Wake whoever waits for partitions that have been deleted, or that others lead now."""
+        keys = list(keys)
+        super().gone(keys)
+        self.followers.gone(keys)
+
+
+class ClusterPartitions:
+    """Ties the logs and the waiting requests of a broker to what the cluster says."""
+
+    def __init__(self, broker: Broker, member: ClusterMember) -> None:
+        assert isinstance(broker.logs, ReplicatedLogs)
+        self.logs = broker.logs
+        self.member = member
+        self.purgatory = ReplicatedPurgatory(broker.scheduler)
+        self.deletions = Deletions(member, broker.scheduler)
+        self._broker = broker
+        self._monotonic_ms = broker.clock.monotonic_ms
+        self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
+        broker.purgatory = self.purgatory
+        broker.leading = self.leading
+        broker.cluster = self
+        member.on_image.append(self.take)
+        member.listen(self._on_event)
+
+    def leading(self, topic: str, index: int) -> Led:
+        """Give a partition that this broker leads.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+        """
+        found = self.logs.topics.get(topic)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
+        replicas = self.member.replicas.leader((found.topic_id, index))
+        return Led(cast("ReplicatedLog", replicas.log), replicas.state.leader_epoch, replicas)
+
+    def appended(self, topic: str, index: int) -> None:
+        """Note that this broker, as the leader, has appended: alone in sync, it has made the records safe."""
+        found = self.logs.topics[topic]
+        self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
+
+    def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> None:
+        """Note how far a follower is: what it asks for next is what it has everything before.
+
+        What it asks for wrongly is left out, and refused when it is read.
+        """
+        now_ms = self._monotonic_ms()
+        replicas = self.member.replicas
+        events: list[Event] = []
+        for name, topic_id, partitions in wanted.topics:
+            topic = self.logs.topic_by_id(topic_id) if uses_topic_ids else self.logs.topics.get(name)
+            for each in partitions if topic is not None else ():
+                assert topic is not None
+                key = (topic.topic_id, each.partition)
+                try:
+                    if self._has_all_before(replicas.leader(key), each):
+                        events += replicas.fetched_by(
+                            key,
+                            wanted.replica_id,
+                            wanted.replica_epoch,
+                            each.fetch_offset,
+                            each.log_start_offset,
+                            now_ms,
+                        )
+                except KafkaError:
+                    continue
+                self.deletions.fetched(key)
+        self.member.publish(events)
+
+    def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
+        """Call `then` when every replica that is there begins at `offset` or later; followers are told at once.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self.purgatory.followers.answer_now((topic, index))
+        self.deletions.when_deleted((self.logs.topics[topic].topic_id, index), offset, timeout_ms, then)
+
+    @staticmethod
+    def _has_all_before(leader: PartitionLeader, wanted: FetchPartition) -> bool:
+        log, offset = leader.log, wanted.fetch_offset
+        return (
+            log.log_start_offset <= offset <= log.log_end_offset
+            and leader.check_fetch(wanted.current_leader_epoch, wanted.last_fetched_epoch, offset) is None
+        )
+
+    def take(self, image: ClusterImage) -> None:
+        """Let there be the logs that the cluster says.
+
+        Nothing is done before this start of the broker is in the image: what it shows until then is the past, and a
+        topic that is not there yet would seem to be gone.
+
+        Raises:
+            KafkaError, OSError: as `ReplicatedLogs.take`.
+        """
+        if not self.member.registered:
+            return
+        us = self.member.broker_id
+        wanted = [
+            WantedTopic(
+                topic.name,
+                topic.topic_id,
+                len(topic.partitions),
+                [index for index, state in topic.partitions.items() if us in state.replicas],
+                topic.settings,
+            )
+            for topic in image.topics.values()
+        ]
+        gone = self.logs.take(wanted, self._broker.clock.now_ms())
+        if gone is not None:
+            self._broker.topics_were_changed(gone)
+
+    def _on_event(self, event: Event) -> None:
+        topic = self.logs.topic_by_id(event.key[0])
+        if topic is None:
+            return
+        if isinstance(event, HighWatermarkMoved):
+            self.purgatory.advanced(topic.name, event.key[1])
+        else:
+            self.purgatory.gone([(topic.name, event.key[1])])
+            self.deletions.lost(event.key)

@@ -1,0 +1,99 @@
+"""DeleteRecords that wait until every replica that is there has deleted, too (Kafka's DelayedDeleteRecords).
+
+A follower hears of its leader's new start in the answer to a fetch, and tells its own start in the next one. The low
+watermark, the least start of all replicas whose brokers are there, is what the client waits for and is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.controller.image import PartitionKey
+    from broker_lite.handlers.purgatory import Scheduler, Timer
+    from broker_lite.replication.leader import PartitionLeader
+
+Then = Callable[[ErrorCode, int], None]
+"""Told an error, and the low watermark."""
+
+
+class _Waiter:
+    __slots__ = ("offset", "then", "timer")
+
+    def __init__(self, offset: int, then: Then) -> None:
+        self.offset = offset
+        self.then = then
+        self.timer: Timer | None = None
+
+
+class Deletions:
+    """All that wait on one broker."""
+
+    def __init__(self, member: ClusterMember, scheduler: Scheduler) -> None:
+        self._member = member
+        self._scheduler = scheduler
+        self._waiting: dict[PartitionKey, list[_Waiter]] = {}
+
+    def when_deleted(self, key: PartitionKey, offset: int, timeout_ms: int, then: Then) -> None:
+        """Call `then` when the low watermark has reached `offset`: at once, if it has.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        low = self._low_watermark(self._member.replicas.leader(key))
+        if low >= offset:
+            then(ErrorCode.NONE, low)
+            return
+        waiter = _Waiter(offset, then)
+        waiter.timer = self._scheduler.call_later(max(timeout_ms, 0) / 1000, partial(self._on_timer, key, waiter))
+        self._waiting.setdefault(key, []).append(waiter)
+
+    def fetched(self, key: PartitionKey) -> None:
+        """Answer whom a follower's fetch lets go on."""
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        try:
+            low = self._low_watermark(self._member.replicas.leader(key))
+        except KafkaError as error:
+            self._end(key, error.code)
+            return
+        left = [each for each in waiting if each.offset > low]
+        done = [each for each in waiting if each.offset <= low]
+        self._keep(key, left)
+        for waiter in done:
+            self._answer(waiter, ErrorCode.NONE, low)
+
+    def lost(self, key: PartitionKey) -> None:
+        """Answer whoever waits for a partition that has changed hands."""
+        if key in self._waiting:
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _low_watermark(self, leader: PartitionLeader) -> int:
+        there = [each for broker_id, each in leader.followers.items() if self._member.image.may_join(broker_id)]
+        return min([leader.log.log_start_offset, *(each.log_start_offset for each in there)])
+
+    def _end(self, key: PartitionKey, code: ErrorCode) -> None:
+        for waiter in self._waiting.pop(key):
+            self._answer(waiter, code, -1)
+
+    def _on_timer(self, key: PartitionKey, waiter: _Waiter) -> None:
+        self._keep(key, [each for each in self._waiting[key] if each is not waiter])
+        waiter.then(ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    def _keep(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
+        if waiting:
+            self._waiting[key] = waiting
+        else:
+            del self._waiting[key]
+
+    @staticmethod
+    def _answer(waiter: _Waiter, code: ErrorCode, low: int) -> None:
+        assert waiter.timer is not None
+        waiter.timer.cancel()
+        waiter.then(code, low)

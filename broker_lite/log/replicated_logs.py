@@ -1,0 +1,161 @@
+"""The logs of a broker that belongs to a cluster: of each topic, the partitions that it has a replica of.
+
+Theory of operation: which topics there are, and who has replicas of them, is the cluster's to say (`take`). What is
+here from before is opened at the start, and stays until the cluster's word has come; what the cluster then does not
+know is put aside, as Kafka does with stray logs, since it may be the wrong directory. High watermarks are written down
+every few seconds and read back, so that a broker by itself after a restart shows what it showed before; one that is
+too low does no harm, so the file need not be on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from broker_lite.log import checkpoints, directories
+from broker_lite.log.config import LogConfig
+from broker_lite.log.log_manager import LogManager, Topic
+from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class WantedTopic(NamedTuple):
+    """A topic as the cluster knows it; `here` are the partitions that this broker is to have."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    here: Collection[int]
+    settings: Mapping[str, str]
+
+
+class ReplicatedLogs(LogManager):
+    """The topics of one log directory. Not safe for use by several threads at once."""
+
+    log_class = ReplicatedLog
+    high_watermark_interval_ms = 5_000
+    """How often high watermarks are written down (`replica.high.watermark.checkpoint.interval.ms`)."""
+    _next_high_watermarks_ms = 0
+    _written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
+    _told = False
+
+    def log_of(self, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
+        """Give the log of a partition that the cluster has told of.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic = self._by_id.get(key[0])
+        log = None if topic is None else topic.logs.get(key[1])
+        if log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no log of partition {key}")
+        assert isinstance(log, ReplicatedLog)
+        return log
+
+    def take(self, wanted: Iterable[WantedTopic], now_ms: int) -> list[Topic] | None:
+        """Let there be these topics; gives those that are no more, or None if all is as it was.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; what could not be done is tried again the next time.
+            OSError: if that could not be written down.
+        """
+        by_name = {each.name: each for each in wanted}
+        gone = [
+            topic
+            for topic in self._topics.values()
+            if topic.name not in by_name or by_name[topic.name].topic_id != topic.topic_id
+        ]
+        first, self._told = not self._told, True
+        for topic in gone:
+            self._drop(topic, stray=first)
+        changed = [self._take(each, now_ms) for each in by_name.values()]
+        if not gone and not any(changed):
+            return None
+        self._write_topics()
+        return gone
+
+    def flush_due(self, now_ms: int) -> None:
+        """Do what is due for all logs, and write down the high watermarks now and then."""
+        super().flush_due(now_ms)
+        if now_ms >= self._next_high_watermarks_ms:
+            self._next_high_watermarks_ms = now_ms + self.high_watermark_interval_ms
+            self._write_high_watermarks()
+
+    def _write_high_watermarks(self) -> None:
+        found = {
+            (topic.name, index): log.high_watermark
+            for topic in self._topics.values()
+            for index, log in topic.logs.items()
+        }
+        if found != self._written_high_watermarks:
+            path = f"{self.log_dir}/{checkpoints.HIGH_WATERMARKS}"
+            self._storage.write(path, checkpoints.encode_offsets(found), durable=False)
+            self._written_high_watermarks = found
+
+    def _load_topics(self, now_ms: int, internal_topics: Mapping[str, Mapping[str, str]]) -> None:
+        super()._load_topics(now_ms, internal_topics)
+        known = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+        self._checkpointed.update(topic for topic, _ in known)
+        for topic in self._topics.values():
+            for index, log in topic.logs.items():
+                assert isinstance(log, ReplicatedLog)
+                log.advance_high_watermark(known.get((topic.name, index), 0))
+
+    def _indexes(self, topic: str, count: int, names: Collection[str]) -> Iterable[int]:
+        here = frozenset(names)
+        return [index for index in range(count) if f"{topic}-{index}" in here]
+
+    def _take(self, wanted: WantedTopic, now_ms: int) -> bool:
+        """Let one topic be as it should; gives whether something has changed."""
+        topic = self._topics.get(wanted.name)
+        if topic is None:
+            config = self._config_of(wanted)
+            self._forget_namesake(wanted.name)
+            logs = self._new_partitions(wanted.name, sorted(wanted.here), wanted.topic_id, config, now_ms)
+            settings = MappingProxyType(dict(wanted.settings))
+            self._add(Topic(wanted.name, wanted.topic_id, wanted.partition_count, logs, settings, config))
+            return True
+        now = topic
+        if dict(topic.settings) != dict(wanted.settings):
+            config = self._config_of(wanted)
+            now = replace(now, settings=MappingProxyType(dict(wanted.settings)), config=config)
+            for log in topic.logs.values():
+                log.config = config
+        if topic.partition_count != wanted.partition_count or topic.logs.keys() != set(wanted.here):
+            now = replace(now, partition_count=wanted.partition_count, logs=self._right_logs(now, wanted, now_ms))
+        if now is topic:
+            return False
+        self._add(now)
+        return True
+
+    def _right_logs(self, topic: Topic, wanted: WantedTopic, now_ms: int) -> dict[int, PartitionLog]:
+        here = set(wanted.here)
+        new = self._new_partitions(topic.name, sorted(here - topic.logs.keys()), topic.topic_id, topic.config, now_ms)
+        for index in topic.logs.keys() - here:
+            self._remove_log(topic.name, index, topic.logs[index])
+        return {index: log for index, log in topic.logs.items() if index in here} | new
+
+    def _config_of(self, wanted: WantedTopic) -> LogConfig:
+        try:
+            return self.config.with_topic_settings(wanted.settings)
+        except KafkaError as error:
+            logger.error("topic %s: going on with the broker's settings alone: %s", wanted.name, error)
+            return self.config
+
+    def _drop(self, topic: Topic, *, stray: bool) -> None:
+        del self._topics[topic.name], self._by_id[topic.topic_id]
+        for index, log in topic.logs.items():
+            if not stray:
+                self._remove_log(topic.name, index, log)
+                continue
+            log.abandon()
+            aside = directories.aside_path(self.log_dir, topic.name, index, directories.STRAY_SUFFIX, self._new_uuid)
+            logger.warning("%s belongs to no topic of this cluster: moving it to %s", log.directory, aside)
+            self._storage.rename(log.directory, aside)
