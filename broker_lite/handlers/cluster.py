@@ -1,16 +1,25 @@
-"""FindCoordinator v0 to v6 and DescribeCluster v0 to v2: this broker is all there is."""
+"""FindCoordinator v0 to v6 and DescribeCluster v0 to v2.
+
+A broker by itself coordinates everything. In a cluster it is whoever leads the partition of `__consumer_offsets` or
+`__transaction_state` that keeps the group or transactional id; the topic is made when the first is asked for.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.leader import endpoints_of_leaders
+from broker_lite.handlers.request import Body, Endpoint, Request
 from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.produce import LeaderHint
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
@@ -19,7 +28,7 @@ BROKER_ENDPOINTS = 1
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Body:
-    """Name this broker as the coordinator of every group and transactional id; share groups (KIP-932) have none."""
+    """Name the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
     wanted, version = request.message(), request.version
     if version < SEVERAL_KEYS_FROM:
         return request.response(**_coordinator(broker, request, wanted.key_type, wanted.key))
@@ -40,17 +49,42 @@ _KINDS = {
 
 def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
     if key_type not in _KINDS:
-        return _no_coordinator(ErrorCode.INVALID_REQUEST, "this broker coordinates groups and transactions only")
+        return _no_coordinator(ErrorCode.INVALID_REQUEST, "brokers here coordinate groups and transactions only")
     resource_type, refusal = _KINDS[key_type]
     if not authorized(broker, request, Operation.DESCRIBE, resource_type, key):
         return _no_coordinator(refusal, None)
+    node_id, endpoint = broker.config.node_id, request.endpoint
+    if broker.member is not None:
+        try:
+            node_id, endpoint = _in_cluster(broker, broker.member, request, key_type, key)
+        except KafkaError as error:
+            return _no_coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or None)
     return {
         "error_code": 0,
         "error_message": None,
-        "node_id": broker.config.node_id,
-        "host": request.endpoint.host,
-        "port": request.endpoint.port,
+        "node_id": node_id,
+        "host": endpoint.host,
+        "port": endpoint.port,
     }
+
+
+def _in_cluster(
+    broker: Broker, member: ClusterMember, request: Request, key_type: int, key: str
+) -> tuple[int, Endpoint]:
+    """Give who leads the partition that keeps a key, and its listener that is like the one that the client uses.
+
+    Raises:
+        KafkaError: if nobody leads it, or the topic is not there yet: it has been asked for then.
+    """
+    partitions = (broker.groups if key_type == GROUP_KEY else broker.transactions).partitions
+    partitions.index_of(key)
+    leader = partitions.leader_of(key)
+    if leader is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads the partition of {partitions.topic}")
+    hint = LeaderHint(leader, 0)
+    for found in endpoints_of_leaders(member.image, member.broker_id, request.endpoint, [hint]):
+        return found.node_id, Endpoint(found.host, found.port)
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {leader} has no listener of this name")
 
 
 def _no_coordinator(error: ErrorCode, text: str | None) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker_lite.controller.records import NO_LEADER
 from broker_lite.coordinators.offsets import partition_of
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
+from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
@@ -113,8 +115,8 @@ class CoordinatedInCluster(Coordinated):
         if replicas is not None:
             replicas.check_acks_all()
         placed = super().append(name, batch, verification, by_coordinator)
-        member = self._member
-        member.publish(member.replicas.appended(member.key(self.topic, index), self._broker.clock.monotonic_ms()))
+        assert self._broker.cluster is not None
+        self._broker.cluster.appended(self.topic, index)
         return placed
 
     def when_safe(self, names: Iterable[str], then: Callable[[Refusals], None]) -> None:
@@ -148,7 +150,7 @@ class CoordinatedInCluster(Coordinated):
 
         for index, end in waits.items():
             key = self._member.key(self.topic, index)
-            self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, lambda error, index=index: safe(index, error))
+            self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(safe, index))
 
     def answer(
         self, request: Request, names: Collection[str], body: Body, refused: Callable[[Refusals], Body]
@@ -230,7 +232,7 @@ class CoordinatedInCluster(Coordinated):
             except OSError:
                 logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
                 self._queue.popleft()
-                self._broker.scheduler.call_later(LOAD_RETRY_S, lambda index=index: self._again(index))  # type: ignore[misc]
+                self._broker.scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
         if self._queue:
             self._broker.scheduler.call_soon(self._load)
 
@@ -238,6 +240,12 @@ class CoordinatedInCluster(Coordinated):
         if index in self._loading and index not in self._queue:
             del self._loading[index]
             self._take(index)
+
+
+def coordinate(broker: Broker, member: ClusterMember) -> None:
+    """Let a broker coordinate what it leads; to be called once its partitions go with the cluster."""
+    broker.producer_ids = ProducerIdBlocks(member)
+    _ = broker.groups, broker.transactions
 
 
 def _told(error: ErrorCode) -> ErrorCode:

@@ -371,7 +371,13 @@ class GroupCoordinator:
         for key in {*self.offsets.keys_of_topic(topic), *self._broker.pending_offsets.keys_of_topic(topic)}:
             by_group.setdefault(key.group_id, []).append((key.topic, key.partition))
         for group_id, removals in by_group.items():
-            self._remove_offsets(group_id, removals)
+            try:
+                self._remove_offsets(group_id, removals)
+            except KafkaError as error:
+                if self._broker.member is None:
+                    raise
+                # The topic is gone all the same; what is left of it goes when it expires.
+                self._broker.note_refusal(f"group {group_id}: offsets of topic {topic} could not be removed: {error}")
 
     def remove_expired(self) -> None:
         """Remove the offsets whose time is over, and the groups that have neither members nor offsets."""

@@ -2,19 +2,19 @@
 
 Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself has to be safe, else a marker
 could end a transaction in some partitions that the next coordinator ends otherwise in the rest. Then each partition's
-leader gets its marker: this broker by a write of its own, others by WriteTxnMarkers, one request for all that one turn
-of the event loop has for a broker. A marker counts as written when it is safe in its partition. What was not written,
-because the leader has died or another one leads, is sent again, to whoever leads by then; a second marker for a
-transaction that has ended changes nothing. When all are written, the coordinator completes the transaction. A
-coordinator that is replaced forgets what it was about to send, and the next one sends all of it anew, under a higher
-epoch, by which partitions tell markers of the old one.
+leader gets its marker: this broker by a write of its own, others by WriteTxnMarkers, one request at a time for each
+broker, with all that has come together for it meanwhile. A marker counts as written when it is safe in its partition.
+What was not written, because the leader has died or another one leads, is sent again, to whoever leads by then; a
+second marker for a transaction that has ended changes nothing. When all are written, the coordinator completes the
+transaction. A coordinator that is replaced forgets what it was about to send, and the next one sends all of it anew,
+under a higher epoch, by which partitions tell markers of the old one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
+    from broker_lite.controller.image import ClusterImage
     from broker_lite.handlers.broker import Broker
     from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
@@ -42,12 +43,12 @@ _VERSION: Final = 2
 
 @dataclass(slots=True, eq=False)
 class _Sending:
-    """One decided transaction; `left` still needs markers, of which `under_way` are being written."""
+    """One decided transaction; `left` still needs markers, of which `under_way` are being written by these brokers."""
 
     markers: Markers
     epoch: int
     left: set[TopicPartition]
-    under_way: set[TopicPartition]
+    under_way: dict[TopicPartition, int] = field(default_factory=dict)
     is_safe: bool = False
     is_waiting: bool = False
 
@@ -68,12 +69,16 @@ class MarkerSender:
         self._member = member
         self._sending: dict[str, _Sending] = {}
         self._outbox: dict[int, list[_Batch]] = {}
+        """What is to be sent to each broker, as soon as it has answered what it was sent."""
+        self._asked: set[int] = set()
+        """The brokers that have not answered yet."""
+        member.on_image.append(self._on_image)
 
     def write(self, markers: Markers) -> None:
         """Begin to write the markers of a transaction that has been decided, unless that is under way."""
         if markers.transactional_id not in self._sending:
             epoch = self._coordinator.partitions.epoch_of(markers.transactional_id)
-            sending = _Sending(markers, epoch, set(markers.partitions), set())
+            sending = _Sending(markers, epoch, set(markers.partitions))
             self._sending[markers.transactional_id] = sending
             self._wait_for_decision(sending)
 
@@ -103,7 +108,7 @@ class MarkerSender:
         if not sending.is_safe:
             self._retry_later()
             return
-        wanted = sorted(sending.left - sending.under_way)
+        wanted = sorted(sending.left - sending.under_way.keys())
         written, here = [], []
         for place in wanted[:MARKERS_PER_TURN]:
             leader = self._leader_of(place)
@@ -133,7 +138,7 @@ class MarkerSender:
         sending.left.difference_update(places)
         if (places or not sending.left) and self._coordinator.markers_written(sending.name, places):
             del self._sending[sending.name]
-        elif not sending.left or sending.left - sending.under_way:
+        elif not sending.left or sending.left - sending.under_way.keys():
             self._retry_later()
 
     def _retry_later(self) -> None:
@@ -149,48 +154,65 @@ class MarkerSender:
             if is_done(error.code):
                 self._written(sending, [place])
             return
-        sending.under_way.add(place)
+        sending.under_way[place] = self._member.broker_id
         key = self._member.key(*place)
         self._member.when_safe(key, end - 1, SAFE_TIMEOUT_MS, partial(self._on_written_here, sending, place))
 
     def _on_written_here(self, sending: _Sending, place: TopicPartition, error: ErrorCode) -> None:
-        sending.under_way.discard(place)
-        self._written(sending, [place] if error is ErrorCode.NONE else [])
+        if sending.under_way.get(place) == self._member.broker_id:
+            del sending.under_way[place]
+            self._written(sending, [place] if error is ErrorCode.NONE else [])
 
     # Partitions that others lead.
 
     def _post(self, leader: int, sending: _Sending, place: TopicPartition) -> None:
-        """Put a marker to those that go to a broker at the end of this turn."""
-        sending.under_way.add(place)
-        if not self._outbox:
-            self._broker.scheduler.call_soon(self._send)
+        """Put a marker to those that go to a broker next."""
+        sending.under_way[place] = leader
         batches = self._outbox.setdefault(leader, [])
+        if not batches and leader not in self._asked:
+            self._broker.scheduler.call_soon(partial(self._send, leader))
         if not batches or batches[-1][0] is not sending:
             batches.append((sending, []))
         batches[-1][1].append(place)
 
-    def _send(self) -> None:
-        outbox, self._outbox = self._outbox, {}
-        for leader, batches in outbox.items():
-            markers = [_encoded(sending, places) for sending, places in batches]
-            request = apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers)
-            self._member.send(leader, request, partial(self._on_answer, leader, batches))
+    def _send(self, leader: int) -> None:
+        batches = self._outbox.pop(leader, [])
+        if not batches or leader in self._asked:
+            return
+        self._asked.add(leader)
+        markers = [_encoded(sending, places) for sending, places in batches]
+        request = apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers)
+        self._member.send(leader, request, partial(self._on_answer, leader, batches))
 
     def _on_answer(self, leader: int, batches: list[_Batch], answer: Any) -> None:
+        self._asked.discard(leader)
         errors: dict[tuple[int, str, int], ErrorCode] = {}
         for marker in answer.markers if answer is not None else ():
             for topic in marker.topics:
                 for each in topic.partitions:
                     errors[marker.producer_id, topic.name, each.partition_index] = ErrorCode(each.error_code)
         for sending, places in batches:
-            sending.under_way.difference_update(places)
-            producer_id = sending.markers.producer_id
-            told = {place: errors.get((producer_id, *place), ErrorCode.REQUEST_TIMED_OUT) for place in places}
-            for place, error in told.items():
+            done = []
+            for place in places:
+                if sending.under_way.get(place) != leader:
+                    continue  # sent to another one meanwhile
+                del sending.under_way[place]
+                error = errors.get((sending.markers.producer_id, *place), ErrorCode.REQUEST_TIMED_OUT)
+                if is_done(error):
+                    done.append(place)
                 if error is not ErrorCode.NONE:
                     text = "transactional id %s: marker for %s-%d, sent to broker %d: %s"
                     logger.info(text, sending.name, *place, leader, error.name)
-            self._written(sending, [place for place, error in told.items() if is_done(error)])
+            self._written(sending, done)
+        self._send(leader)
+
+    def _on_image(self, _image: ClusterImage) -> None:
+        """Wait for nobody's answer who does not lead any more: it may be paused, and its answer long in coming."""
+        for sending in self._sending.values():
+            for place, leader in list(sending.under_way.items()):
+                if self._leader_of(place) != leader:
+                    del sending.under_way[place]
+                    self._retry_later()
 
 
 def _encoded(sending: _Sending, places: list[TopicPartition]) -> tuple[object, ...]:

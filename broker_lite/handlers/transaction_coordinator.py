@@ -126,9 +126,8 @@ class TransactionCoordinator:
                 assert key is not None
                 broker.groups.offsets.put(key, None if record.value is None else decode_value(record.value))
         broker.purgatory.decided(topic, index)
-        if broker.member is not None:
-            member = broker.member
-            member.publish(member.replicas.appended(member.key(topic, index), broker.clock.monotonic_ms()))
+        if broker.cluster is not None:
+            broker.cluster.appended(topic, index)
         return end
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import DROP, Body, Endpoint, Request
 from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import KafkaError, ProtocolError
 from broker_lite.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
 from broker_lite.protocol.primitives import Buffer
@@ -29,6 +30,9 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 256 << 20
 READ_BUFFER_BYTES: Final = 64 << 10
+
+PURPOSES: Final = {ApiKey.WRITE_TXN_MARKERS: "markers", ApiKey.ADD_PARTITIONS_TO_TXN: "transactions"}
+"""What is answered only when records are safe has connections of its own, so that what makes them safe gets past."""
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +251,8 @@ class PeerNetwork:
         if broker_id == self._broker.config.node_id:
             self._loop.call_soon(self._ask_ourselves, api_key, version, body, decoded)
         else:
-            self.connection(broker_id, "control").request(api_key, version, body, decoded)
+            purpose = PURPOSES.get(api_key, "control")
+            self.connection(broker_id, purpose).request(api_key, version, body, decoded)
 
     def close(self) -> None:
         """Let go of all connections."""
