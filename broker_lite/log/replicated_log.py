@@ -94,6 +94,11 @@ class ReplicatedLog(PartitionLog):
                 check_any(view, position, header)
             except CorruptBatchError as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {error}") from None
+            if header.base_offset < self.log_end_offset <= header.last_offset and self._is_empty:
+                # The leader's log begins in the middle of a batch, as DeleteRecords can have it: the batch comes whole.
+                start_offset = self.log_start_offset
+                self.begin_at(header.base_offset)
+                self.log_start_offset = start_offset
             if header.base_offset < self.log_end_offset:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -102,6 +107,10 @@ class ReplicatedLog(PartitionLog):
             self._take(view[position : position + header.size], header, now_ms)
             position += header.size
         return position
+
+    @property
+    def _is_empty(self) -> bool:
+        return len(self._segments) == 1 and not self._segments[0].size
 
     def truncate_to(self, offset: int) -> None:
         """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.

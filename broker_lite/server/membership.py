@@ -26,6 +26,7 @@ from broker_lite.log.storage import Storage
 from broker_lite.replication.replicas import ReplicationSettings
 from broker_lite.server.listener import Listener, ServerError
 from broker_lite.server.peers import PeerNetwork
+from broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to take it in."""
@@ -115,6 +116,7 @@ class ClusterShell:
         )
         broker.member = member
         ClusterPartitions(broker, member)
+        self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
         coordinate(broker, member)
         log = MetadataLog(storage, config.metadata_log_dir)
         controller = ControllerService(
@@ -180,6 +182,7 @@ class ClusterShell:
 
     def leave(self) -> None:
         """Take no more part in the cluster."""
+        self._fetchers.stop()
         self.member.leave()
         self._coordination.release_broker()
         self._network.close()

@@ -1,0 +1,379 @@
+"""Followers at work: for each leader there is one loop that fetches all that is followed of it, and appends it.
+
+Theory of operation (Kafka's ReplicaFetcherThread, AbstractFetcherThread): one Fetch is under way to each leader, in a
+session (KIP-227), so that it names only what has changed. It waits at the leader until there are records; the next
+one, which says how far this broker is, goes out as soon as the answer's records are appended. Everything that decides
+is `PartitionFollower`'s; here its answers are carried out, one partition's failure holding up no other one. Where the
+partitions that are followed change while a fetch waits, its connection is ended and the next fetch takes another: that
+costs a millisecond, and after a failover a leader would wait half a second for its followers otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from broker_lite.controller.records import NO_LEADER
+from broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
+from broker_lite.handlers.list_offsets import EARLIEST, LATEST
+from broker_lite.log.leader_epochs import EpochEnd
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol import apis, fetch
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from broker_lite.replication.follower import PartitionFollower
+from broker_lite.replication.replicas import Event, Follows, HighWatermarkMoved
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.controller.image import PartitionKey
+    from broker_lite.handlers.broker import Broker
+    from broker_lite.handlers.purgatory import Timer
+
+VERSION: Final = 18
+LIST_OFFSETS_VERSION: Final = 7
+FIRST_BACKOFF_MS: Final = 10
+"""After a first failure; each one that follows at once doubles it, up to `replica.fetch.backoff.ms`."""
+
+_SESSION_IS_OVER = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+_IMAGES_DIFFER = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""The leader knows more of the cluster than this broker, or less: one of them will hear of it soon."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """A connection to the leader: `broker_lite.server.peers.PeerConnection`."""
+
+    def request(self, api_key: int, version: int, body: bytearray, then: Callable[[memoryview | None], None]) -> None:
+        """Send a request; `then` gets the body of the answer, valid until it returns, or None."""
+
+    def drop(self) -> None:
+        """End the connection that there is; what waits for an answer is told None."""
+
+
+class Followed:
+    """One partition that is followed."""
+
+    __slots__ = ("asks_for_offsets", "backoff_ms", "follower", "key", "log", "not_before_ms")
+
+    def __init__(self, key: PartitionKey, follower: PartitionFollower) -> None:
+        self.key = key
+        self.follower = follower
+        self.log = cast(ReplicatedLog, follower.log)
+        self.backoff_ms = 0
+        self.not_before_ms = 0
+        self.asks_for_offsets = False
+
+    def back_off(self, now_ms: int, most_ms: int) -> None:
+        """Let some time pass before the next fetch."""
+        self.backoff_ms = min(max(2 * self.backoff_ms, FIRST_BACKOFF_MS), most_ms)
+        self.not_before_ms = now_ms + self.backoff_ms
+
+
+class LeaderFetcher:
+    """The fetches from one leader."""
+
+    def __init__(self, broker: Broker, member: ClusterMember, leader: int, connection: Connection) -> None:
+        self._broker = broker
+        self._member = member
+        self._leader = leader
+        self._connection = connection
+        self._followed: dict[PartitionKey, Followed] = {}
+        self._asked: dict[PartitionKey, fetch.FetchPartition] = {}
+        """What the leader's session has, or, without one, what was asked for last."""
+        self._session_id = INVALID_SESSION_ID
+        self._session_epoch = INITIAL_EPOCH
+        self._under_way = False
+        self._is_dropped = False
+        self._look_booked = False
+        self._backoff_ms = 0
+        self._timer: Timer | None = None
+        self._stopped = False
+
+    def follow(self, key: PartitionKey, follower: PartitionFollower) -> None:
+        """Fetch a partition from now on; a former role of it is over."""
+        self._followed[key] = Followed(key, follower)
+        self._look_soon()
+
+    def forget(self, key: PartitionKey) -> None:
+        """Fetch a partition no more."""
+        self._followed.pop(key, None)
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        self._stopped = True
+        self._followed.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_soon(self) -> None:
+        """Fetch once all that has changed in this turn is known."""
+        if not self._look_booked:
+            self._look_booked = True
+            self._broker.scheduler.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._look_booked = False
+        if self._under_way and not self._stopped:
+            self._is_dropped = True
+            self._connection.drop()
+        else:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        """Send the next fetch, unless one is under way or there is nothing to fetch now."""
+        if self._under_way or self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self._broker.clock.monotonic_ms()
+        wait_ms = self._broker.config.replica_fetch_wait_max_ms
+        ready = []
+        for each in self._followed.values():
+            if each.not_before_ms > now_ms:
+                wait_ms = min(wait_ms, each.not_before_ms - now_ms)
+            elif not each.asks_for_offsets:
+                ready.append(each)
+        if not ready:
+            if self._followed:
+                self._again_in(wait_ms)
+            return
+        self._under_way = True
+        body = fetch.encode_request(VERSION, self._request(ready, wait_ms))
+        self._connection.request(ApiKey.FETCH, VERSION, body, self._answered)
+
+    def _again_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._fetch)
+
+    def _request(self, ready: list[Followed], wait_ms: int) -> fetch.FetchRequest:
+        """Give the next request of the session: all if it is to begin, else what has changed."""
+        if self._session_epoch == INITIAL_EPOCH:
+            self._asked = {}
+        max_bytes = self._broker.config.replica_fetch_max_bytes
+        topics: dict[Any, list[fetch.FetchPartition]] = {}
+        names = set()
+        for each in ready:
+            offset, leader_epoch, last_epoch, log_start_offset = each.follower.position
+            topic_id, index = key = each.key
+            wanted = fetch.FetchPartition(index, offset, max_bytes, leader_epoch, last_epoch, log_start_offset)
+            names.add(key)
+            if self._asked.get(key) != wanted:
+                self._asked[key] = wanted
+                topics.setdefault(topic_id, []).append(wanted)
+        forgotten: dict[Any, list[int]] = {}
+        if len(self._asked) > len(names):
+            for key in self._asked.keys() - names:
+                del self._asked[key]
+                forgotten.setdefault(key[0], []).append(key[1])
+        config = self._broker.config
+        return fetch.FetchRequest(
+            wait_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            [fetch.FetchTopic("", topic_id, partitions) for topic_id, partitions in topics.items()],
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            forgotten=[fetch.ForgottenTopic("", topic_id, indexes) for topic_id, indexes in forgotten.items()],
+            replica_id=self._member.broker_id,
+            replica_epoch=self._member.broker_epoch,
+        )
+
+    def _answered(self, body: memoryview | None) -> None:
+        self._under_way = False
+        dropped, self._is_dropped = self._is_dropped, False
+        if self._stopped:
+            return
+        try:
+            response = None if body is None else fetch.decode_response(VERSION, body)
+        except ProtocolError as error:
+            logger.warning("broker %d answers fetches with what makes no sense: %s", self._leader, error)
+            response = None
+        if response is None:
+            self._begin_session()
+            if dropped:
+                self._fetch()
+            else:
+                self._back_off()
+        elif response.error_code:
+            self._begin_session()
+            if response.error_code in _SESSION_IS_OVER:
+                self._fetch()
+            else:
+                logger.warning("broker %d refuses fetches: %s", self._leader, _name(response.error_code))
+                self._back_off()
+        else:
+            self._backoff_ms = 0
+            self._go_on_with_session(response.session_id)
+            self._take(response.topics)
+            self._fetch()
+
+    def _back_off(self) -> None:
+        most_ms = self._broker.config.replica_fetch_backoff_ms
+        self._backoff_ms = min(max(2 * self._backoff_ms, FIRST_BACKOFF_MS), most_ms)
+        self._again_in(self._backoff_ms)
+
+    def _begin_session(self) -> None:
+        self._session_epoch = INITIAL_EPOCH
+
+    def _go_on_with_session(self, session_id: int) -> None:
+        self._session_id = session_id
+        if session_id == INVALID_SESSION_ID:  # the leader has no room for one
+            self._session_epoch = INITIAL_EPOCH
+        else:
+            self._session_epoch = next_epoch(self._session_epoch)
+
+    def _take(self, topics: Iterable[fetch.FetchTopicResult]) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for topic in topics:
+            for result in topic.partitions:
+                key = (topic.topic_id, result.partition)
+                followed = self._followed.get(key)
+                asked = self._asked.get(key)
+                if (
+                    followed is None
+                    or asked is None
+                    or asked.current_leader_epoch != followed.follower.leader_epoch
+                    or asked.fetch_offset != followed.log.log_end_offset
+                ):
+                    continue  # asked for in a former role
+                try:
+                    if result.error_code:
+                        self._refused(followed, result.error_code)
+                    else:
+                        _append(followed, result, now_ms)
+                        followed.backoff_ms = 0
+                except (KafkaError, OSError) as error:
+                    logger.error("%s: cannot follow broker %d: %s", followed.log.directory, self._leader, error)
+                    self._back_off_one(followed)
+
+    def _back_off_one(self, followed: Followed) -> None:
+        config, clock = self._broker.config, self._broker.clock
+        followed.back_off(clock.monotonic_ms(), config.replica_fetch_backoff_ms)
+
+    def _refused(self, followed: Followed, code: int) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._ask_for_offsets(followed)
+            return
+        if code not in _IMAGES_DIFFER:
+            logger.warning("%s: broker %d refuses a fetch: %s", followed.log.directory, self._leader, _name(code))
+        self._back_off_one(followed)
+
+    def _ask_for_offsets(self, followed: Followed) -> None:
+        """Find out where the leader's log begins and ends."""
+        topic = self._broker.topic_by_id(followed.key[0])
+        assert topic is not None, "what is followed is here"
+        followed.asks_for_offsets = True
+        epoch, index = followed.follower.leader_epoch, followed.key[1]
+        request = apis.request(
+            ApiKey.LIST_OFFSETS,
+            LIST_OFFSETS_VERSION,
+            replica_id=self._member.broker_id,
+            isolation_level=0,
+            topics=[(topic.name, [(index, epoch, EARLIEST), (index, epoch, LATEST)])],
+        )
+        self._member.send(self._leader, request, lambda answer: self._take_offsets(followed, answer))
+
+    def _take_offsets(self, followed: Followed, answer: Any) -> None:
+        followed.asks_for_offsets = False
+        if self._stopped or self._followed.get(followed.key) is not followed:
+            return
+        found = [] if answer is None else [each for topic in answer.topics for each in topic.partitions]
+        if len(found) != 2 or any(each.error_code for each in found):
+            self._back_off_one(followed)
+        else:
+            start, end = (each.offset for each in found)
+            log = followed.log
+            logger.info(
+                "%s: its end %d is not in the log of broker %d, which has %d to %d",
+                log.directory, log.log_end_offset, self._leader, start, end,
+            )  # fmt: skip
+            try:
+                followed.follower.out_of_range(start, end)
+            except OSError as error:
+                logger.error("%s: cannot follow broker %d: %s", log.directory, self._leader, error)
+                self._back_off_one(followed)
+        self._look_soon()
+
+
+class ReplicaFetchers:
+    """All fetches of one broker from the leaders that it follows."""
+
+    def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], Connection]) -> None:
+        """`connect` gives the connection to a broker for a purpose, as `PeerNetwork.connection`."""
+        self._broker = broker
+        self._member = member
+        self._connect = connect
+        self._of_leader: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[PartitionKey, int] = {}
+        member.listen(self._on_event)
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        for fetcher in self._of_leader.values():
+            fetcher.stop()
+        self._of_leader.clear()
+        self._leaders.clear()
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, HighWatermarkMoved):
+            return
+        before = self._leaders.pop(event.key, NO_LEADER)
+        if before in self._of_leader:
+            self._of_leader[before].forget(event.key)
+        if isinstance(event, Follows) and event.leader != NO_LEADER:
+            role = self._member.replicas.roles.get(event.key)
+            if isinstance(role, PartitionFollower) and role.leader == event.leader:
+                self._leaders[event.key] = event.leader
+                self._fetcher(event.leader).follow(event.key, role)
+
+    def _fetcher(self, leader: int) -> LeaderFetcher:
+        found = self._of_leader.get(leader)
+        if found is None:
+            connection = self._connect(leader, "fetch")
+            found = self._of_leader[leader] = LeaderFetcher(self._broker, self._member, leader, connection)
+        return found
+
+
+def _append(followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
+    """Bring what the leader has answered into the log.
+
+    Raises:
+        KafkaError: as `ReplicatedLog.append_as_follower`.
+        OSError: if a file cannot be cut.
+    """
+    follower, log = followed.follower, followed.log
+    if result.diverging_epoch is not None:
+        end = log.log_end_offset
+        follower.diverged(EpochEnd(*result.diverging_epoch))
+        if log.log_end_offset < end:
+            logger.info("%s: cut from %d to %d, as its leader has it", log.directory, end, log.log_end_offset)
+        return
+    records = result.records
+    if records:
+        assert isinstance(records, memoryview)
+        log.append_as_follower(records, follower.leader_epoch, now_ms)
+    follower.fetched(result.high_watermark)
+    if result.log_start_offset > log.log_start_offset:
+        log.advance_start(min(result.log_start_offset, log.high_watermark))
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
