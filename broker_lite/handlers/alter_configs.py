@@ -15,6 +15,7 @@ from broker_lite.config import broker_settings
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.config import topic_settings
 from broker_lite.protocol import apis
@@ -37,6 +38,7 @@ NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
 """From a resource's values before and the declarations of its settings to its values after."""
 
 
+@by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Body:
     """Replace all that a resource has of its own by what the request names."""
 
@@ -46,6 +48,7 @@ def handle_alter(broker: Broker, request: Request) -> Body:
     return _handle(broker, request, values)
 
 
+@by_the_controller
 def handle_incremental(broker: Broker, request: Request) -> Body:
     """Change single settings."""
 
@@ -69,6 +72,8 @@ def _handle(broker: Broker, request: Request, values: Callable[[Any], NewValues]
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             _change(broker, request, each, values(each), wanted.validate_only)
         except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
             code, text = error.code, error.message or None
         answers.append(
             types(
@@ -107,8 +112,12 @@ def _change_topic(broker: Broker, request: Request, name: str, values: NewValues
     after = values(_Inherited(before, lists), topic_settings())
     if validate_only:
         broker.logs.config.with_topic_settings(after)
-    elif after != before:
+    elif after != before and broker.member is None:
         broker.logs.change_settings(name, after)
+    elif after != before:
+        assert broker.member is not None
+        broker.logs.config.with_topic_settings(after)
+        broker.member.controller.decide(lambda controller: (controller.change_settings(name, after), None))
 
 
 def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:

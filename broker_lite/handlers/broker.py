@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
     from broker_lite.coordinators.fetch_sessions import FetchSessions
     from broker_lite.handlers.cluster_partitions import ClusterPartitions
+    from broker_lite.handlers.cluster_topics import WantedTopics
     from broker_lite.handlers.group_coordinator import GroupCoordinator
     from broker_lite.handlers.metrics import Metrics
     from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
@@ -176,6 +177,12 @@ class Broker:
 
         return TransactionCoordinator(self)
 
+    @cached_property
+    def _wanted_topics(self) -> WantedTopics:
+        from broker_lite.handlers.cluster_topics import WantedTopics
+
+        return WantedTopics(self)
+
     def _largest_producer_id(self) -> int:
         logs = [log for topic in self.topics() for log in topic.logs.values()]
         ids = [each.producer_id for log in logs for each in log.producers.entries()]
@@ -211,13 +218,20 @@ class Broker:
         """Give one of the coordinators' own topics; made if need be, as they need it, whoever asks first.
 
         Raises:
-            KafkaError: as `create_topic`.
+            KafkaError: as `create_topic`; in a cluster, COORDINATOR_NOT_AVAILABLE until the controller has made it.
         """
         topic = self.topic(name)
+        if topic is None and self.member is not None:
+            self.request_topic(name)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {name}")
         if topic is None:
             partitions, settings = internal_topic_settings(self.config)[name]
             topic = self.create_topic(name, partitions, settings)
         return topic
+
+    def request_topic(self, name: str) -> None:
+        """Have the cluster's controller make a topic as on first use, an internal one as its coordinator needs it."""
+        self._wanted_topics.request(name)
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Say whether a topic could be made; as `create_topic`."""

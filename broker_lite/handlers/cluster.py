@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker_lite.handlers import cluster_view
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.leader import endpoints_of_leaders
@@ -102,21 +103,18 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Body:
             cluster_id=broker.cluster_id,
             brokers=[],
         )
-    node = apis.response_class(request.api_key).DescribeClusterBroker(
-        version=version,
-        broker_id=broker.config.node_id,
-        host=request.endpoint.host,
-        port=request.endpoint.port,
-        rack=None,
-        is_fenced=False,
-    )
+    kind = apis.response_class(request.api_key).DescribeClusterBroker
+    brokers = [
+        kind(version=version, broker_id=each.node_id, host=each.host, port=each.port, rack=None, is_fenced=False)
+        for each in cluster_view.nodes(broker, request)
+    ]
     operations = NOT_ASKED
     if wanted.include_cluster_authorized_operations:
         operations = cluster_operations(broker, request)
     return request.response(
         error_code=0,
         cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
-        brokers=[node],
+        controller_id=cluster_view.controller_id(broker),
+        brokers=brokers,
         authorized_operations=as_set(operations),
     )

@@ -1,12 +1,16 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195). Assignments are checked; all they can say is this broker."""
+"""CreatePartitions, versions 0 to 3 (KIP-195); in a cluster, the controller's to do.
+
+Assignments are checked; to a broker by itself, all they can say is this broker.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -14,6 +18,7 @@ from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 
 
+@by_the_controller
 def handle(broker: Broker, request: Request) -> Body:
     """Give topics more partitions, each on its own."""
     wanted, version = request.message(), request.version
@@ -27,6 +32,8 @@ def handle(broker: Broker, request: Request) -> Body:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _create(broker, request, each, wanted.validate_only)
         except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
             code, text = error.code, error.message or None
         results.append(types(version=version, name=each.name, error_code=int(code), error_message=text))
     return request.response(results=results)
@@ -47,14 +54,27 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         for each in wanted.assignments:
             check_replicas(broker, each.broker_ids)
     if not validate_only:
-        broker.create_partitions(wanted.name, wanted.count)
+        _make(broker, wanted.name, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()])
 
 
-def check_replicas(broker: Broker, node_ids: Sequence[int]) -> None:
+def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, ...]]) -> None:
+    if broker.member is None:
+        broker.create_partitions(name, count)
+        return
+    broker.member.controller.decide(lambda controller: (controller.create_partitions(name, count, replicas), None))
+
+
+def known_brokers(broker: Broker) -> Collection[int]:
+    """Give the ids of the brokers that have registered; of a broker by itself, its own."""
+    return (broker.config.node_id,) if broker.member is None else broker.member.image.brokers.keys()
+
+
+def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
     """Say whether a partition can be assigned to these brokers.
 
     Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT if they are any but this broker, once.
+        KafkaError: INVALID_REPLICA_ASSIGNMENT if one is not known, or named twice, or there are not `as_many_as` those
+            of the partitions before.
     """
     text = "The manual partition assignment includes"
     if not node_ids:
@@ -62,6 +82,12 @@ def check_replicas(broker: Broker, node_ids: Sequence[int]) -> None:
     for index, node_id in enumerate(node_ids):
         if node_id in node_ids[:index]:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{text} the broker {node_id} more than once.")
-        if node_id != broker.config.node_id:
+        if node_id not in known_brokers(broker):
             unknown = f"{text} broker {node_id}, but no such broker is registered."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown)
+    if as_many_as is not None and len(as_many_as) != len(node_ids):
+        uneven = (
+            f"{text} a partition with {len(node_ids)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {len(as_many_as)} replica(s)."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, uneven)

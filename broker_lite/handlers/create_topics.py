@@ -1,17 +1,20 @@
-"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525). Absent: more than one replica.
+"""CreateTopics, versions 2 to 7 (KIP-464, KIP-525); in a cluster, the controller's to do.
 
-A topic without a replication factor gets `default.replication.factor`, which is refused too if it is not 1.
+A topic without a replication factor gets `default.replication.factor`, which is refused too if it is beyond the number
+of brokers: 1, for a broker by itself.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.create_partitions import check_replicas
+from broker_lite.handlers.create_partitions import check_replicas, known_brokers
 from broker_lite.handlers.describe_configs import Entry, topic_entries
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +27,15 @@ UNKNOWN = -1
 CONFIGS_FROM = 5
 
 
+class Layout(NamedTuple):
+    """How many partitions and replicas a topic gets; `replicas` says where, partition by partition, if it is given."""
+
+    partitions: int
+    replication_factor: int
+    replicas: tuple[tuple[int, ...], ...] = ()
+
+
+@by_the_controller
 def handle(broker: Broker, request: Request) -> Body:
     """Make topics, each on its own: one that is refused does not stop the others."""
     wanted = request.message()
@@ -38,15 +50,14 @@ def handle(broker: Broker, request: Request) -> Body:
 def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Any:
     try:
         _check_create(broker, request, wanted.name)
-        partitions = _partitions(broker, wanted)
+        layout = _layout(broker, wanted)
         settings = _settings(wanted)
-        broker.check_new_topic(wanted.name, partitions, settings)
+        broker.check_new_topic(wanted.name, layout.partitions, settings)
         config = broker.logs.config.with_topic_settings(settings)
-        if validate_only:
-            topic_id = broker.new_uuid()
-        else:
-            topic_id = broker.create_topic(wanted.name, partitions, settings).topic_id
+        topic_id = broker.new_uuid() if validate_only else _made(broker, wanted.name, layout, settings)
     except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
         return _refused(request, wanted.name, error)
     version, types = request.version, apis.response_class(request.api_key)
     configs, config_error = None, ErrorCode.NONE
@@ -61,10 +72,26 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         error_code=0,
         error_message=None,
         topic_config_error_code=int(config_error),
-        num_partitions=partitions if config_error is ErrorCode.NONE else UNKNOWN,
-        replication_factor=1 if config_error is ErrorCode.NONE else UNKNOWN,
+        num_partitions=layout.partitions if config_error is ErrorCode.NONE else UNKNOWN,
+        replication_factor=layout.replication_factor if config_error is ErrorCode.NONE else UNKNOWN,
         configs=configs,
     )
+
+
+def _made(broker: Broker, name: str, layout: Layout, settings: dict[str, str]) -> uuid.UUID:
+    """Make a topic; gives its id."""
+    if broker.member is None:
+        return broker.create_topic(name, layout.partitions, settings).topic_id
+    topic_id = broker.new_uuid()
+    broker.member.controller.decide(
+        lambda controller: (
+            controller.create_topic(
+                name, topic_id, layout.partitions, layout.replication_factor, settings, layout.replicas
+            ),
+            None,
+        )
+    )
+    return topic_id
 
 
 def _check_create(broker: Broker, request: Request, name: str) -> None:
@@ -83,8 +110,8 @@ def _config(types: Any, version: int, entry: Entry) -> Any:
     )
 
 
-def _partitions(broker: Broker, wanted: Any) -> int:
-    """Give the number of partitions, from the count or from the assignments."""
+def _layout(broker: Broker, wanted: Any) -> Layout:
+    """Give partitions and replicas, from the counts or from the assignments."""
     if wanted.assignments:
         return _assigned(broker, wanted)
     factor: int = wanted.replication_factor
@@ -93,38 +120,39 @@ def _partitions(broker: Broker, wanted: Any) -> int:
     if factor < 1:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    if factor > 1:
+    brokers = len(known_brokers(broker))
+    if factor > brokers:
         text = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-            "cannot be reached because only 1 broker(s) are registered."
+            f"cannot be reached because only {brokers} broker(s) are registered."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     count: int = wanted.num_partitions
     if count == DEFAULT:
-        return broker.config.num_partitions
+        return Layout(broker.config.num_partitions, factor)
     if count < 1:
         text = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    return count
+    return Layout(count, factor)
 
 
-def _assigned(broker: Broker, wanted: Any) -> int:
+def _assigned(broker: Broker, wanted: Any) -> Layout:
     text = "A manual partition assignment was specified, but"
     if wanted.replication_factor != DEFAULT:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text} replication factor was not set to -1.")
     if wanted.num_partitions != DEFAULT:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text} numPartitions was not set to -1.")
-    seen = set()
+    seen: dict[int, tuple[int, ...]] = {}
     for each in wanted.assignments:
         if each.partition_index in seen:
             twice = f"Found multiple manual partition assignments for partition {each.partition_index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, twice)
-        seen.add(each.partition_index)
-        check_replicas(broker, each.broker_ids)
-    if seen != set(range(len(seen))):
+        check_replicas(broker, each.broker_ids, next(iter(seen.values()), None))
+        seen[each.partition_index] = tuple(each.broker_ids)
+    if seen.keys() != set(range(len(seen))):
         gap = "partitions should be a consecutive 0-based integer sequence"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, gap)
-    return len(seen)
+    return Layout(len(seen), len(seen[0]), tuple(seen[index] for index in range(len(seen))))
 
 
 def _settings(wanted: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516).
+"""DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516). In a cluster, the controller's to do.
 
 Kafka's controller deletes internal topics too, and whoever does that loses all groups' offsets, or every transaction
 that is under way. Here the coordinators are in the same process and hold what is in those topics, so they are refused,
@@ -10,7 +10,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -21,8 +22,9 @@ from broker_lite.security.authorizer import authorized, authorized_on_cluster
 BY_ID_FROM = 6
 
 
+@by_the_controller
 def handle(broker: Broker, request: Request) -> Body:
-    """Delete topics; done, files and all, when the answer goes out."""
+    """Delete topics; done when the answer goes out, files and all unless brokers of a cluster still have to hear it."""
     wanted = request.message()
     if request.version < BY_ID_FROM:
         results = [_delete(broker, request, name, ZERO_UUID) for name in wanted.topic_names]
@@ -55,12 +57,21 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
     elif topic is not None:
         error = ErrorCode.NONE
         try:
-            broker.delete_topic(topic)
+            _drop(broker, topic)
         except KafkaError as failure:
+            if failure.code is ErrorCode.NOT_CONTROLLER:
+                raise
             error, message = failure.code, failure.message
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
     return _result(request, name, topic_id, error, message)
+
+
+def _drop(broker: Broker, topic: Topic) -> None:
+    if broker.member is None:
+        broker.delete_topic(topic)
+        return
+    broker.member.controller.decide(lambda controller: (controller.delete_topic(topic.name), None))
 
 
 def _result(

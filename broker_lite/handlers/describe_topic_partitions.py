@@ -1,6 +1,7 @@
 """DescribeTopicPartitions, version 0 (KIP-966): topics by name, so many partitions at a time, and where to go on.
 
-As Kafka's `DescribeTopicPartitionsRequestHandler`. There are no eligible leader replicas besides the one in sync.
+As Kafka's `DescribeTopicPartitionsRequestHandler`. A broker by itself has no eligible leader replicas but the one in
+sync.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from broker_lite.handlers import cluster_view
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.log_manager import Topic, check_topic_name
 from broker_lite.protocol import apis
@@ -76,21 +77,20 @@ def _missing(name: str) -> ErrorCode:
 
 def _described(broker: Broker, request: Request, topic: Topic, indexes: range, operations: int) -> Any:
     kind = apis.response_class(request.api_key).DescribeTopicPartitionsResponseTopic
-    node = [broker.config.node_id]
     partitions = [
         kind.DescribeTopicPartitionsResponsePartition(
             version=request.version,
-            error_code=0,
+            error_code=int(view.error),
             partition_index=index,
-            leader_id=node[0],
-            leader_epoch=LEADER_EPOCH,
-            replica_nodes=node,
-            isr_nodes=node,
-            eligible_leader_replicas=[],
-            last_known_elr=[],
-            offline_replicas=[],
+            leader_id=view.leader,
+            leader_epoch=view.leader_epoch,
+            replica_nodes=view.replicas,
+            isr_nodes=view.in_sync,
+            eligible_leader_replicas=view.eligible,
+            last_known_elr=view.last_known_leader,
+            offline_replicas=view.offline,
         )
-        for index in indexes
+        for index, view in cluster_view.partitions(broker, topic, indexes)
     ]
     internal = broker.is_internal(topic.name)
     return _topic(request, topic.name, ErrorCode.NONE, topic.topic_id, internal, partitions, operations)

@@ -8,14 +8,12 @@ next one. A client whose request finds no controller in time loses its connectio
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.controller_apis import controller_of
 from broker_lite.handlers.request import DROP, Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
@@ -64,6 +62,25 @@ def by_the_controller(handler: Handler) -> Handler:
     return handle
 
 
+def enclose(message: Any) -> Any:
+    """Put a request of this broker's own into an envelope, which says nothing of a client."""
+    key, version = message.API_KEY, message.version
+    data = encode_request_header(key, version, 0, "") + apis.encode_request(message, version)
+    return apis.request(
+        ApiKey.ENVELOPE,
+        0,
+        request_data=bytes(data),
+        request_principal=None,
+        client_host_address=_packed(LOOPBACK),
+    )
+
+
+def enclosed_answer(api_key: int, version: int, envelope: Any) -> Any:
+    """Take the answer out of an envelope that came back without an error."""
+    _, position = read_response_header(api_key, version, envelope.response_data)
+    return apis.decode_response(api_key, version, envelope.response_data[position:])
+
+
 def _send_on(broker: Broker, request: Request, body: bytes) -> None:
     member = broker.member
     assert member is not None
@@ -89,6 +106,8 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
 
 def handle_envelope(broker: Broker, request: Request) -> Body | None:
     """Answer what is in an envelope, as its sender's."""
+    from broker_lite.handlers.controller_apis import controller_of  # only in a cluster
+
     wanted = request.message()
     try:
         if not controller_of(broker, request).active:
@@ -101,6 +120,8 @@ def handle_envelope(broker: Broker, request: Request) -> Body | None:
 
 
 def _inner(request: Request, wanted: Any) -> Request:
+    import ipaddress
+
     frame = memoryview(bytes(wanted.request_data))
     try:
         header = read_request_header(frame)
@@ -136,6 +157,8 @@ def _enclosed(request: Request, inner: Request, body: Body) -> Body:
 
 
 def _packed(host: str) -> bytes:
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:  # a client over no network

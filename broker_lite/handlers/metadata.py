@@ -1,13 +1,16 @@
-"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516)."""
+"""Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
+
+In a cluster a topic is made by the controller meanwhile, and the client hears LEADER_NOT_AVAILABLE until it is there.
+"""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
+from broker_lite.handlers import cluster_view
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -33,18 +36,15 @@ def handle(broker: Broker, request: Request) -> Body:
     else:
         create = wanted.allow_auto_topic_creation or version < 4
         topics = [answer.wanted_topic(each, create) for each in wanted.topics]
-    node = types.MetadataResponseBroker(
-        version=version,
-        node_id=broker.config.node_id,
-        host=request.endpoint.host,
-        port=request.endpoint.port,
-        rack=None,
-    )
+    brokers = [
+        types.MetadataResponseBroker(version=version, node_id=each.node_id, host=each.host, port=each.port, rack=None)
+        for each in cluster_view.nodes(broker, request)
+    ]
     with_operations = bool(wanted.include_cluster_authorized_operations)
     return request.response(
-        brokers=[node],
+        brokers=brokers,
         cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
+        controller_id=cluster_view.controller_id(broker),
         topics=topics,
         authorized_operations=as_set(cluster_operations(broker, request) if with_operations else NOT_ASKED),
     )
@@ -70,15 +70,22 @@ class _Answer:
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create and broker.config.auto_create_topics_enable:
             try:
                 self._check_create(name)
-                if broker.config.default_replication_factor > 1:
-                    raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
-                if broker.is_internal(name):
-                    topic = broker.internal_topic(name)
-                else:
-                    topic = broker.create_topic(name, broker.config.num_partitions, {})
+                topic = self._create(name)
             except KafkaError as refused:
                 error = refused.code
         return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)
+
+    def _create(self, name: str) -> Topic:
+        broker = self._broker
+        if broker.member is not None:
+            broker.check_new_topic(name, broker.config.num_partitions, {})
+            broker.request_topic(name)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        if broker.config.default_replication_factor > 1:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
+        if broker.is_internal(name):
+            return broker.internal_topic(name)
+        return broker.create_topic(name, broker.config.num_partitions, {})
 
     def _check_create(self, name: str) -> None:
         if not authorized_on_cluster(self._broker, self._request, Operation.CREATE, log_denial=False):
@@ -95,19 +102,18 @@ class _Answer:
     def topic(self, topic: Topic) -> Any:
         """Tell of a topic."""
         broker, version, types = self._broker, self._request.version, self._types
-        node = [broker.config.node_id]
         partitions = [
             types.MetadataResponseTopic.MetadataResponsePartition(
                 version=version,
-                error_code=0,
+                error_code=int(view.error),
                 partition_index=index,
-                leader_id=node[0],
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=node,
-                isr_nodes=node,
-                offline_replicas=[],
+                leader_id=view.leader,
+                leader_epoch=view.leader_epoch,
+                replica_nodes=view.replicas,
+                isr_nodes=view.in_sync,
+                offline_replicas=view.offline,
             )
-            for index in range(topic.partition_count)
+            for index, view in cluster_view.partitions(broker, topic, range(topic.partition_count))
         ]
         operations = NOT_ASKED
         if self._with_operations:

@@ -1,7 +1,7 @@
 """ElectLeaders v0 to v2, AlterPartitionReassignments v0 and v1, ListPartitionReassignments v0 (KIP-460, KIP-455).
 
-There is one broker. It leads all partitions and is the preferred leader of each, so no election is needed; moving a
-partition to where it is succeeds, any other move is refused, and none is ever under way.
+A broker by itself leads all partitions and is the preferred leader of each, so no election is needed. In a cluster the
+controller elects. Moving a partition to where it is succeeds, any other move is refused, and none is ever under way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.create_partitions import check_replicas
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -21,14 +22,15 @@ TYPES_FROM = 1
 FACTOR_FROM = 1
 
 
+@by_the_controller
 def handle_elect(broker: Broker, request: Request) -> Body:
-    """Say of each partition named that no election is needed; where all are meant, those are not even named."""
+    """Elect the leaders of partitions; where all are meant, those that need no election are not named."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return _elected(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    if wanted.topic_partitions is None:
-        return _elected(request, ErrorCode.NONE, [(topic.name, []) for topic in broker.topics()])
     kind = wanted.election_type if version >= TYPES_FROM else PREFERRED
+    if wanted.topic_partitions is None:
+        return _elected(request, ErrorCode.NONE, _elect_all(broker, request, kind))
     code = ErrorCode.NONE if kind in (PREFERRED, UNCLEAN) else ErrorCode.INVALID_REQUEST
     types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
     results = []
@@ -41,7 +43,21 @@ def handle_elect(broker: Broker, request: Request) -> Body:
     return _elected(request, code, results)
 
 
-def _election(broker: Broker, name: str, index: int, kind: int) -> tuple[ErrorCode, str]:
+def _elect_all(broker: Broker, request: Request, kind: int) -> list[tuple[str, list[Any]]]:
+    types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
+    results = []
+    for topic in broker.topics():
+        found = {index: _election(broker, topic.name, index, kind) for index in range(topic.partition_count)}
+        partitions = [
+            types(version=request.version, partition_id=index, error_code=int(error), error_message=text)
+            for index, (error, text) in found.items()
+            if error is not ErrorCode.ELECTION_NOT_NEEDED
+        ]
+        results.append((topic.name, partitions))
+    return results
+
+
+def _election(broker: Broker, name: str, index: int, kind: int) -> tuple[ErrorCode, str | None]:
     topic = broker.topic(name)
     if kind not in (PREFERRED, UNCLEAN):
         return ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
@@ -49,7 +65,16 @@ def _election(broker: Broker, name: str, index: int, kind: int) -> tuple[ErrorCo
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
     if not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
-    return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    if broker.member is None:
+        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    key = (topic.topic_id, index)
+    try:
+        broker.member.controller.decide(lambda controller: (controller.elect(key, unclean=kind == UNCLEAN), None))
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
+        return error.code, error.message
+    return ErrorCode.NONE, None
 
 
 def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[Any]]]) -> Body:
@@ -96,6 +121,11 @@ def _move(broker: Broker, name: str, wanted: Any) -> None:
     if wanted.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(broker, wanted.replicas)
+    if broker.member is not None:
+        state = broker.member.image.partition((topic.topic_id, wanted.partition_index))
+        if state is None or list(state.replicas) != list(wanted.replicas):
+            text = "replicas of a partition stay where they are: moving them is not served"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def handle_list(broker: Broker, request: Request) -> Body:

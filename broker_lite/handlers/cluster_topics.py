@@ -1,0 +1,79 @@
+"""Topics that the controller makes because a client has named them, or a coordinator needs them.
+
+As Kafka's AutoTopicCreationManager. One request at a time for each topic; whoever waits for it asks again, and finds
+it or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.forwarding import enclose, enclosed_answer
+from broker_lite.handlers.internal_topics import internal_topic_settings
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+
+VERSION: Final = 7
+TIMEOUT_MS: Final = 10_000
+DEFAULT: Final = -1
+MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
+
+logger = logging.getLogger(__name__)
+
+
+class WantedTopics:
+    """The topics that have been asked for and are not answered yet."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._under_way: set[str] = set()
+
+    def request(self, name: str) -> None:
+        """Ask the controller for a topic, unless that is under way."""
+        member = self._broker.member
+        assert member is not None, "a broker by itself makes its topics at once"
+        if name in self._under_way:
+            return
+        self._under_way.add(name)
+        envelope = enclose(self._request(name))
+        member.send_to_controller(envelope, lambda answer: self._answered(name, answer), TIMEOUT_MS)
+
+    def _request(self, name: str) -> Any:
+        config = self._broker.config
+        partitions, factor, settings = config.num_partitions, config.default_replication_factor, {}
+        if self._broker.is_internal(name):
+            partitions, of_topic = internal_topic_settings(config)[name]
+            settings = dict(of_topic)
+            if name == OFFSETS_TOPIC:
+                factor = config.offsets_topic_replication_factor
+            else:
+                factor = config.transaction_state_log_replication_factor
+                settings[MIN_IN_SYNC_REPLICAS] = str(config.transaction_state_log_min_isr)
+        kind = apis.request_class(ApiKey.CREATE_TOPICS).CreatableTopic
+        configs = [kind.CreatableTopicConfig(version=VERSION, name=key, value=of) for key, of in settings.items()]
+        topic = kind(
+            version=VERSION,
+            name=name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            assignments=[],
+            configs=configs,
+        )
+        return apis.request(ApiKey.CREATE_TOPICS, VERSION, topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False)
+
+    def _answered(self, name: str, answer: Any) -> None:
+        self._under_way.discard(name)
+        if answer is None or answer.error_code:
+            why = "nobody has answered" if answer is None else ErrorCode(answer.error_code).name
+            logger.warning("topic %s is not made by the controller: %s", name, why)
+            return
+        assert self._broker.member is not None
+        self._broker.member.poll()
+        for each in enclosed_answer(ApiKey.CREATE_TOPICS, VERSION, answer).topics:
+            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                code = ErrorCode(each.error_code).name
+                logger.warning("topic %s is not made: %s (%s)", name, code, each.error_message)
