@@ -1,0 +1,144 @@
+"""The logs of a cluster's broker: they come, change and go as the cluster says, and high watermarks are read back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from broker_lite.log.config import LogConfig
+from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from broker_lite.protocol import records
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import Record
+from tests.unit.log.memory_storage import MemoryStorage
+
+NOW = 1_700_000_000_000
+LOG_DIR = "/data"
+ID = uuid.UUID(int=77)
+
+
+def open_logs(storage: MemoryStorage) -> ReplicatedLogs:
+    ids = iter(range(1000, 2000))
+    logs = ReplicatedLogs.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
+    assert isinstance(logs, ReplicatedLogs)
+    return logs
+
+
+def topic(
+    name: str = "t", count: int = 3, here: Collection[int] = (0, 2), *, topic_id: uuid.UUID = ID, **settings: str
+) -> WantedTopic:
+    named: Mapping[str, str] = {name.replace("_", "."): value for name, value in settings.items()}
+    return WantedTopic(name, topic_id, count, here, named)
+
+
+def fill(logs: ReplicatedLogs, index: int, count: int, safe: int) -> None:
+    log = logs.log_of((ID, index))
+    for _ in range(count):
+        log.append(records.encode_batch([Record(None, b"v", NOW)]), 0, NOW)
+    log.advance_high_watermark(safe)
+
+
+def names(storage: MemoryStorage) -> list[str]:
+    return [each for each in storage.list_directory(LOG_DIR) if each.startswith("t-")]
+
+
+def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
+    storage = MemoryStorage()
+    logs = open_logs(storage)
+    assert logs.take([topic()], NOW) == []
+    assert (logs.topics["t"].partition_count, sorted(logs.topics["t"].logs)) == (3, [0, 2])
+    assert logs.take([topic()], NOW) is None
+    with pytest.raises(KafkaError) as refused:
+        logs.log_of((ID, 1))
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    logs.close(NOW)
+    again = open_logs(storage)
+    assert (again.topics["t"].partition_count, sorted(again.topics["t"].logs)) == (3, [0, 2])
+    assert again.take([topic()], NOW) is None
+
+
+def test_settings_replicas_and_the_number_of_partitions_change() -> None:
+    logs = open_logs(MemoryStorage())
+    logs.take([topic()], NOW)
+    kept = logs.log_of((ID, 2))
+    fill(logs, 2, 3, 3)
+    assert logs.take([topic(count=5, here=(1, 2), segment_bytes="5000")], NOW) == []
+    assert (logs.topics["t"].partition_count, sorted(logs.topics["t"].logs)) == (5, [1, 2])
+    assert logs.log_of((ID, 2)) is kept
+    assert {each.config.segment_bytes for each in logs.topics["t"].logs.values()} == {5000}
+
+
+def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins_anew() -> None:
+    storage = MemoryStorage()
+    logs = open_logs(storage)
+    logs.take([topic()], NOW)
+    fill(logs, 0, 5, 4)
+    logs.checkpoint()
+    gone = logs.take([topic(topic_id=uuid.UUID(int=78))], NOW)
+    assert gone is not None
+    assert [each.topic_id for each in gone] == [ID]
+    assert logs.topics["t"].logs[0].log_end_offset == 0
+    logs.abandon()
+    again = open_logs(storage)
+    assert again.log_of((uuid.UUID(int=78), 0)).high_watermark == 0
+    gone = again.take([], NOW)
+    assert gone is not None
+    assert again.topics == {}
+
+
+def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_later_is_removed() -> None:
+    storage = MemoryStorage()
+    logs = open_logs(storage)
+    logs.take([topic()], NOW)
+    logs.close(NOW)
+    logs = open_logs(storage)
+    logs.take([], NOW)
+    assert all(each.endswith("-stray") for each in names(storage))
+    assert len(names(storage)) == 2
+    logs.take([topic(here=(1,))], NOW)
+    logs.take([], NOW)
+    assert len(names(storage)) == 2
+
+
+def test_high_watermarks_are_read_back_and_never_beyond_the_end() -> None:
+    storage = MemoryStorage()
+    logs = open_logs(storage)
+    logs.take([topic()], NOW)
+    fill(logs, 0, 5, 3)
+    fill(logs, 2, 2, 2)
+    logs.flush_due(NOW)
+    fill(logs, 0, 1, 5)  # too late for the file
+    logs.log_of((ID, 2)).truncate_to(1)
+    logs.abandon()
+    again = open_logs(storage)
+    assert [again.log_of((ID, index)).high_watermark for index in (0, 2)] == [3, 1]
+    again.log_of((ID, 0)).advance_high_watermark(6)
+    again.flush_due(NOW + again.high_watermark_interval_ms - 1)
+    again.abandon()
+    assert open_logs(storage).log_of((ID, 0)).high_watermark == 6
+
+
+def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
+    logs = open_logs(MemoryStorage())
+    logs.take([topic(segment_bytes="none")], NOW)
+    assert logs.topics["t"].config == LogConfig()
+    assert logs.take([topic(segment_bytes="none")], NOW) is None
+
+
+def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_within() -> None:
+    logs = open_logs(MemoryStorage())
+    logs.take([topic(here=(0,)), topic("leader", here=(0,), topic_id=uuid.UUID(int=5))], NOW)
+    leader, follower = logs.log_of((uuid.UUID(int=5), 0)), logs.log_of((ID, 0))
+    for _ in range(2):
+        leader.append(records.encode_batch([Record(None, b"v", NOW) for _ in range(4)]), 0, NOW)
+    leader.advance_high_watermark(8)
+    leader.delete_records(2)
+    follower.begin_at(2)
+    follower.append_as_follower(leader.read(2, 1000, min_one_batch=True).read(), 0, NOW)
+    assert (follower.log_start_offset, follower.log_end_offset) == (2, 8)
+    assert follower.read(2, 1000, min_one_batch=True).read() == leader.read(2, 1000, min_one_batch=True).read()
+    with pytest.raises(KafkaError) as refused:
+        follower.append_as_follower(leader.read(2, 1000, min_one_batch=True).read(), 0, NOW)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
