@@ -1,0 +1,217 @@
+"""Groups whose coordinator changes: what is kept, who is told what, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
+from broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.records import encode_batch
+from tests.unit.broker.coordinator_cluster import Cluster, error_of
+from tests.unit.broker.test_transaction_coordinator import World
+
+GROUP = "g"
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(World(), group_initial_rebalance_delay_ms=0)
+    cluster.create_topic("t", [1])
+    cluster.create_topic(OFFSETS_TOPIC, [1])
+    cluster.run()
+    return cluster
+
+
+def committed(cluster: Cluster, broker_id: int) -> int:
+    answer = cluster.client(broker_id).committed(GROUP)
+    assert error_of(answer) is ErrorCode.NONE
+    offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
+    return offset
+
+
+def test_a_commit_is_acknowledged_when_it_is_safe(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    assert client.commit(GROUP, 5) is None
+    assert not client.later
+    cluster.run()
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+    assert committed(cluster, 1) == 5
+
+
+def test_nobody_reads_what_could_be_lost(cluster: Cluster) -> None:
+    writer, reader = cluster.client(1), cluster.client(1)
+    writer.commit(GROUP, 5)
+    assert reader.committed(GROUP) is None
+    cluster.run()
+    assert error_of(reader.later.pop()) is ErrorCode.NONE
+
+
+def test_others_say_that_they_do_not_coordinate(cluster: Cluster) -> None:
+    assert error_of(cluster.client(2).commit(GROUP, 5)) is ErrorCode.NOT_COORDINATOR
+    assert error_of(cluster.client(2).committed(GROUP)) is ErrorCode.NOT_COORDINATOR
+    other = cluster.client(2)
+    assert other.join(GROUP) is None
+    assert error_of(other.later.pop()) is ErrorCode.NOT_COORDINATOR
+    described = other.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[GROUP])
+    assert error_of(described) is ErrorCode.NOT_COORDINATOR
+    assert not other.ask(ApiKey.LIST_GROUPS, 4, states_filter=[]).groups
+    deleted = other.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[GROUP])
+    assert ErrorCode(deleted.results[0].error_code) is ErrorCode.NOT_COORDINATOR
+
+
+def test_clients_are_told_who_leads_the_groups_partition(cluster: Cluster) -> None:
+    for asked in (1, 2, 3):
+        found = cluster.client(asked).ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[GROUP])
+        assert (found.coordinators[0].node_id, found.coordinators[0].port) == (1, 9092)
+    cluster.elect(OFFSETS_TOPIC, 0, 3)
+    found = cluster.client(2).ask(ApiKey.FIND_COORDINATOR, 3, key_type=0, key=GROUP)
+    assert (found.error_code, found.node_id, found.port) == (0, 3, 9094)
+
+
+def test_a_group_keeps_its_members_and_offsets_when_its_coordinator_dies(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    client.commit(GROUP, 5)
+    cluster.run()
+    client.later.clear()
+    client.join(GROUP)
+    cluster.run()
+    joined = client.later.pop()
+    client.sync(GROUP, joined)
+    cluster.run()
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+    cluster.kill(1)
+    assert error_of(cluster.client(2).heartbeat(GROUP, joined)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    listed = cluster.client(2).ask(ApiKey.LIST_GROUPS, 4, states_filter=[])
+    assert error_of(listed) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.run()
+    assert error_of(cluster.client(2).heartbeat(GROUP, joined)) is ErrorCode.NONE
+    assert committed(cluster, 2) == 5
+    group = cluster.brokers[2].groups.group(GROUP)
+    assert group is not None
+    assert group.generation == joined.generation_id
+
+
+def test_what_was_not_safe_is_not_acknowledged_by_the_old_coordinator(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    client.commit(GROUP, 5)
+    cluster.run()
+    client.later.clear()
+    client.commit(GROUP, 6)
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    assert error_of(client.later.pop()) is ErrorCode.NOT_COORDINATOR
+    cluster.run()
+    assert committed(cluster, 2) == 5
+    assert not cluster.brokers[1].groups.offsets.groups()
+
+
+def test_members_that_wait_look_for_the_next_coordinator(cluster: Cluster) -> None:
+    first = cluster.client(1)
+    first.join(GROUP)
+    cluster.run()
+    joined = first.later.pop()
+    second = cluster.client(1)
+    assert second.join(GROUP, instance_id="j") is None, "it waits for the first to join again"
+    cluster.run()
+    assert not second.later
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    assert error_of(second.later.pop()) is ErrorCode.NOT_COORDINATOR
+    assert not cluster.brokers[1].groups.all_ids()
+    cluster.world.pass_time(60_000)
+    assert error_of(first.heartbeat(GROUP, joined)) is ErrorCode.NOT_COORDINATOR
+    assert not first.later, "no timer of the former coordinator goes off"
+
+
+def test_a_coordinator_with_too_few_replicas_takes_nothing(cluster: Cluster) -> None:
+    cluster.kill(2)
+    cluster.kill(3)
+    client = cluster.client(1)
+    assert error_of(client.commit(GROUP, 5)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not cluster.brokers[1].groups.offsets.groups()
+
+
+def test_an_answer_does_not_wait_without_end(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    client.commit(GROUP, 5)
+    cluster.world.pass_time(SAFE_TIMEOUT_MS)
+    assert error_of(client.later.pop()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_partition_that_comes_back_is_read_anew(cluster: Cluster) -> None:
+    cluster.client(1).commit(GROUP, 5)
+    cluster.run()
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    cluster.run()
+    cluster.client(2).commit(GROUP, 6)
+    cluster.run()
+    cluster.elect(OFFSETS_TOPIC, 0, 1)
+    cluster.run()
+    assert committed(cluster, 1) == 6
+    assert error_of(cluster.client(2).committed(GROUP)) is ErrorCode.NOT_COORDINATOR
+
+
+def test_leadership_that_is_lost_while_loading_leaves_nothing(cluster: Cluster) -> None:
+    cluster.client(1).commit(GROUP, 5)
+    cluster.run()
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    cluster.elect(OFFSETS_TOPIC, 0, 3)
+    cluster.run()
+    assert not cluster.brokers[2].groups.offsets.groups()
+    assert committed(cluster, 3) == 5
+
+
+def test_other_partitions_stay_when_one_goes(cluster: Cluster) -> None:
+    cluster = Cluster(World())
+    cluster.create_topic("t", [1])
+    cluster.create_topic(OFFSETS_TOPIC, [1, 1])
+    cluster.run()
+    partitions = cluster.brokers[1].groups.partitions
+    by_index = {partitions.index_of(name): name for name in ("a", "b", "c", "d")}
+    assert set(by_index) == {0, 1}
+    for name in by_index.values():
+        cluster.client(1).commit(name, 5)
+    cluster.run()
+    cluster.elect(OFFSETS_TOPIC, 1, 2)
+    cluster.run()
+    assert cluster.brokers[1].groups.all_ids() == [by_index[0]]
+    assert cluster.brokers[2].groups.all_ids() == [by_index[1]]
+
+
+def test_a_consumer_group_of_kip_848_goes_on_under_the_next_coordinator(cluster: Cluster) -> None:
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    client = cluster.client(1)
+    client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id=GROUP, member_id="m", member_epoch=0, **fields)
+    cluster.run()
+    epoch = client.later.pop().member_epoch
+    cluster.kill(1)
+    cluster.run()
+    beat = cluster.client(2).ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id=GROUP, member_id="m", member_epoch=epoch)
+    assert (ErrorCode(beat.error_code), beat.member_epoch) == (ErrorCode.NONE, epoch)
+
+
+def test_a_batch_of_many_records_is_read_over_several_turns(cluster: Cluster) -> None:
+    """Requests are answered in between: that the partition is loading."""
+    cluster = Cluster(World())
+    cluster.create_topic(OFFSETS_TOPIC, [1])
+    log = cluster.brokers[1].leading(OFFSETS_TOPIC, 0).log
+    for number in range(300):
+        offset = CommittedOffset(number, -1, "m" * 1000, 0)
+        log.append(encode_batch([encode(OffsetKey(GROUP, "t", 0), offset, 0)]), 0, 0)
+    cluster.replicate()
+    cluster.replicate()
+    clock = cluster.world
+
+    def slow(*_: object) -> int:
+        clock.now_ms += 3
+        return clock.now_ms
+
+    cluster.brokers[2].clock = cluster.brokers[2].clock.__class__(slow, slow)
+    cluster.kill(1)
+    seen = []
+    for _ in range(20):
+        cluster.world.pass_time(10)
+        seen.append(cluster.brokers[2].groups.partitions.error_of(GROUP))
+    assert seen[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert seen[-1] is ErrorCode.NONE
+    assert cluster.brokers[2].groups.offsets.of_group(GROUP)["t", 0].offset == 299
