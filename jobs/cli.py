@@ -37,6 +37,7 @@ COMMANDS = (
     Command("completion", "print what a shell needs to complete these commands", "jobs.completion"),
     Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
     Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
+    Command("story", "tell step by step how replicated logs lose records, and what keeps them", "jobs.story.__main__"),
     Command("history", "look for anomalies in what clients saw", "jobs.history.__main__"),
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable_producer"),
     Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable_consumer"),
