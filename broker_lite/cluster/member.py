@@ -33,6 +33,8 @@ POLL_MS: Final = 20
 """How often the controller's log is looked at, and whether others are alive."""
 PROPOSALS_EVERY: Final = 3
 """After how many looks there is one for proposals of leaders, which takes longer where there are many partitions."""
+FAILOVER_WAIT_MS: Final = 400
+"""How long who asks for leaders is kept waiting for the controller to notice a death, which takes it a look or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000
 """After how long without a controller that answers a request to it is given up (`request.timeout.ms` in Kafka)."""
 
@@ -87,6 +89,7 @@ class ClusterMember:
         self._lag_look_ms = settings.replica_lag_time_max_ms // 2
         self._looked_for_lag_ms = monotonic_ms()
         self._waiting: list[_ToController] = []
+        self._after_failover: list[tuple[int, Callable[[], None]]] = []
         self._proposals = InSyncProposals(self.replicas, self.send_to_controller, self.publish, monotonic_ms)
         self._polls = 0
         self._timer: Timer | None = None
@@ -187,6 +190,36 @@ class ClusterMember:
             elif not waiting.under_way or waiting.controller_epoch != self.image.controller_epoch:
                 self._send_waiting(waiting)
 
+    # Deaths that the controller has yet to notice.
+
+    def misses_a_death(self) -> bool:
+        """Whether a broker is dead that the log, as far as it goes, shows as alive."""
+        self.poll()
+        return self._membership is not None and any(
+            not each.fenced
+            and each.broker_id != self.broker_id
+            and self._membership.coordination.is_gone(each.broker_id)
+            for each in self.image.brokers.values()
+        )
+
+    def after_failover(self, then: Callable[[], None]) -> None:
+        """Call back when the log tells who leads in the place of the dead, or after `FAILOVER_WAIT_MS`.
+
+        A client that has just lost its connection to a leader asks at once who leads now. Told that it is still the
+        dead one, it would ask again a second later.
+        """
+        self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, then))
+
+    def _call_after_failover(self) -> None:
+        now_ms = self._monotonic_ms()
+        over = not self.misses_a_death()
+        waiting, self._after_failover = self._after_failover, []
+        for deadline_ms, then in waiting:
+            if over or now_ms >= deadline_ms:
+                then()
+            else:
+                self._after_failover.append((deadline_ms, then))
+
     # The log.
 
     def poll(self) -> None:
@@ -207,7 +240,9 @@ class ClusterMember:
             try:
                 listener(self.image)
             except (KafkaError, OSError) as error:
-                logger.error("what the controller has decided cannot be done here; after its next word again: %s", error)
+                logger.error(
+                    "what the controller has decided cannot be done here; after its next word again: %s", error
+                )
         assert self._membership is not None
         if self._membership.lifecycle.registered:
             self.publish(self.replicas.apply(self.image, self._monotonic_ms()))
@@ -224,6 +259,8 @@ class ClusterMember:
         self.poll()
         if self._waiting:
             self._send_again()
+        if self._after_failover:
+            self._call_after_failover()
         self._polls += 1
         if self._polls % PROPOSALS_EVERY == 0:
             self._look_at_replicas()

@@ -28,9 +28,17 @@ SEVERAL_KEYS_FROM = 4
 BROKER_ENDPOINTS = 1
 
 
-def handle_find_coordinator(broker: Broker, request: Request) -> Body:
+def handle_find_coordinator(broker: Broker, request: Request) -> Body | None:
     """Name the coordinators of groups or transactional ids; share groups (KIP-932) have none."""
-    wanted, version = request.message(), request.version
+    wanted = request.message()
+    if broker.member is not None and broker.member.misses_a_death():
+        broker.member.after_failover(lambda: request.answer(_found(broker, request, wanted)))
+        return None
+    return _found(broker, request, wanted)
+
+
+def _found(broker: Broker, request: Request, wanted: Any) -> Body:
+    version = request.version
     if version < SEVERAL_KEYS_FROM:
         return request.response(**_coordinator(broker, request, wanted.key_type, wanted.key))
     kind = apis.response_class(request.api_key).Coordinator

@@ -21,9 +21,17 @@ from broker_lite.security.authorizer import authorized, authorized_on_cluster, a
 _ALL_IN_VERSION_0 = 0
 
 
-def handle(broker: Broker, request: Request) -> Body:
-    """Tell of the broker and of the topics asked for; where all are, of those that the client may see."""
-    wanted, version = request.message(), request.version
+def handle(broker: Broker, request: Request) -> Body | None:
+    """Tell of the brokers and of the topics asked for; where all are, of those that the client may see."""
+    wanted = request.message()
+    if broker.member is not None and broker.member.misses_a_death():
+        broker.member.after_failover(lambda: request.answer(_told(broker, request, wanted)))
+        return None
+    return _told(broker, request, wanted)
+
+
+def _told(broker: Broker, request: Request, wanted: Any) -> Body:
+    version = request.version
     types = apis.response_class(request.api_key)
     answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))
     everything = wanted.topics is None or (version == _ALL_IN_VERSION_0 and not wanted.topics)
