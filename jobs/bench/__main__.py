@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.bench import brokers, chart, guarantees, kafka_sink, pipelines
+from jobs.bench import brokers, chart, cluster, guarantees, kafka_sink, pipelines
 from jobs.bench.load import LoadError
 from jobs.bench.results import Results
 from jobs.bench.sessions import SideError
@@ -76,6 +76,7 @@ def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
         sink_rounds=given.rounds or size["sink_rounds"],
         sink_micro_batches=given.micro_batches or size["sink_micro_batches"],
         sink_brokers=tuple(given.brokers or SINK_BROKERS),
+        cluster_deaths=given.rounds or size["cluster_deaths"],
         broker=QUICK_BROKER if given.quick else FULL_BROKER,
     )
     return settings, given
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
     results = Results({"names": settings.names, "rows": settings.rows, "rounds": settings.rounds,
                        "micro_batches": settings.micro_batches})  # fmt: skip
     failures = []
-    for group in (brokers, pipelines, guarantees, kafka_sink):
+    for group in (brokers, pipelines, guarantees, kafka_sink, cluster):
         try:
             group.run(settings, results)
         except (ToolError, LoadError, SideError) as error:

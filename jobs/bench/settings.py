@@ -49,7 +49,11 @@ SINK_VALUE_BYTES = {"kafka-sink-100B": 100, "kafka-sink-1KiB": 1024}
 SINK_MICRO_BATCH = "kafka-sink-micro-batch"
 SINK_BROKERS = ("apache-kafka", "embedded")
 SINK_BENCHMARKS = (*SINK_VALUE_BYTES, SINK_MICRO_BATCH)
-ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS + SINK_BENCHMARKS
+CLUSTER_NODES = 3
+CLUSTER_THROUGHPUT = ("cluster-produce-100B-default", "cluster-produce-1KiB-64KiB")
+CLUSTER_FAILOVER = "cluster-failover"
+CLUSTER_BENCHMARKS = (*CLUSTER_THROUGHPUT, CLUSTER_FAILOVER)
+ALL_BENCHMARKS = BROKER_BENCHMARKS + SPARK_BENCHMARKS + GUARANTEE_BENCHMARKS + SINK_BENCHMARKS + CLUSTER_BENCHMARKS
 
 TARGETS = {
     **dict.fromkeys(TOOL_BENCHMARKS, 1.2),
@@ -77,6 +81,7 @@ TARGETS = {
     **{f"{name}-at-least-once": 1.0 for name in SINK_VALUE_BYTES},
     **{f"{name}-exactly-once": 0.8 for name in SINK_VALUE_BYTES},
     SINK_MICRO_BATCH: 1.0,
+    **dict.fromkeys(CLUSTER_BENCHMARKS, 1.0),
 }
 """Bounds of ratios, by the name of the line: a benchmark's, or one that begins so."""
 
@@ -127,6 +132,8 @@ class Settings:
     sink_micro_batches: int
     """That are measured in each query, of which there is one a round."""
     sink_brokers: tuple[str, ...]
+    cluster_deaths: int
+    """Of leaders, on each side."""
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
@@ -156,6 +163,7 @@ FULL = {
     "sink_rows": 3_000_000,
     "sink_rounds": 3,
     "sink_micro_batches": 20,
+    "cluster_deaths": 7,
 }
 FULL_BROKER = BrokerSizes(
     latency_records=10_000, small_records=100_000, transactions=300, requests=20_000, recovery_bytes=1_000_000_000
@@ -174,6 +182,7 @@ QUICK = {
     "sink_rows": 1_000_000,
     "sink_rounds": 2,
     "sink_micro_batches": 20,
+    "cluster_deaths": 3,
 }
 QUICK_BROKER = BrokerSizes(
     latency_records=2_000, small_records=20_000, transactions=60, requests=4_000, recovery_bytes=256_000_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import psutil
 
@@ -18,6 +18,17 @@ from jobs.peers import RealKafka
 KAFKA = "Apache Kafka"
 OURS = "sparkonce"
 Figure = TypeVar("Figure")
+
+
+class Named(Protocol):
+    """Whoever takes turns."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the progress."""
+
+
+Turn = TypeVar("Turn", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +74,9 @@ def both() -> Iterator[Sequence[Side]]:
 
 def in_turn(
     name: str,
-    sides: Sequence[Side],
+    sides: Sequence[Turn],
     rounds: int,
-    once: Callable[[Side, int], Figure],
+    once: Callable[[Turn, int], Figure],
     tell: Callable[[Figure], str],
     warm_up: bool = True,
 ) -> list[tuple[Figure, ...]]:
