@@ -28,7 +28,7 @@ STYLE = """
 .steps p { margin: .2rem 0 } .soft { color: var(--soft) } .legend { line-height: 1.9 }
 svg.logs { display: block; height: auto; max-width: 100% }
 svg.logs text.label { font-weight: 600 } svg.logs text.small { font-size: 10px }
-svg.logs text.strong { font-weight: 600; font-size: 13px } svg.logs .down { opacity: .45 }
+svg.logs text.strong { font-weight: 600; font-size: 13px } svg.logs .down { opacity: .6 }
 svg.logs rect { stroke: var(--soft); stroke-width: 1 } svg.logs rect.new { stroke: var(--ink); stroke-width: 2.5 }
 svg.logs rect.cut { fill: none; stroke: var(--kill); stroke-width: 1.5; stroke-dasharray: 4 3 }
 svg.logs .cut-label { fill: var(--kill); text-decoration: line-through }
@@ -55,19 +55,21 @@ def _legend() -> str:
     return (
         "<p class='legend soft'>A box is a record, its colour and <b>e</b> number the leader epoch, <b>&#10003;</b> a "
         "record that its producer was told is written. A heavy outline came with this step; a dashed one was cut off. "
-        "The red bar is the high watermark (HW); LEO is the log end offset. &#9733; leads by its own idea. ISR: who is in "
-        "sync, ELR: who else is eligible to lead, both by the controller's word.</p>"
+        "The red bar is the high watermark (HW); LEO is the log end offset. &#9733; leads by its own idea. ISR: who is "
+        "in sync, ELR: who else is eligible to lead, both by the controller's word.</p>"
     )
 
 
 def _telling(at: int, story: Story, telling: Telling) -> Iterable[str]:
     yield f'<section aria-labelledby="t{at}"><h2 id="t{at}">{escape(story.name)}: {escape(story.title)}</h2>'
     bad = telling.figures.get(story.figure, 0) > 0
-    figures = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in telling.figures.items())
+    others = ", ".join(f"{name} {count}" for name, count in telling.figures.items() if name != story.figure)
     yield f'<p class="soft">{escape(story.source)}</p>'
     yield f"<p>Rule: <b>{escape(telling.rule)}</b></p>"
     if telling.steps:
-        yield f'<p class="verdict {"bad" if bad else "good"}">{escape(figures)}</p><ol class="steps">'
+        verdict, mood = f"{story.figure} {telling.figures[story.figure]}", "bad" if bad else "good"
+        yield f'<p><span class="verdict {mood}">{verdict}</span> <span class="soft">{others}</span></p>'
+        yield '<ol class="steps">'
     columns = max((_columns(step) for step in telling.steps), default=0)
     before: Step | None = None
     for step in telling.steps:

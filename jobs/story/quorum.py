@@ -3,7 +3,8 @@
 Theory of operation: in-sync replicas are played with the real cores on a `Stage`. The quorum is a small model of
 Raft's rules: the leader acknowledges what a majority has, itself among them; who may lead must have a log not shorter
 than those of a majority of all voters, and only those that are alive vote. Both are tried with every choice of brokers
-that die, and the worst counts. Brokers that die do not come back, and nobody changes the set of voters or replicas meanwhile.
+that die, and the worst counts. Brokers that die do not come back, and the set of voters
+or replicas stays as it is.
 
 A follower's time is how long the leader waits for its next fetch or answer.
 """

@@ -82,9 +82,7 @@ def kip_279(rule: TruncationRule) -> Telling:
     stage.step("n2 is written to broker 2 with acks=1, at the offset of m2")
     stage.crash(2)
     stage.end_leases(1, 2)
-    stage.step(
-        "Broker 2 dies. Nobody leads. Both are eligible: since they were in sync, nothing was acknowledged with acks=all"
-    )
+    stage.step("Broker 2 dies. Nobody leads; both are eligible: nothing was acknowledged with acks=all meanwhile")
     stage.nodes[1].hears = True
     stage.heartbeat(1)
     stage.step("Broker 1 goes on, and leads again. It never followed broker 2, so that m2 is still there")
