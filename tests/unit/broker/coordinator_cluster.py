@@ -24,6 +24,7 @@ from broker_lite.controller.records import (
 )
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from broker_lite.coordinators.transaction_messages import Producer
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.handlers.cluster_partitions import ClusterPartitions
@@ -32,9 +33,12 @@ from broker_lite.handlers.request import Body, Endpoint, Request
 from broker_lite.log.config import LogConfig
 from broker_lite.log.replicated_log import ReplicatedLog
 from broker_lite.log.replicated_logs import ReplicatedLogs
-from broker_lite.protocol import apis
+from broker_lite.protocol import apis, produce
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.protocol.records import Record as LogRecord
+from broker_lite.protocol.records import encode_batch
 from broker_lite.replication.replicas import ReplicationSettings
 from tests.unit.broker.test_transaction_coordinator import World
 from tests.unit.log.memory_storage import MemoryStorage
@@ -144,7 +148,8 @@ class Cluster:
     def kill(self, broker_id: int) -> None:
         """End a broker; for what it led, the next one that is alive is elected."""
         self.dead.add(broker_id)
-        changes: list[Record] = []
+        epoch = self.image.broker_epoch(broker_id)
+        changes: list[Record] = [BrokerChanged(broker_id, epoch, fenced=True, shutting_down=False)]
         for key, state in list(self.image.partitions()):
             alive = tuple(each for each in state.replicas if each not in self.dead)
             leader, epoch = state.leader, state.leader_epoch
@@ -261,8 +266,28 @@ class Client:
 
     def _decode(self, request: Request, body: Body) -> Any:
         if request.api_key == ApiKey.PRODUCE:
-            return _joined(body)
+            return produce.decode_response(request.version, _joined(body))
         return apis.decode_response(request.api_key, request.version, _joined(body))
+
+    # Transactions.
+
+    def produce(self, producer: Producer, index: int, value: bytes = b"v", version: int = 12) -> None:
+        """Write a record to partition `index` of topic t, as the first of its transaction there."""
+        batch = encode_batch(
+            [LogRecord(None, value, self.broker.clock.now_ms())],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        wanted = produce.ProduceTopic("t", ZERO_UUID, [produce.ProducePartition(index, batch)])
+        asked = produce.ProduceRequest(producer.transactional_id, -1, 1_000, [wanted])
+        body = memoryview(bytearray(produce.encode_request(version, asked)))
+        request = Request(ApiKey.PRODUCE, version, 1, "c", "h", body, self._send, "User:ANONYMOUS", self._endpoint)
+        answer = dispatch.handle(self.broker, request)
+        body[:] = bytes(len(body))  # the connection reads the next request into it
+        if answer is not None:
+            self.later.append(self._decode(request, answer))
 
     # Groups.
 

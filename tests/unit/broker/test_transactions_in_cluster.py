@@ -1,0 +1,522 @@
+"""Transactions whose coordinator, or whose partitions' leaders, change half way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset
+from broker_lite.coordinators.producer_state import Marker
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.control_records import read_end_marker
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.records import decode_records, scan
+from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
+from tests.unit.broker.test_transaction_coordinator import World
+
+NAME = "x"
+PARTITIONS = 3
+BLOCK = 1_000
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """The coordinator of all is broker 1; brokers 1, 2 and 3 lead a partition each of topic t."""
+    cluster = Cluster(World())
+    cluster.create_topic("t", [1, 2, 3])
+    cluster.create_internal_topics([2], [1])
+    cluster.run()
+    return cluster
+
+
+def init(cluster: Cluster, coordinator: int = 1, name: str = NAME) -> Producer:
+    client = cluster.client(coordinator)
+    answer = client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout_ms=60_000)
+    give_block(cluster)
+    cluster.run()
+    answer = answer or client.later.pop()
+    assert error_of(answer) is ErrorCode.NONE
+    return Producer(name, answer.producer_id, answer.producer_epoch)
+
+
+def give_block(cluster: Cluster) -> None:
+    for _ in list(cluster.to_controller):
+        first = cluster.image.next_producer_id
+        cluster.image.next_producer_id += BLOCK
+        cluster.answer_controller(producer_id_start=first, producer_id_len=BLOCK)
+
+
+def write(cluster: Cluster, producer: Producer, indexes: range = range(PARTITIONS)) -> None:
+    """Write to partitions; KIP-890's second part adds them to the transaction."""
+    for index in indexes:
+        client = cluster.client(leader(cluster, index))
+        client.produce(producer, index)
+        cluster.run()
+        assert client.later.pop().topics[0].partitions[0].error_code == 0
+
+
+def leader(cluster: Cluster, index: int, topic: str = "t") -> int:
+    found = cluster.image.topic(topic)
+    assert found is not None
+    return found.partitions[index].leader
+
+
+def end(client: Client, producer: Producer, committed: bool = True) -> Any:
+    return client.ask(
+        ApiKey.END_TXN,
+        5,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=committed,
+    )
+
+
+def markers(cluster: Cluster, index: int, topic: str = "t") -> list[bool]:
+    """Give the ends of transactions in a partition, as its leader has them."""
+    log = cluster.brokers[leader(cluster, index, topic)].leading(topic, index).log
+    data = log.read(0, 1 << 20, min_one_batch=True).read() if log.log_end_offset else b""
+    found = []
+    for position, header in scan(data):
+        if header.is_control:
+            marker = read_end_marker(decode_records(memoryview(data)[position : position + header.size])[0])
+            assert marker is not None
+            found.append(marker.committed)
+    return found
+
+
+def state(cluster: Cluster, coordinator: int, name: str = NAME) -> TransactionState | None:
+    known = cluster.brokers[coordinator].transactions.transactions.get(name)
+    return None if known is None else known.state
+
+
+def is_settled(cluster: Cluster) -> bool:
+    logs = [cluster.brokers[leader(cluster, index)].leading("t", index).log for index in range(PARTITIONS)]
+    return all(log.last_stable_offset == log.log_end_offset for log in logs)
+
+
+def test_a_transaction_over_partitions_of_three_leaders(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    client = cluster.client(1)
+    assert end(client, producer) is None, "the decision is not safe yet"
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[], [], []]
+    cluster.run()
+    answer = client.later.pop()
+    assert (error_of(answer), answer.producer_epoch) == (ErrorCode.NONE, producer.epoch + 1)
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
+    assert state(cluster, 1) is TransactionState.COMPLETE_COMMIT
+    assert is_settled(cluster)
+
+
+def test_producer_ids_come_in_blocks(cluster: Cluster) -> None:
+    first, second = cluster.client(1), cluster.client(2)
+    for client in (first, second):
+        assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1) is None
+    assert [sender for sender, _, _ in cluster.to_controller] == [1, 2]
+    give_block(cluster)
+    assert [client.later.pop().producer_id for client in (first, second)] == [0, BLOCK]
+    for number in range(1, BLOCK):
+        answer = first.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1)
+        assert answer.producer_id == number
+    assert len(cluster.to_controller) == 1, "the next block has been asked for in time"
+    give_block(cluster)
+    answer = first.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1)
+    assert answer.producer_id == 2 * BLOCK
+
+
+def test_without_a_controller_a_producer_is_told_to_try_again(cluster: Cluster) -> None:
+    client = cluster.client(1)
+    assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1) is None
+    cluster.to_controller.pop()[2](None)
+    assert error_of(client.later.pop()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_the_coordinator_dies_before_the_end(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.kill(1)
+    assert error_of(end(cluster.client(2), producer)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.run()
+    assert state(cluster, 2) is TransactionState.ONGOING
+    client = cluster.client(2)
+    end(client, producer)
+    cluster.run()
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
+
+
+def test_the_coordinator_dies_when_the_decision_is_safe_and_no_marker_is_out(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    client = cluster.client(1)
+    end(client, producer)
+    cluster.replicate()
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+    cluster.held = None
+    cluster.kill(1)
+    cluster.run()
+    assert [markers(cluster, index)[-1] for index in range(PARTITIONS)] == [True, True, True]
+    assert state(cluster, 2) is TransactionState.COMPLETE_COMMIT
+    assert is_settled(cluster)
+
+
+def test_a_decision_that_was_not_safe_never_was(cluster: Cluster) -> None:
+    """No marker went out for it, and nobody was told: the next coordinator may decide otherwise."""
+    producer = init(cluster)
+    write(cluster, producer)
+    client = cluster.client(1)
+    end(client, producer)
+    cluster.world.pass_time(0)
+    cluster.kill(1)
+    assert not client.later
+    cluster.run()
+    assert state(cluster, 2) is TransactionState.ONGOING
+    other = cluster.client(2)
+    end(other, producer, committed=False)
+    cluster.run()
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[False], [False], [False]]
+
+
+def test_a_coordinator_that_is_replaced_does_not_acknowledge(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    client = cluster.client(1)
+    end(client, producer)
+    cluster.elect(TRANSACTIONS_TOPIC, 0, 2)
+    assert error_of(client.later.pop()) is ErrorCode.NOT_COORDINATOR
+    cluster.run()
+    assert state(cluster, 1) is None
+    assert state(cluster, 2) is TransactionState.ONGOING
+
+
+@pytest.mark.parametrize("delivered", [2, 3])
+def test_the_coordinator_dies_with_half_of_the_markers_out(cluster: Cluster, delivered: int) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    for _ in range(3):
+        cluster.replicate()
+        cluster.world.pass_time(0)
+    held, cluster.held = cluster.held, None
+    assert {sent.receiver for sent in held} == {2, 3}
+    cluster.deliver(next(sent for sent in held if sent.receiver == delivered))
+    cluster.run()
+    cluster.kill(1)
+    cluster.run()
+    assert state(cluster, 2) is TransactionState.COMPLETE_COMMIT
+    for index in range(PARTITIONS):
+        assert set(markers(cluster, index)) == {True}
+    assert is_settled(cluster)
+
+
+def test_markers_go_to_whoever_leads_when_a_leader_dies(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    held, cluster.held = cluster.held, None
+    cluster.kill(3)
+    for sent in held:
+        cluster.deliver(sent)
+    cluster.run()
+    cluster.world.pass_time(200)
+    cluster.run()
+    assert state(cluster, 1) is TransactionState.COMPLETE_COMMIT
+    assert is_settled(cluster)
+
+
+def test_the_answer_of_who_does_not_lead_any_more_is_not_waited_for(cluster: Cluster) -> None:
+    """A broker that is paused keeps its connections: no answer comes for a long time, and no error either."""
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    for_3 = [sent for sent in cluster.held if sent.receiver == 3]
+    for_2 = [sent for sent in cluster.held if sent.receiver == 2]
+    cluster.held = None
+    for sent in for_2:
+        cluster.deliver(sent)
+    cluster.run()
+    cluster.elect("t", 2, 1)
+    cluster.run()
+    cluster.world.pass_time(200)
+    cluster.run()
+    assert state(cluster, 1) is TransactionState.COMPLETE_COMMIT
+    for sent in for_3:
+        cluster.deliver(sent)  # it wakes up, and does not lead
+    cluster.run()
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
+
+
+def test_a_marker_of_the_former_coordinator_ends_no_later_transaction(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    late, cluster.held = cluster.held, None
+    cluster.elect(TRANSACTIONS_TOPIC, 0, 2)
+    cluster.run()
+    assert state(cluster, 2) is TransactionState.COMPLETE_COMMIT
+    following = Producer(NAME, producer.producer_id, producer.epoch + 1)
+    write(cluster, following)
+    before = [markers(cluster, index) for index in range(PARTITIONS)]
+    for sent in late:
+        cluster.deliver(sent)
+    cluster.run()
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == before
+    assert state(cluster, 2) is TransactionState.ONGOING
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_by_the_next_coordinator(cluster: Cluster) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.kill(1)
+    cluster.run()
+    for _ in range(10):
+        cluster.world.pass_time(10_000)
+        cluster.run()
+    assert state(cluster, 2) is TransactionState.COMPLETE_ABORT
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[False], [False], [False]]
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_leader_asks_the_coordinator_of_a_transaction(cluster: Cluster, version: int) -> None:
+    producer = init(cluster)
+    if version == 11:
+        fields = {"v3_and_below_transactional_id": NAME, "v3_and_below_topics": [("t", [1])]}
+        fields |= {"v3_and_below_producer_id": producer.producer_id, "v3_and_below_producer_epoch": producer.epoch}
+        cluster.client(1).ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, **fields)
+        cluster.run()
+    client = cluster.client(2)
+    client.produce(producer, 1, version=version)
+    assert not client.later
+    cluster.run()
+    assert client.later.pop().topics[0].partitions[0].error_code == 0
+    known = cluster.brokers[1].transactions.transactions.get(NAME)
+    assert known is not None
+    assert known.partitions == {("t", 1)}
+
+
+def test_a_partition_that_was_not_added_is_refused_by_the_coordinator(cluster: Cluster) -> None:
+    producer = init(cluster)
+    client = cluster.client(2)
+    client.produce(producer, 1, version=11)
+    cluster.run()
+    assert ErrorCode(client.later.pop().topics[0].partitions[0].error_code) is ErrorCode.TRANSACTION_ABORTABLE
+
+
+def test_a_write_is_tried_again_while_there_is_no_coordinator(cluster: Cluster) -> None:
+    producer = init(cluster)
+    cluster.dead.add(1)  # nobody has noticed yet
+    client = cluster.client(2)
+    client.produce(producer, 1)
+    cluster.run()
+    assert ErrorCode(client.later.pop().topics[0].partitions[0].error_code) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def commit_offset(cluster: Cluster, producer: Producer, coordinator: int, offset: int) -> None:
+    client = cluster.client(coordinator)
+    answer = client.ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        transactional_id=NAME,
+        group_id="g",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[("t", [(0, offset, -1, "")])],
+    )
+    assert answer is None
+    cluster.run()
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+
+
+def offset_of(cluster: Cluster, coordinator: int) -> int | ErrorCode:
+    client = cluster.client(coordinator)
+    answer = client.committed("g")
+    cluster.run()
+    answer = answer or client.later.pop()
+    assert error_of(answer) is ErrorCode.NONE
+    found = answer.groups[0].topics[0].partitions[0]
+    return ErrorCode(found.error_code) or int(found.committed_offset)
+
+
+def test_offsets_count_when_the_transaction_is_committed(cluster: Cluster) -> None:
+    """The transaction's coordinator is broker 1, the group's broker 2."""
+    producer = init(cluster)
+    commit_offset(cluster, producer, 2, 5)
+    assert offset_of(cluster, 2) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    end(cluster.client(1), producer)
+    cluster.run()
+    assert offset_of(cluster, 2) == 5
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_offsets_wait_for_their_transaction_under_the_next_coordinator(cluster: Cluster, committed: bool) -> None:
+    producer = init(cluster)
+    commit_offset(cluster, producer, 2, 5)
+    cluster.kill(2)
+    cluster.run()
+    assert offset_of(cluster, 1) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    end(cluster.client(1), producer, committed)
+    cluster.run()
+    assert offset_of(cluster, 1) == (5 if committed else -1)
+
+
+def test_a_marker_that_comes_while_a_group_is_read_back_counts(cluster: Cluster) -> None:
+    producer = init(cluster)
+    commit_offset(cluster, producer, 2, 5)
+    end(cluster.client(1), producer)
+    cluster.held = []
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    held, cluster.held = cluster.held, None
+    cluster.elect(OFFSETS_TOPIC, 0, 3)
+    partitions = cluster.brokers[3].groups.partitions
+    assert partitions.error_of("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for sent in held:
+        cluster.deliver(sent)  # to the former leader
+    assert isinstance(cluster.brokers[3].transactions.write_marker(OFFSETS_TOPIC, 0, _marker(producer)), int)
+    cluster.run()
+    assert cluster.brokers[3].groups.offsets.of_group("g") == {("t", 0): _offset(cluster, 5)}
+
+
+def _marker(producer: Producer) -> Marker:
+    return Marker(producer.producer_id, producer.epoch + 1, True, 0, 2)
+
+
+def _offset(cluster: Cluster, offset: int) -> CommittedOffset:
+    topic = cluster.image.topic("t")
+    assert topic is not None
+    return CommittedOffset(offset, -1, "", cluster.world.now_ms, topic.topic_id)
+
+
+def test_transactions_are_listed_and_described_by_their_coordinator_alone(cluster: Cluster) -> None:
+    init(cluster)
+    described = cluster.client(2).ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[NAME])
+    assert ErrorCode(described.transaction_states[0].error_code) is ErrorCode.NOT_COORDINATOR
+    described = cluster.client(1).ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[NAME])
+    assert described.transaction_states[0].transaction_state == "Empty"
+    for broker_id, names in ((1, [NAME]), (2, [])):
+        listed = cluster.client(broker_id).ask(ApiKey.LIST_TRANSACTIONS, 0, state_filters=[], producer_id_filters=[])
+        assert [each.transactional_id for each in listed.transaction_states] == names
+
+
+class _Course:
+    """One random course of transactions under a coordinator that changes; markers are lost, late, and sent twice."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.cluster = Cluster(World())
+        self.cluster.create_topic("t", [1, 2, 3])
+        self.cluster.create_internal_topics([2], [1])
+        self.cluster.run()
+        self.outcomes: list[tuple[Producer, bool | None]] = []
+
+    def run(self) -> None:
+        for number in range(4):
+            self._transaction(number)
+        self._settle()
+
+    def _coordinator(self) -> int:
+        return leader(self.cluster, 0, TRANSACTIONS_TOPIC)
+
+    def _transaction(self, number: int) -> None:
+        cluster, chance = self.cluster, self.random
+        self._settle()
+        producer = init(cluster, self._coordinator(), f"x{number}")
+        write(cluster, producer)
+        cluster.held = []
+        committed = chance.random() < 0.5
+        client = cluster.client(self._coordinator())
+        end(client, producer, committed)
+        for _ in range(chance.randrange(30)):
+            self._step()
+        acknowledged = bool(client.later) and error_of(client.later[0]) is ErrorCode.NONE
+        self.outcomes.append((producer, committed if acknowledged else None))
+
+    def _step(self) -> None:
+        cluster, chance = self.cluster, self.random
+        assert cluster.held is not None
+        what = chance.randrange(7)
+        if what == 0:
+            cluster.elect(TRANSACTIONS_TOPIC, 0, chance.choice((1, 2, 3)))
+        elif what == 1:
+            cluster.elect("t", chance.randrange(PARTITIONS), chance.choice((1, 2, 3)))
+        elif what == 2:
+            cluster.world.pass_time(chance.choice((0, 50, 200)))
+        elif what <= 4:
+            cluster.replicate()
+        elif cluster.held:
+            sent = chance.choice(cluster.held)
+            cluster.deliver(sent)
+            if chance.random() < 0.7:
+                cluster.held.remove(sent)
+
+    def _settle(self) -> None:
+        """Let the network be as it should, and every transaction come to its end."""
+        cluster = self.cluster
+        held, cluster.held = cluster.held or [], None
+        for sent in held:
+            if self.random.random() < 0.5:
+                cluster.deliver(sent)
+            else:
+                sent.then(None)
+        for _ in range(3):
+            cluster.run()
+            cluster.world.pass_time(300)
+        for producer, _ in self.outcomes:
+            known = cluster.brokers[self._coordinator()].transactions.transactions.get(producer.transactional_id)
+            if known is not None and known.state is TransactionState.ONGOING:
+                end(cluster.client(self._coordinator()), producer, committed=False)
+        for _ in range(3):
+            cluster.run()
+            cluster.world.pass_time(300)
+
+    def check(self) -> None:
+        assert is_settled(self.cluster)
+        found = [dict(self._ends(index)) for index in range(PARTITIONS)]
+        for producer, acknowledged in self.outcomes:
+            ends = {each.get(producer.producer_id) for each in found}
+            assert len(ends) == 1, f"{producer} ended differently: {ends}"
+            assert acknowledged is None or ends == {acknowledged}, f"{producer} was told {acknowledged}"
+
+    def _ends(self, index: int) -> Iterator[tuple[int, bool]]:
+        log = self.cluster.brokers[leader(self.cluster, index)].leading("t", index).log
+        ended: dict[int, bool] = {}
+        data = log.read(0, 1 << 20, min_one_batch=True).read()
+        for position, header in scan(data):
+            if header.is_control:
+                marker = read_end_marker(decode_records(memoryview(data)[position : position + header.size])[0])
+                assert marker is not None
+                assert ended.setdefault(header.producer_id, marker.committed) == marker.committed, "ended twice"
+        yield from ended.items()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_transaction_ends_alike_everywhere(seed: int) -> None:
+    course = _Course(seed)
+    course.run()
+    course.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12, 1_000))
+def test_every_transaction_ends_alike_everywhere_for_long(seed: int) -> None:
+    test_every_transaction_ends_alike_everywhere(seed)
