@@ -104,6 +104,7 @@ def test_records_are_deleted_on_every_replica_before_the_answer(
     assert ask_offset(leader, topic, EARLIEST).offset == 5
     for broker in cluster.brokers.values():
         server = broker._runner._server  # type: ignore[union-attr]
+        assert server.broker is not None
         assert server.broker.logs.partition(topic, 0).log_start_offset == 5
 
 
