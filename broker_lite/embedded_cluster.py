@@ -91,6 +91,11 @@ class EmbeddedCluster:
         """Who the controller is, as the latest epoch says; it may have died since."""
         return self._view.image().controller_id
 
+    @property
+    def alive(self) -> set[int]:
+        """Who is alive, as the controller has it."""
+        return {each.broker_id for each in self._view.image().brokers.values() if not each.fenced}
+
     def leader(self, topic: str, partition: int) -> int:
         """Give who leads a partition; -1 if nobody does.
 
