@@ -1,0 +1,117 @@
+"""A transactional producer whose coordinator is killed: read_committed sees all of its transaction, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from broker_lite import EmbeddedCluster
+from tests.cluster.coordinators.support import (
+    DEADLINE_S,
+    SETTINGS,
+    create_topic,
+    make_internal_topics,
+    read,
+    ready,
+    transaction_coordinator,
+    transactional,
+    write,
+)
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=SETTINGS) as cluster:
+        make_internal_topics(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: EmbeddedCluster) -> EmbeddedCluster:
+    ready(shared)
+    return shared
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    """A topic that the transactions' coordinator leads no partition of."""
+    others = [each for each in cluster.brokers if each != transaction_coordinator(cluster)]
+    name = request.node.name.replace("[", "-").replace("]", "")
+    create_topic(cluster, name, others * (PARTITIONS // len(others)))
+    return name
+
+
+VALUES = [f"v{number}" for number in range(2 * PARTITIONS)]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_coordinator_dies_before_the_end(cluster: EmbeddedCluster, topic: str, committed: bool) -> None:
+    producer = transactional(cluster, topic)
+    producer.begin_transaction()
+    write(producer, topic, VALUES, PARTITIONS)
+    cluster.kill(transaction_coordinator(cluster))
+    if committed:
+        producer.commit_transaction(DEADLINE_S)
+    else:
+        producer.abort_transaction(DEADLINE_S)
+    following(cluster, producer, topic, VALUES if committed else [])
+
+
+@pytest.mark.parametrize("held", ["all", "half"])
+def test_the_coordinator_dies_after_the_decision(cluster: EmbeddedCluster, topic: str, held: str) -> None:
+    """The markers are held up on their way to all of the partitions' leaders, or to one of them."""
+    producer = transactional(cluster, topic)
+    producer.begin_transaction()
+    write(producer, topic, VALUES, PARTITIONS)
+    coordinator = transaction_coordinator(cluster)
+    others = [each for each in cluster.brokers if each != coordinator][: 2 if held == "all" else 1]
+    faults = [cluster.brokers[each].faults.pause(api="WriteTxnMarkers") for each in others]
+    producer.commit_transaction(DEADLINE_S)
+    for fault in faults:
+        fault.wait()
+    cluster.kill(coordinator)
+    for fault in faults:
+        fault.remove()  # what the dead coordinator has sent arrives now, beside what the next one sends
+    following(cluster, producer, topic, VALUES)
+
+
+def test_a_transaction_is_begun_and_ended_by_three_coordinators(cluster: EmbeddedCluster, topic: str) -> None:
+    producer = transactional(cluster, topic)
+    for step in range(2):
+        producer.begin_transaction()
+        write(producer, topic, [f"{step}-{value}" for value in VALUES], PARTITIONS)
+        cluster.kill(coordinator := transaction_coordinator(cluster))
+        producer.commit_transaction(DEADLINE_S)
+        cluster.restart(coordinator)
+        cluster.wait_in_sync()
+    following(cluster, producer, topic, [f"{step}-{value}" for step in range(2) for value in VALUES])
+
+
+def test_an_older_instance_is_fenced_by_the_next_coordinator(cluster: EmbeddedCluster, topic: str) -> None:
+    old = transactional(cluster, topic)
+    old.begin_transaction()
+    write(old, topic, ["old"] * PARTITIONS, PARTITIONS)
+    cluster.kill(transaction_coordinator(cluster))
+    new = transactional(cluster, topic)
+    with pytest.raises(Exception, match="_FENCED"):
+        old.commit_transaction(DEADLINE_S)
+    following(cluster, new, topic, [])
+
+
+def following(cluster: EmbeddedCluster, producer: Producer, topic: str, so_far: list[str]) -> None:
+    """Write one more transaction; see it, and what there was before, once its markers are everywhere."""
+    producer.begin_transaction()
+    write(producer, topic, ["last"] * PARTITIONS, PARTITIONS)
+    producer.commit_transaction(DEADLINE_S)
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found[:] = read(cluster, topic, PARTITIONS)
+        return found.count("last") >= PARTITIONS
+
+    cluster.wait_until(is_there, "the last transaction is not to be seen", DEADLINE_S)
+    assert found == sorted([*so_far, *["last"] * PARTITIONS])
