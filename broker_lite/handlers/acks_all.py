@@ -58,4 +58,5 @@ def answer_when_safe(
         key = member.key(each.topic, each.results[each.place].partition)
         member.when_safe(key, each.last_offset, timeout_ms, partial(on_safe, each))
     at_once = False
+    request.overlaps = left > 0
     return None if left else answer(broker, request, topics)

@@ -47,6 +47,7 @@ class Request:
         "correlation_id",
         "endpoint",
         "on_abandoned",
+        "overlaps",
         "principal",
         "received_ns",
         "version",
@@ -78,6 +79,8 @@ class Request:
         """The address that clients know the listener by that it came over; answers name this one."""
         self.on_abandoned: Callable[[], object] | None = None
         """What to call when the connection is gone before the answer; for a handler that returned None."""
+        self.overlaps = False
+        """Whether writes that come after it on its connection may be handled before it is answered."""
 
     def abandon(self, read_buffer: bytearray) -> None:
         """Let go of what is held for an answer that nobody waits for any more: the body, unless it was copied, too."""

@@ -16,6 +16,8 @@ from broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
 from broker_lite.protocol.primitives import Buffer, Reader, put_string
 
 SIZE = struct.Struct(">i")
+API_KEY = struct.Struct(">h")
+"""What a request's header begins with."""
 _FIXED = struct.Struct(">hhi")
 _TLS_HANDSHAKE = b"\x16\x03"
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD")

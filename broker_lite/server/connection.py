@@ -2,10 +2,12 @@
 
 Theory of operation: as in Kafka, a connection's requests are handled one after the other, and the next one waits
 until the answer of the one before is on its way; a long poll or a join thus holds back what comes after it, and
-answers keep their order without a queue. Bytes are read into one buffer, handlers see slices of it, and produced
-records go from there to the file without a copy. At each wake-up a bounded number of requests is handled, then the
-other connections get their turn. What a client does wrong ends its own connection, with one line in the log. On a
-SASL listener a gate takes the frames until the client has proved who it is; TLS is one layer below, in `tls.py`.
+answers keep their order without a queue. Only writes that wait for followers let writes after them begin: a round to
+the followers then carries several, which Kafka's brokers leave to several connections. Bytes are read into one
+buffer, handlers see slices of it, and produced records go from there to the file without a copy. At each wake-up a
+bounded number of requests is handled, then the other connections get their turn. What a client does wrong ends its
+own connection, with one line in the log. On a SASL listener a gate takes the frames until the client has proved who
+it is; TLS is one layer below, in `tls.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import DROP, Body, Request, frame_response
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.frames import SIZE, frame_size, read_request_header
+from broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
 from broker_lite.security.acls import ANONYMOUS
 from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from broker_lite.server.limits import (
@@ -31,6 +33,7 @@ from broker_lite.server.limits import (
     MAX_IDLE_READ_BUFFER_BYTES,
     MAX_REQUEST_BYTES_PER_WAKE_UP,
     MAX_REQUESTS_PER_WAKE_UP,
+    MAX_UNANSWERED_WRITES,
     MAX_UNSENT_BYTES,
     READ_BUFFER_BYTES,
     REFUSAL_LINGER_S,
@@ -38,6 +41,7 @@ from broker_lite.server.limits import (
 )
 from broker_lite.server.listener import Listener
 from broker_lite.server.output import Output
+from broker_lite.server.unanswered import UnansweredWrites
 
 if TYPE_CHECKING:
     from broker_lite.security.sasl import SaslGate, Step
@@ -78,6 +82,8 @@ class Connection(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         self._pending: Request | Step | None = None
+        self._unanswered: UnansweredWrites | None = None
+        """Writes that have been handled and wait for followers, if there are any."""
         self._turn_booked = False
         self._reading_paused = False
         self._closed = False
@@ -124,6 +130,9 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(self._pending, Request):
             self._pending.abandon(self._buffer)
         self._pending = None
+        if self._unanswered is not None:
+            self._unanswered.abandon(self._buffer)
+            self._unanswered = None
         self._start = self._end = 0
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
@@ -184,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
                 and self._pending is None
                 and output.unsent_bytes <= MAX_UNSENT_BYTES
                 and self._missing_bytes() <= 0
+                and (self._unanswered is None or self._may_overlap(self._unanswered))
             ):
                 if self._end - self._start > BULK_REQUEST_BYTES and not bulk and self._is_bulk():
                     self._turn_booked = True
@@ -264,8 +274,18 @@ class Connection(asyncio.BufferedProtocol):
             raise _HandlerError(f"{ApiKey(request.api_key).name} from {self.peer} failed: {error}") from error
         if body is not None:
             self._pending = None
-            self._send(request, body)
+            self._send_in_order(request, body)
+        elif request.overlaps:
+            self._pending = None
+            if self._unanswered is None:
+                self._unanswered = UnansweredWrites()
+            self._unanswered.add(request)
         return size
+
+    def _may_overlap(self, unanswered: UnansweredWrites) -> bool:
+        """Whether the next frame, which is here, may be handled before those writes are answered."""
+        (api_key,) = API_KEY.unpack_from(self._buffer, self._start + SIZE.size)
+        return len(unanswered) < MAX_UNANSWERED_WRITES and api_key == ApiKey.PRODUCE
 
     def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
         """Take one step of the authentication; gives whether the frame is the handlers' after all."""
@@ -301,15 +321,34 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_later(REFUSAL_LINGER_S, self.close)
 
     def _answer_later(self, request: Request, body: Body) -> None:
-        if self._pending is not request or self._closed:
+        if self._closed:
             return
-        self._pending = None
         try:
-            self._send(request, body)
+            if self._pending is request:
+                self._pending = None
+                self._send_in_order(request, body)
+            elif self._unanswered is not None and self._unanswered.answer(request, body):
+                self._send_answered(self._unanswered)
+            else:
+                return
         except Exception as error:
             self._fail_with(error)
             return
         self._resume()
+
+    def _send_in_order(self, request: Request, body: Body) -> None:
+        """Send an answer, after those of the writes before."""
+        if self._unanswered is None:
+            self._send(request, body)
+        else:
+            self._unanswered.add(request, body)
+
+    def _send_answered(self, unanswered: UnansweredWrites) -> None:
+        for request, body in unanswered.take():
+            if not self._closed:
+                self._send(request, body)
+        if not unanswered:
+            self._unanswered = None
 
     def _send(self, request: Request, body: Body) -> None:
         metrics = self._broker.metrics
@@ -363,7 +402,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_served(self) -> bool:
         """Whether a request of this connection is being served, or waits for its turn."""
-        return self._pending is not None or self._turn_booked or self._reading_paused
+        waits = self._pending is not None or self._unanswered is not None
+        return waits or self._turn_booked or self._reading_paused
 
     @property
     def frame_bytes(self) -> int | None:

@@ -81,3 +81,9 @@ MAX_LOG_LINES_PER_MINUTE: Final = 600
 
 MAX_FAILURE_LENGTH: Final = 300
 """The most that is logged of why an authentication failed: a client chooses its user's name."""
+
+MAX_UNANSWERED_WRITES: Final = 16
+"""How many writes of one connection may wait for followers at a time; the next request waits with them."""
+
+JOINED_BYTES: Final = 32 * 1024
+"""An answer with stretches of files that has no more than this goes out in one piece, read into memory."""

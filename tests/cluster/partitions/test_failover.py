@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from broker_lite import EmbeddedCluster
+from broker_lite.handlers.list_offsets import LATEST
+from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.produce import ProducePartitionResult
+from broker_lite.protocol.frames import read_response_header
+from broker_lite.protocol.produce import ProducePartitionResult, decode_response
 from tests.cluster.partitions.support import (
+    PRODUCE_VERSION,
     Writer,
     client_of,
     create_topic,
     epochs_of,
     read_all,
+    send,
     wait_for_equal_logs,
     write,
 )
@@ -72,6 +78,42 @@ def test_what_a_leader_had_alone_is_cut_off_when_it_comes_back(cluster: Embedded
     cluster.wait_in_sync()
     wait_for_equal_logs(cluster, "cut-0")
     assert read_all(cluster, "cut", 1, 2) == [[b"kept", b"alone", b"after"][:: 3 - base_offset]]
+
+
+def test_writes_of_one_connection_wait_for_followers_together_and_are_answered_in_order(
+    cluster: EmbeddedCluster,
+) -> None:
+    create_topic(cluster, "together")
+    leader = cluster.leader("together", 0)
+    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
+    with client_of(cluster, leader) as client, client_of(cluster, leader) as other:
+        assert write(client, "together", [b"0"], acks=-1).error_code == 0
+        for broker_id in others:
+            cluster.pause(broker_id)
+        for number in range(1, 5):
+            send(client, "together", [b"%d" % number], acks=-1)
+        client.send(ApiKey.API_VERSIONS, 0, b"")
+        # What is appended to the log later tells that the others are there before any of them was answered.
+        cluster.wait_until(lambda: ends_at(other, "together") == 5, "the writes wait for each other")
+        for broker_id in others:
+            cluster.resume(broker_id)
+        assert [answered(client).base_offset for _ in range(4)] == [1, 2, 3, 4]
+        assert client.receive(ApiKey.API_VERSIONS, 0)
+
+
+def ends_at(client: PlainClient, topic: str) -> int:
+    """Ask as a broker's tool does where a log ends, which consumers are not told."""
+    answer = client.ask(ApiKey.LIST_OFFSETS, 7, replica_id=0, isolation_level=0, topics=[(topic, [(0, -1, LATEST)])])
+    offset: int = answer.topics[0].partitions[0].offset
+    return offset
+
+
+def answered(client: PlainClient) -> ProducePartitionResult:
+    """Read the answer to a Produce, whichever request of the connection it belongs to."""
+    (size,) = struct.unpack(">i", client._file.read(4))
+    frame = client._file.read(size)
+    _, position = read_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, frame)
+    return decode_response(PRODUCE_VERSION, memoryview(frame)[position:]).topics[0].partitions[0]
 
 
 def written(client: PlainClient, topic: str, value: bytes) -> ProducePartitionResult:
