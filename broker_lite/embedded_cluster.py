@@ -91,6 +91,10 @@ class EmbeddedCluster:
         """Who the controller is, as the latest epoch says; it may have died since."""
         return self._view.image().controller_id
 
+    def image(self) -> ClusterImage:
+        """Give the cluster as the controller has it; it changes with the next call, so keep none of it."""
+        return self._view.image()
+
     @property
     def alive(self) -> set[int]:
         """Who is alive, as the controller has it."""

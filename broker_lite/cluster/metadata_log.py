@@ -70,7 +70,8 @@ class MetadataLog:
         elected_offset = image.next_offset
         image.apply(elected)
         begun = snapshot + _batch([encode_record(elected)], elected_offset, epoch, now_ms)
-        self._storage.write(self.path(epoch), begun, durable=True)
+        # Private, as SCRAM credentials are among what it holds.
+        self._storage.write(self.path(epoch), begun, durable=True, private=True)
         for former in self.epochs():
             if former < epoch:
                 self._storage.remove(self.path(former))

@@ -51,6 +51,7 @@ def encode_snapshot(image: ClusterImage) -> bytes:
             "controllerId": image.controller_id,
             "controllerEpoch": image.controller_epoch,
             "nextProducerId": image.next_producer_id,
+            "documents": image.documents,
             "brokers": [
                 {
                     "brokerId": each.broker_id,
@@ -81,6 +82,7 @@ def _read_snapshot(document: Mapping[str, Any]) -> ClusterImage:
     image = ClusterImage()
     image.controller_id, image.controller_epoch = document["controllerId"], document["controllerEpoch"]
     image.next_producer_id = document["nextProducerId"]
+    image.documents = dict(document["documents"])
     for each in document["brokers"]:
         image.brokers[each["brokerId"]] = BrokerImage(
             each["brokerId"],
@@ -115,6 +117,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
         uuid.UUID(it["topicId"]), it["partition"], _state(it["state"])
     ),
     "ProducerIdsAllocated": lambda it: kinds.ProducerIdsAllocated(it["nextProducerId"]),
+    "DocumentChanged": lambda it: kinds.DocumentChanged(it["name"], it["text"]),
     "ControllerElected": lambda it: kinds.ControllerElected(it["controllerId"], it["controllerEpoch"]),
 }
 

@@ -25,6 +25,7 @@ from broker_lite.controller.records import (
     NO_LEADER,
     BrokerChanged,
     BrokerRegistered,
+    DocumentChanged,
     PartitionChanged,
     PartitionState,
     ProducerIdsAllocated,
@@ -275,6 +276,10 @@ class Controller:
         first = self.image.next_producer_id
         block = range(first, first + PRODUCER_ID_BLOCK)
         return self._record([ProducerIdsAllocated(block.stop)]), block
+
+    def change_document(self, name: str, text: str) -> list[Record]:
+        """Let all brokers have a file with this text."""
+        return self._record([DocumentChanged(name, text)])
 
     def tick(self, now_ms: int) -> list[Record]:
         """Fence whom nothing was heard of; now and then give leadership back to the preferred leaders."""

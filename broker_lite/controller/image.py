@@ -15,6 +15,7 @@ from broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     ControllerElected,
+    DocumentChanged,
     PartitionChanged,
     PartitionState,
     ProducerIdsAllocated,
@@ -68,6 +69,8 @@ class ClusterImage:
         self.topics: dict[uuid.UUID, TopicImage] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.next_producer_id = 0
+        self.documents: dict[str, str] = {}
+        """What files hold that all brokers have alike, by name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterImage) and vars(self) == vars(other)
@@ -132,4 +135,6 @@ class ClusterImage:
                 self.next_producer_id = record.next_producer_id
             case ControllerElected():
                 self.controller_id, self.controller_epoch = record.controller_id, record.controller_epoch
+            case DocumentChanged():
+                self.documents[record.name] = record.text
         self.next_offset += 1

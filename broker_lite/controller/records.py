@@ -102,6 +102,14 @@ class ControllerElected:
     controller_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentChanged:
+    """What a file that all brokers have alike holds from now on: access control lists, say."""
+
+    name: str
+    text: str
+
+
 Record = (
     BrokerRegistered
     | BrokerChanged
@@ -111,4 +119,5 @@ Record = (
     | PartitionChanged
     | ProducerIdsAllocated
     | ControllerElected
+    | DocumentChanged
 )

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ MAX_NAME_LENGTH = 1024
 """The longest name, principal or host of a rule: the lists are kept in memory."""
 
 
+@by_the_controller
 def handle_create(broker: Broker, request: Request) -> Body:
     """Add rules, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
@@ -43,6 +45,8 @@ def handle_create(broker: Broker, request: Request) -> Body:
                 errors.append(error)
         authorizer.add(bindings)
     except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
         errors = [error] * len(wanted.creations)
     types = apis.response_class(request.api_key)
     return request.response(
@@ -72,6 +76,7 @@ def handle_describe(broker: Broker, request: Request) -> Body:
     return request.response(error_code=0, error_message=None, resources=resources)
 
 
+@by_the_controller
 def handle_delete(broker: Broker, request: Request) -> Body:
     """Remove the rules that filters select; acknowledged once that is on the disk."""
     wanted, version = request.message(), request.version
@@ -89,6 +94,8 @@ def handle_delete(broker: Broker, request: Request) -> Body:
                 results.append((error, []))
         authorizer.remove(gone)
     except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
         results = [(error, [])] * len(wanted.filters)
     return request.response(filter_results=[_deleted(types, version, *result) for result in results])
 

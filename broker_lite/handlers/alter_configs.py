@@ -13,6 +13,7 @@ from typing import Any
 
 from broker_lite.config import broker_settings
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.create_partitions import known_brokers
 from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
 from broker_lite.handlers.forwarding import by_the_controller
@@ -124,7 +125,7 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
     if not authorized_on_cluster(broker, request, Operation.ALTER_CONFIGS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if name != ALL_BROKERS:
-        check_broker_name(broker, name, "Node id must be an integer, but it is: ", "expected {}")
+        check_broker_name(broker, name, "Node id must be an integer, but it is: ", "expected {}", known_brokers(broker))
         name = str(int(name))
     known, given = broker_settings(), broker.config.given
     lists = {

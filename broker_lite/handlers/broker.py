@@ -24,7 +24,7 @@ from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.storage import Storage
+from broker_lite.log.storage import Files, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import NO_PRODUCER_ID
 from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
@@ -83,7 +83,9 @@ class Broker:
             LogDirectoryError: if it is in use, or another cluster's or node's.
             SecurityFileError: if access control lists or credentials in it cannot be read.
         """
-        self.dynamic = DynamicSettings(storage, log_dir, config)
+        self.shared_files = _shared_files(config, storage)
+        """What files are written by that all brokers of a cluster have alike."""
+        self.dynamic = DynamicSettings(self.shared_files, log_dir, config)
         self.config = config = self.dynamic.config
         self.clock = clock
         self.scheduler = scheduler
@@ -142,9 +144,9 @@ class Broker:
         )
         if config.authorizer_class_name:
             supers = super_users(config.super_users)
-            self.authorizer = Authorizer(storage, log_dir, supers, config.allow_everyone_if_no_acl_found)
+            self.authorizer = Authorizer(self.shared_files, log_dir, supers, config.allow_everyone_if_no_acl_found)
         configured = configured_credentials(config.listener_configs, lambda: self.new_uuid().bytes)
-        self.scram_credentials = ScramCredentials(storage, log_dir, configured)
+        self.scram_credentials = ScramCredentials(self.shared_files, log_dir, configured)
         if config.metadata_log_dir is not None:
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
         if OFFSETS_TOPIC in self.logs.topics:
@@ -266,7 +268,20 @@ class Broker:
         Raises:
             KafkaError: INVALID_REQUEST.
         """
-        self.config = self.dynamic.change_broker(resource, values)
+        self.dynamic.change_broker(resource, values)
+        self._settings_changed()
+
+    def reload_settings(self) -> None:
+        """Go by what clients have changed through another broker: settings of brokers, and of groups."""
+        self.dynamic.reload()
+        self._settings_changed()
+        groups = self._loaded_groups()
+        if groups is not None:
+            for name in self.dynamic.groups:
+                groups.settings_changed(name)
+
+    def _settings_changed(self) -> None:
+        self.config = self.dynamic.config
         self.logs.change_defaults(self.config.log)
         for listener in self.on_settings_changed:
             listener(self.config)
@@ -311,6 +326,14 @@ class Broker:
         """Stop cleanly: everything on the disk."""
         self._close_coordinators()
         self.logs.close(self.clock.now_ms())
+
+
+def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
+    if config.metadata_log_dir is None:
+        return storage
+    from broker_lite.handlers.shared_files import AnnouncedFiles
+
+    return AnnouncedFiles(storage)
 
 
 def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:

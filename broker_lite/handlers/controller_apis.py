@@ -57,6 +57,10 @@ def handle_registration(broker: Broker, request: Request) -> Body:
     Whoever registers holds the lock on its id, so that a former start of it is dead, whatever its lease says.
     """
     wanted = request.message()
+    try:
+        controller_of(broker, request)
+    except KafkaError as error:
+        return request.response(error_code=int(error.code))
     listeners = tuple((each.name, each.host, each.port) for each in wanted.listeners)
     if not listeners:
         return request.response(error_code=int(ErrorCode.INVALID_REGISTRATION))

@@ -7,7 +7,7 @@ asked for here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -170,8 +170,10 @@ def _broker(broker: Broker, request: Request, name: str) -> list[Entry]:
     ]
 
 
-def check_broker_name(broker: Broker, name: str, no_number: str, expected: str) -> None:
-    """Say whether a resource's name is this broker's number.
+def check_broker_name(
+    broker: Broker, name: str, no_number: str, expected: str, allowed: Collection[int] | None = None
+) -> None:
+    """Say whether a resource's name is this broker's number, or one of those allowed.
 
     Raises:
         KafkaError: INVALID_REQUEST if not.
@@ -180,7 +182,7 @@ def check_broker_name(broker: Broker, name: str, no_number: str, expected: str) 
         number = int(name)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{no_number}{name}") from None
-    if number != broker.config.node_id:
+    if number not in ((broker.config.node_id,) if allowed is None else allowed):
         expected = expected.format(broker.config.node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected}, but received {number}")
 

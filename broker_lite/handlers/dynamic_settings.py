@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker_lite.config import BrokerConfig, ConfigError, broker_settings
-from broker_lite.log.storage import Storage
+from broker_lite.log.storage import Files
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.settings import Setting, SettingError, Update, integer, settings_of
 
@@ -50,7 +50,7 @@ class GroupConfig:
 class DynamicSettings:
     """What was changed, and what all settings come to."""
 
-    def __init__(self, storage: Storage, log_dir: str, static: BrokerConfig) -> None:
+    def __init__(self, storage: Files, log_dir: str, static: BrokerConfig) -> None:
         """Read back what was changed before the last stop; what no longer fits is left out with a warning."""
         self._storage = storage
         self._path = f"{log_dir}/{FILE}"
@@ -60,8 +60,15 @@ class DynamicSettings:
         self._groups: dict[str, dict[str, str]] = {}
         self.config = static
         """The settings in effect."""
+        self.reload()
+
+    def reload(self) -> None:
+        """Go by what the file holds by now, since somebody else has written it."""
+        self._brokers = {ALL_BROKERS: {}, self._node: {}}
+        self._groups = {}
+        self.config = self._static
         try:
-            document = json.loads(storage.read(self._path))
+            document = json.loads(self._storage.read(self._path))
         except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
             return
         except ValueError as error:
@@ -118,8 +125,10 @@ class DynamicSettings:
         if own and resource == ALL_BROKERS:
             text = f"Cannot update these configs at default cluster level, broker id must be specified: {_listed(own)}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        # Another broker's settings are judged as if they were ours.
+        judged = resource if resource == ALL_BROKERS else self._node
         try:
-            return self._effective({**self._brokers, resource: dict(values)})
+            return self._effective({**self._brokers, judged: dict(values)})
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -128,8 +137,9 @@ class DynamicSettings:
         config = self.check_broker(resource, values)
         self._write({**self._brokers, resource: dict(values)}, self._groups)
         self._brokers[resource] = dict(values)
-        self.config = config
-        return config
+        if resource in (ALL_BROKERS, self._node):
+            self.config = config
+        return self.config
 
     def check_group(self, group_id: str, values: Mapping[str, str]) -> None:
         """Say whether these may take the place of a group's settings.

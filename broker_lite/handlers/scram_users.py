@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -49,6 +50,7 @@ def handle_describe(broker: Broker, request: Request) -> Body:
     return request.response(error_code=0, error_message=None, results=results)
 
 
+@by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Body:
     """Remove and set credentials, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
@@ -81,6 +83,8 @@ def handle_alter(broker: Broker, request: Request) -> Body:
         try:
             broker.scram_credentials.change(removals.values(), dict(additions.values()))
         except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
             errors.update(dict.fromkeys((*removals, *additions), error))
     return request.response(results=[_result(request, user, error) for user, error in errors.items()])
 

@@ -77,6 +77,16 @@ class Lock(Protocol):
         """Let go of the lock; a second call does nothing."""
 
 
+class Files(Protocol):
+    """Files that are read and written as wholes; `Storage` says more of both."""
+
+    def read(self, path: str) -> bytes:
+        """Give a file's content."""
+
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        """Replace a file's content."""
+
+
 class Storage(Protocol):
     """A file system, as far as the log needs one. Paths are absolute, with `/` between names."""
 

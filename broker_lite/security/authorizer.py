@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from broker_lite.log.storage import Storage
+from broker_lite.log.storage import Files
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import (
     CLUSTER_NAME,
@@ -120,9 +120,7 @@ def super_users(setting: str) -> frozenset[str]:
 class Authorizer:
     """Decides by super users and by lists that are kept in `acls.json`."""
 
-    def __init__(
-        self, storage: Storage, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False
-    ) -> None:
+    def __init__(self, storage: Files, directory: str, supers: Iterable[str] = (), allow_if_none: bool = False) -> None:
         """Read the lists back.
 
         Raises:
@@ -134,6 +132,11 @@ class Authorizer:
         self._allow_if_none = allow_if_none
         self._table = AclTable(_read(storage, self._path))
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+
+    def reload(self) -> None:
+        """Go by what the file holds by now, since somebody else has written it; raises as the constructor."""
+        self._table = AclTable(_read(self._storage, self._path))
+        self._decisions.clear()
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Whether `principal` at `host` may do `operation` to one resource."""
@@ -195,7 +198,7 @@ class SecurityFileError(Exception):
     """A file of access control lists or credentials cannot be read; going on would lock out or let in anyone."""
 
 
-def _read(storage: Storage, path: str) -> list[Binding]:
+def _read(storage: Files, path: str) -> list[Binding]:
     try:
         content = json.loads(storage.read(path))
         if content["version"] != 1:

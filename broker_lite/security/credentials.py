@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from broker_lite.log.storage import Storage
+from broker_lite.log.storage import Files
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.authorizer import SecurityFileError
 from broker_lite.security.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 class ScramCredentials:
     """Credentials by mechanism and user."""
 
-    def __init__(self, storage: Storage, directory: str, configured: Mapping[Key, ScramCredential]) -> None:
+    def __init__(self, storage: Files, directory: str, configured: Mapping[Key, ScramCredential]) -> None:
         """Read the file back.
 
         Raises:
@@ -40,6 +40,10 @@ class ScramCredentials:
         self._path = f"{directory}/{CREDENTIALS_FILE}"
         self._configured = dict(configured)
         self._kept = _read(storage, self._path)
+
+    def reload(self) -> None:
+        """Go by what the file holds by now, since somebody else has written it; raises as the constructor."""
+        self._kept = _read(self._storage, self._path)
 
     def get(self, mechanism: str, user: str) -> ScramCredential | None:
         """Give a user's credential."""
@@ -95,7 +99,7 @@ def _in_order(credentials: Mapping[Key, ScramCredential]) -> list[tuple[Key, Scr
     return [(key, credentials[key]) for key in sorted(credentials)]
 
 
-def _read(storage: Storage, path: str) -> dict[Key, ScramCredential]:
+def _read(storage: Files, path: str) -> dict[Key, ScramCredential]:
     try:
         content = json.loads(storage.read(path))
         if content["version"] != 1:

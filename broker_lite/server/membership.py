@@ -20,6 +20,7 @@ from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELEC
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.cluster_partitions import ClusterPartitions
 from broker_lite.handlers.coordinated_in_cluster import coordinate
+from broker_lite.handlers.shared_files import AnnouncedFiles, SharedFiles
 from broker_lite.log import checkpoints
 from broker_lite.log.replicated_logs import ReplicatedLogs
 from broker_lite.log.storage import Storage
@@ -115,6 +116,8 @@ class ClusterShell:
             config.node_id, broker.logs.log_of, _replication(config), self._network, loop, clock.monotonic_ms
         )
         broker.member = member
+        assert isinstance(broker.shared_files, AnnouncedFiles)
+        SharedFiles(broker, member, broker.shared_files)
         ClusterPartitions(broker, member)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
         coordinate(broker, member)

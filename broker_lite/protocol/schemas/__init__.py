@@ -1,7 +1,8 @@
 """Messages that kafka-python has no schema for, in the form of Kafka's own schema files.
 
 Theory of operation: kafka-python makes a codec of a class from the JSON file of the same name. A field says from
-which version on it exists; what the messages are for is in `docs/groups.md` and, for those among brokers, `docs/cluster.md`.
+which version on it exists; what the messages are for is in `docs/groups.md`, and in `docs/cluster.md` for those among
+brokers.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ RECORDS = st.one_of(
     st.builds(kinds.PartitionChanged, st.uuids(), IDS, STATES),
     st.builds(kinds.ProducerIdsAllocated, EPOCHS),
     st.builds(kinds.ControllerElected, IDS, IDS),
+    st.builds(kinds.DocumentChanged, TEXTS, TEXTS),
 )
 
 
@@ -45,6 +46,7 @@ def filled(topics: int = 2) -> ClusterImage:
         image.apply(kinds.TopicCreated(f"t{number}", topic_id, (("retention.ms", "1"),)))
         image.apply(kinds.PartitionChanged(topic_id, 0, PartitionState((1, 2), (1,), 1, 3, 4, (2,), -1)))
     image.apply(kinds.ProducerIdsAllocated(3000))
+    image.apply(kinds.DocumentChanged("acls.json", "{}"))
     image.apply(kinds.ControllerElected(1, 7))
     return image
 

@@ -1,0 +1,90 @@
+"""Files that all brokers of a cluster have alike: ACLs, SCRAM credentials, settings that clients have changed.
+
+Theory of operation: what writes such a file does so on the controller only. Before it is written there, the
+controller's log has its text; all other brokers find it in the image, write it to their own directory, and read it
+anew. So a broker that starts has the latest it knew of before it is told more.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from broker_lite.handlers.dynamic_settings import FILE as SETTINGS_FILE
+from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.primitives import Buffer
+from broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
+from broker_lite.security.credentials import CREDENTIALS_FILE
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.controller.image import ClusterImage
+    from broker_lite.handlers.broker import Broker
+
+_PRIVATE: Final = frozenset({CREDENTIALS_FILE})
+
+logger = logging.getLogger(__name__)
+
+
+class AnnouncedFiles:
+    """A storage's files, of which the controller's log hears before they are written."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.announce: Callable[[str, str], None] | None = None
+        """Called with a file's name and text; raises KafkaError NOT_CONTROLLER if this is not the controller."""
+
+    def read(self, path: str) -> bytes:
+        """See `Files`."""
+        return self.storage.read(path)
+
+    def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
+        """See `Files`."""
+        if self.announce is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not in its cluster yet")
+        self.announce(posixpath.basename(path), bytes(data).decode())
+        self.storage.write(path, data, durable=durable, private=private)
+
+
+class SharedFiles:
+    """Keeps one broker's files as the cluster has them."""
+
+    def __init__(self, broker: Broker, member: ClusterMember, files: AnnouncedFiles) -> None:
+        self._broker = broker
+        self._member = member
+        self._storage = files.storage
+        self._known: dict[str, str] = {}
+        files.announce = self._announce
+        member.on_image.append(self.take)
+
+    def take(self, image: ClusterImage) -> None:
+        """Let the files be as the cluster says.
+
+        Raises:
+            OSError: if one cannot be written.
+        """
+        for name, text in image.documents.items():
+            if self._known.get(name) != text:
+                path = f"{self._broker.logs.log_dir}/{name}"
+                self._storage.write(path, text.encode(), durable=True, private=name in _PRIVATE)
+                self._known[name] = text
+                self._read_again(name)
+
+    def _announce(self, name: str, text: str) -> None:
+        self._member.controller.decide(lambda controller: (controller.change_document(name, text), None))
+        self._known[name] = text
+
+    def _read_again(self, name: str) -> None:
+        broker = self._broker
+        try:
+            if name == ACLS_FILE and broker.authorizer is not None:
+                broker.authorizer.reload()
+            elif name == CREDENTIALS_FILE:
+                broker.scram_credentials.reload()
+            elif name == SETTINGS_FILE:
+                broker.reload_settings()
+        except SecurityFileError as error:
+            logger.error("going on with what was known before: %s", error)

@@ -1,0 +1,128 @@
+"""What brokers ask the controller, byte by byte; who may join; and what a broker in no cluster makes of it."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_lite import BrokerStartError, EmbeddedBroker, EmbeddedCluster
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.frames import encode_request_header
+from tests.cluster.control.clients import admin, create
+from tests.interop.plain_client import PlainClient
+
+REQUESTS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.BROKER_HEARTBEAT: {"broker_id": 9, "broker_epoch": 0, "current_metadata_offset": 0, "want_fence": False,
+                              "want_shut_down": False},
+    ApiKey.ALTER_PARTITION: {"broker_id": 9, "broker_epoch": 0, "topics": []},
+    ApiKey.ALLOCATE_PRODUCER_IDS: {"broker_id": 9, "broker_epoch": 0},
+    ApiKey.BROKER_REGISTRATION: {"broker_id": 9, "cluster_id": "x", "incarnation_id": uuid.UUID(int=1),
+                                 "listeners": [("PLAINTEXT", "127.0.0.1", 1, 0, {})], "features": [], "rack": None},
+    ApiKey.ENVELOPE: {"request_data": b"", "request_principal": None, "client_host_address": bytes(4)},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def controller(cluster: EmbeddedCluster) -> Iterator[PlainClient]:
+    with PlainClient(cluster.brokers[cluster.controller_id].bootstrap_servers) as client:
+        yield client
+
+
+def version_of(key: ApiKey) -> int:
+    return min(apis.APIS[key].max_version, 2)
+
+
+@pytest.mark.parametrize("key", sorted(AMONG_BROKERS))
+def test_a_broker_in_no_cluster_ends_the_connection(key: ApiKey) -> None:
+    with EmbeddedBroker() as broker, PlainClient(broker.bootstrap_servers) as client:
+        version = version_of(key)
+        client.send(key, version, apis.encode_request(apis.request(key, version, **REQUESTS[key]), version))
+        with pytest.raises((ConnectionError, struct.error), match=r"unpack|reset"):
+            client.receive(key, version)
+
+
+@pytest.mark.parametrize("key", sorted(AMONG_BROKERS - {ApiKey.BROKER_REGISTRATION}))
+def test_only_the_controller_answers(cluster: EmbeddedCluster, key: ApiKey) -> None:
+    other = next(each for each in cluster.brokers if each != cluster.controller_id)
+    with PlainClient(cluster.brokers[other].bootstrap_servers) as client:
+        assert client.ask(key, version_of(key), **REQUESTS[key]).error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("key", [ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS])
+def test_a_broker_that_is_not_registered_is_told_so(controller: PlainClient, key: ApiKey) -> None:
+    answer = controller.ask(key, version_of(key), **REQUESTS[key])
+    assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_registrations_that_cannot_be_taken(controller: PlainClient) -> None:
+    wanted = REQUESTS[ApiKey.BROKER_REGISTRATION]
+    answer = controller.ask(ApiKey.BROKER_REGISTRATION, 0, **wanted)
+    assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    answer = controller.ask(ApiKey.BROKER_REGISTRATION, 0, **wanted | {"listeners": []})
+    assert answer.error_code == ErrorCode.INVALID_REGISTRATION
+
+
+def test_blocks_of_producer_ids_are_given_out_once(cluster: EmbeddedCluster, controller: PlainClient) -> None:
+    starts = []
+    for broker_id in (1, 2, 1):
+        epoch = cluster.image().broker_epoch(broker_id)
+        answer = controller.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, broker_id=broker_id, broker_epoch=epoch)
+        assert (answer.error_code, answer.producer_id_len) == (0, 1000)
+        starts.append(answer.producer_id_start)
+    assert starts == [starts[0], starts[0] + 1000, starts[0] + 2000]
+
+
+def test_who_is_in_sync_is_changed_by_the_leader_only(cluster: EmbeddedCluster, controller: PlainClient) -> None:
+    create(admin(cluster.bootstrap_servers), "in-sync", partitions=1, factor=2)
+    cluster.wait_in_sync()
+    state, image = cluster.state("in-sync", 0), cluster.image()
+    follower = next(each for each in (1, 2) if each != state.leader)
+
+    def alter(broker_id: int, partition_epoch: int, in_sync: list[int]) -> Any:
+        partition = (0, state.leader_epoch, in_sync, 0, partition_epoch, {})
+        answer = controller.ask(
+            ApiKey.ALTER_PARTITION, 2, broker_id=broker_id, broker_epoch=image.broker_epoch(broker_id),
+            topics=[(image.topic_ids["in-sync"], [partition], {})],
+        )  # fmt: skip
+        return answer.topics[0].partitions[0]
+
+    assert alter(follower, state.partition_epoch, [1, 2]).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert alter(state.leader, state.partition_epoch - 1, [1, 2]).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    found = alter(state.leader, state.partition_epoch, [state.leader])
+    assert (found.error_code, found.isr, found.leader_id) == (0, [state.leader], state.leader)
+    cluster.wait_in_sync()  # the follower is caught up, so its leader takes it in again
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 20, bytes(encode_request_header(ApiKey.API_VERSIONS, 0, 1, "x"))])
+def test_envelopes_hold_what_only_the_controller_can_do(controller: PlainClient, data: bytes) -> None:
+    answer = controller.ask(ApiKey.ENVELOPE, 0, **REQUESTS[ApiKey.ENVELOPE] | {"request_data": data})
+    assert (answer.error_code, answer.response_data) == (ErrorCode.INVALID_REQUEST, None)
+
+
+def test_who_cannot_join(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    shared = {"metadata.log.dir": str(cluster.data_dir / "metadata")}
+    with pytest.raises(BrokerStartError, match=r"a broker with node\.id=1 runs in the cluster of .*give each its own"):
+        EmbeddedBroker(data_dir=tmp_path / "a", config={**shared, "node.id": 1})
+    with pytest.raises(BrokerStartError, match=r"is that of cluster\.id=.*use that, or another directory"):
+        EmbeddedBroker(data_dir=tmp_path / "b", config={**shared, "node.id": 7, "cluster.id": "another"})
+    with EmbeddedBroker(data_dir=tmp_path / "c", config={"node.id": 8}):
+        pass
+    with pytest.raises(BrokerStartError, match=r"belongs to cluster\.id="):
+        EmbeddedBroker(data_dir=tmp_path / "c", config={**shared, "node.id": 8})
+    between = {"listeners": "A://127.0.0.1:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    with EmbeddedBroker(data_dir=tmp_path / "d", config={**shared, **between, "node.id": 5}):
+        cluster.wait_until(lambda: 5 in cluster.alive, "broker 5 is not alive")
+    cluster.wait_until(lambda: 5 not in cluster.alive, "broker 5 is alive")
