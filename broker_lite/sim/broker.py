@@ -84,6 +84,9 @@ class SimulatedBroker(Node):
         self.blind_until_ms = 0
         """Until when it reads nothing new in the metadata log."""
         self._stopped_epoch = NO_BROKER_EPOCH
+        self._clean = False
+        self._keys: list[PartitionKey] = []
+        """The replicas that its disk has."""
         self.wants_to_stop = False
         self.host: ControllerHost | None = None
         self._begin()
@@ -120,6 +123,11 @@ class SimulatedBroker(Node):
         except FileNotFoundError:
             self._high_watermarks = {}
         self.world.trace(lambda: f"broker {self.node_id} starts")
+        self.do(self.incarnation, self._go, ())
+
+    def _go(self) -> None:
+        for key in self._keys:
+            self.log(key)  # all are recovered before anything else, as an orderly stop later on will vouch for them
         self.learn()
         self._register()
         self.after(1, self._chores)
@@ -301,6 +309,7 @@ class SimulatedBroker(Node):
             return
         self._altering = True
         epoch = self.broker_epoch
+        self.world.faults.proposed(self, proposals)
         wanted = [
             InSyncProposal(key, each.leader_epoch, each.partition_epoch, each.in_sync_replicas)
             for key, each in proposals
@@ -346,6 +355,8 @@ class SimulatedBroker(Node):
         log = WatchedLog.open(self.disk, directory, config, self.now_ms, clean=self._clean)
         if self._bytes_of_logs(directory) < before:
             self.world.mark(Mark.TORN)
+        if key not in self._keys:
+            self._keys.append(key)
         watcher = _Watcher(self, key)
         log.watch(watcher)
         self.world.logs[self.node_id, key] = log

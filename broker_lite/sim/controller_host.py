@@ -62,7 +62,12 @@ class ControllerHost:
     def tick(self) -> None:
         """Look at leases and balance."""
         fenced = {broker_id for broker_id, each in self.controller.image.brokers.items() if each.fenced}
-        records = self.controller.tick(self._broker.now_ms)
+        records = []
+        if self._world.plan.settings.locks:
+            records = self.controller.fence(
+                each for each in self.controller.image.brokers if not self._world.brokers[each].alive
+            )
+        records += self.controller.tick(self._broker.now_ms)
         if not records:
             return
         if {broker_id for broker_id, each in self.controller.image.brokers.items() if each.fenced} > fenced:
@@ -74,7 +79,15 @@ class ControllerHost:
     def register(self, call: Call, broker_id: int, incarnation: uuid.UUID, last_epoch: int) -> None:
         """Answer a registration with the broker's epoch."""
         now_ms = self._broker.now_ms
-        self.decide(call, lambda core: core.register(broker_id, incarnation, "sim", broker_id, last_epoch, now_ms))
+
+        def decision(core: Controller) -> tuple[list[Record], int]:
+            known, records = core.image.brokers.get(broker_id), []
+            if self._world.plan.settings.locks and known is not None and known.incarnation != incarnation:
+                records = core.fence((broker_id,))  # who asks now holds the lock, so the one before is dead
+            registered, epoch = core.register(broker_id, incarnation, "sim", broker_id, last_epoch, now_ms)
+            return records + registered, epoch
+
+        self.decide(call, decision)
 
     def heartbeat(self, call: Call, broker_id: int, broker_epoch: int, next_offset: int, stops: bool) -> None:
         """Answer a heartbeat."""

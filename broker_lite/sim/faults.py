@@ -2,17 +2,19 @@
 
 The budget (`Durability.BUDGETED`): records are acknowledged when all in sync, min.insync.replicas at least, have them
 in their page caches. A broker that stops uncleanly is struck off the in-sync and the eligible replicas when it
-registers again, whether it has lost anything or not: the controller cannot tell. So with a minimum of two, one loss of power is
-made up for by the other copy, as long as that one is not struck off too. While a broker that has lost power is not in
-sync again everywhere, no more than min.insync.replicas - 1 may be back from an unclean stop, itself included.
+registers again, whether it has lost anything or not: the controller cannot tell. So with a minimum of two, one loss of
+power is made up for by the other copy, as long as that one is not struck off too. While a broker that has lost power is
+not in sync again everywhere, no more than min.insync.replicas - 1 may be back from an unclean stop, itself included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import NO_LEADER
+from broker_lite.replication.leader import Proposal
 from broker_lite.sim.network import CLIENT
 from broker_lite.sim.plan import Durability, Kind, Step
 
@@ -32,6 +34,7 @@ class Faults:
         """Brokers that have stopped uncleanly, with the epoch they had, until they are in sync again everywhere."""
         self._lost_power: set[int] = set()
         self._over = False
+        self._ambush: Step | None = None
         self._actions: dict[Kind, Callable[[Step], None]] = {
             Kind.PRODUCE: self._produce,
             Kind.CRASH: self._crash,
@@ -50,6 +53,8 @@ class Faults:
             Kind.CLOCK: self._clock,
             Kind.FULL: self._full,
             Kind.ELECT: self._elect,
+            Kind.AMBUSH: self._lie_in_wait,
+            Kind.DUEL: self._duel,
         }
 
     def carry_out(self, step: Step) -> None:
@@ -61,7 +66,7 @@ class Faults:
     def end(self) -> None:
         """Heal everything: from now on nothing goes wrong."""
         world = self._world
-        self._over = True
+        self._over, self._ambush = True, None
         world.network.calm()
         world.metadata.flush_ms = 2
         for broker in world.brokers.values():
@@ -71,6 +76,61 @@ class Faults:
                 broker.resume()
             if not broker.alive:
                 world.start_later(broker, _RESTART_MS)
+
+    def proposed(self, leader: SimulatedBroker, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> None:
+        """Strike while a leader asks the controller for more replicas in sync, if somebody lies in wait."""
+        step = self._ambush
+        world, holder = self._world, self._world.metadata.holder
+        joins = [each for key, proposal in proposals for each in self._joins(leader, key, proposal)]
+        if step is None or not joins or holder == leader.node_id:
+            return
+        self._ambush = None
+        world.trace(lambda: f"ambush: broker {leader.node_id} asks for {joins}")
+        joining = world.brokers[joins[0]]
+        if step.amount % 4:
+            # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
+            waits_ms = min(step.duration_ms, world.plan.settings.session_ms // 2)
+            self._block({(leader.node_id, holder)}, waits_ms)
+            self._block({(joining.node_id, leader.node_id)}, step.duration_ms + world.plan.settings.session_ms)
+        victims = (joining, joining, joining, world.brokers.get(holder), leader)
+        victim = victims[step.amount % len(victims)]
+        if victim is not None:
+            # Later, as this may be in the middle of what the victim does.
+            world.scheduler.after(0, self._strike, victim, step)
+
+    def _strike(self, victim: SimulatedBroker, step: Step) -> None:
+        if step.amount % 7:
+            self._die(victim, 30, power=step.amount % 2 == 1)
+        else:
+            self._pause_for(victim, step.duration_ms)
+
+    @staticmethod
+    def _joins(leader: SimulatedBroker, key: PartitionKey, proposal: Proposal) -> list[int]:
+        in_sync = leader.replicas.leader(key).in_sync_replicas
+        return [broker_id for broker_id, _ in proposal.in_sync_replicas if broker_id not in in_sync]
+
+    def _duel(self, step: Step) -> None:
+        """Let one partition's leaders die one after the other, each with records that it alone has."""
+        keys = [key for key, _ in self._world.metadata.image.partitions()]
+        if not keys:
+            return
+        key = keys[step.amount % len(keys)]
+        apart_ms = 60 + step.duration_ms // 2
+        for round_number in range(2 + step.amount % 4):
+            self._world.scheduler.after(round_number * apart_ms, self._duel_round, key, apart_ms)
+
+    def _duel_round(self, key: PartitionKey, apart_ms: int) -> None:
+        state = self._world.metadata.image.partition(key)
+        if self._over or state is None or state.leader == NO_LEADER:
+            return
+        self._world.produce_to(key)
+        self._world.scheduler.after(10, self._die_in_duel, self._world.brokers[state.leader], apart_ms)
+
+    def _die_in_duel(self, broker: SimulatedBroker, apart_ms: int) -> None:
+        self._die(broker, apart_ms, power=False)
+
+    def _lie_in_wait(self, step: Step) -> None:
+        self._ambush = step
 
     # What may happen to durability.
 

@@ -16,6 +16,7 @@ from broker_lite.sim.scheduler import Scheduler
 
 CLIENT = 0
 """The side that all clients are on."""
+_STRAY_MS = 2_500
 
 
 @dataclass(slots=True)
@@ -61,7 +62,8 @@ class Network:
             return
         self.scheduler.after(self._delay(chance), deliver)
         if may_double and weather.doubling and chance() < weather.doubling:
-            self.scheduler.after(self._delay(chance) * 8, deliver)
+            strays = chance() < 0.5  # it has waited long in some buffer
+            self.scheduler.after(int(chance() * _STRAY_MS) if strays else self._delay(chance) * 8, deliver)
 
     def delay_ms(self, sender: int) -> int:
         """Draw how long something takes that is not lost."""

@@ -56,6 +56,8 @@ class Kind(Enum):
     CLOCK = "clock"
     FULL = "full"
     ELECT = "elect"
+    AMBUSH = "ambush"
+    DUEL = "duel"
 
 
 class Step(NamedTuple):
@@ -109,6 +111,8 @@ class Settings:
     loss: float
     doubling: float
     torn: bool
+    locks: bool
+    """Whether the controller sees by a lock that a process has died, or only by its silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ def _topic(rng: random.Random, index: int, durability: Durability) -> TopicPlan:
     least = rng.choice((1, 2, 2))
     # With one copy, a loss of power loses records by design unless they are flushed.
     flushed = durability is Durability.FLUSHED or (durability is Durability.BUDGETED and least == 1)
-    unclean = rng.random() < (0.5 if durability is Durability.NONE else 0.08)
+    unclean = rng.random() < (0.6 if durability is Durability.NONE else 0.12)
     return TopicPlan(f"t{index}", rng.choice((1, 1, 2)), least, unclean, flushed, rng.choice((1 << 20, 1 << 20, 700)))
 
 
@@ -178,6 +182,7 @@ def _settings(rng: random.Random) -> Settings:
         loss=rng.choice((0.0, 0.0, 0.01, 0.04)),
         doubling=rng.choice((0.0, 0.02, 0.1)),
         torn=rng.random() < 0.5,
+        locks=rng.random() < 0.6,
     )
 
 

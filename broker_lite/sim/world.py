@@ -210,6 +210,12 @@ class World:
         """Let a producer send."""
         self.producers[number].produce(records)
 
+    def produce_to(self, key: PartitionKey) -> None:
+        """Let all producers of a partition send."""
+        for producer in self.producers:
+            if producer.key == key:
+                producer.produce(1)
+
     def elect(self, key: PartitionKey) -> None:
         """Ask for the preferred leader."""
         self._ask_controller(lambda host, call: host.elect(call, key))

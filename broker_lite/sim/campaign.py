@@ -1,0 +1,95 @@
+"""Many seeds, one after the other, and what was seen in all of them together."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from broker_lite.sim.marks import Mark
+from broker_lite.sim.plan import Plan, plan_of
+from broker_lite.sim.planted import PLANTED, planted
+from broker_lite.sim.shrinking import shrink
+from broker_lite.sim.world import Outcome, run_plan
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of some seeds."""
+
+    seeds: int = 0
+    simulated_ms: int = 0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    """Seeds, each with what was violated."""
+    marks: Counter[Mark] = field(default_factory=Counter)
+    """How often each was seen."""
+    seeds_of_mark: Counter[Mark] = field(default_factory=Counter)
+    """In how many seeds each was seen."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Take in one seed."""
+        self.seeds += 1
+        self.simulated_ms += outcome.simulated_ms
+        self.marks += outcome.marks
+        self.seeds_of_mark.update(outcome.marks.keys())
+        if outcome.violation is not None:
+            self.violations.append((outcome.seed, outcome.violation))
+
+    def join(self, other: Tally) -> None:
+        """Take in what came of other seeds."""
+        self.seeds += other.seeds
+        self.simulated_ms += other.simulated_ms
+        self.violations += other.violations
+        self.marks += other.marks
+        self.seeds_of_mark += other.seeds_of_mark
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let recovery not warn of the damage that is done to logs here all the time."""
+    logger = logging.getLogger("broker_lite")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def run_seeds(seeds: Iterable[int]) -> Tally:
+    """Run seeds as they are."""
+    tally = Tally()
+    with quiet():
+        for seed in seeds:
+            tally.add(run_plan(plan_of(seed)))
+    return tally
+
+
+def search(bug: str, seeds: Iterable[int]) -> tuple[Outcome | None, int]:
+    """Plant a bug and run seeds until one finds it; gives how that ended, and how many were run."""
+    tried = 0
+    with quiet(), planted(bug):
+        for seed in seeds:
+            tried += 1
+            outcome = run_plan(plan_of(seed))
+            if outcome.violation is not None:
+                return outcome, tried
+    return None, tried
+
+
+def run_one(plan: Plan, bug: str | None) -> Outcome:
+    """Run a plan with its trace, with a bug planted or not."""
+    with quiet(), planted(bug) if bug is not None else nullcontext():
+        return run_plan(plan, tracing=True)
+
+
+def shrunk(seed: int, bug: str | None, invariant: str | None) -> list[int]:
+    """Give the few steps with which a seed still violates the invariant."""
+    with quiet(), planted(bug) if bug is not None else nullcontext():
+        return shrink(plan_of(seed), lambda plan: run_plan(plan).invariant == invariant)
+
+
+BUGS = tuple(each.name for each in PLANTED)
+"""The names of the bugs that can be planted."""

@@ -1,0 +1,189 @@
+"""Bugs put back on purpose, most of them real ones of Kafka's past: a simulator that does not find them is of no use.
+
+Each is a context manager that replaces methods of the cores in this process, and puts them back. The cores themselves
+know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+from broker_lite.controller.controller import Controller, InSyncProposal
+from broker_lite.controller.image import PartitionKey
+from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.replication.follower import PartitionFollower, TruncationRule
+from broker_lite.replication.leader import PartitionLeader
+from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
+from broker_lite.sim.broker import SimulatedBroker
+from broker_lite.sim.controller_host import ControllerHost
+from broker_lite.sim.world import World
+
+
+class Planted(NamedTuple):
+    """A bug that can be planted."""
+
+    name: str
+    source: str
+    plant: Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _rule(rule: TruncationRule) -> AbstractContextManager[None]:
+    def settings(_: World, lag_ms: int) -> ReplicationSettings:
+        return ReplicationSettings(replica_lag_time_max_ms=lag_ms, truncation_rule=rule)
+
+    return _replaced(World, "replication_settings", settings)
+
+
+def _truncate_to_high_watermark() -> AbstractContextManager[None]:
+    return _rule(TruncationRule.HIGH_WATERMARK)
+
+
+def _ask_once() -> AbstractContextManager[None]:
+    return _rule(TruncationRule.ONE_QUESTION)
+
+
+@contextmanager
+def _confirmed_in_sync_only() -> Iterator[None]:
+    """Let the high watermark not wait for those who are about to be in sync."""
+    confirmed = property(lambda self: set(self.state.in_sync_replicas))
+    with (
+        _replaced(PartitionLeader, "maximal_in_sync_replicas", confirmed),
+        _replaced(PartitionLeader, "_is_about_to_join", lambda *_: False),
+    ):
+        yield
+
+
+def _expand_before_epoch_start() -> AbstractContextManager[None]:
+    original = PartitionLeader.__init__
+
+    def begin(self: PartitionLeader, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        self.epoch_start_offset = 0
+
+    return _replaced(PartitionLeader, "__init__", begin)
+
+
+def _broker_epoch_not_told() -> AbstractContextManager[None]:
+    """Let fetches, and so proposals, not say which start of a broker they are about."""
+    original = PartitionLeader.fetched
+
+    def fetched(self: PartitionLeader, broker_id: int, _: int, offset: int, start: int, now_ms: int) -> bool:
+        return original(self, broker_id, NO_BROKER_EPOCH, offset, start, now_ms)
+
+    return _replaced(PartitionLeader, "fetched", fetched)
+
+
+def _advance_under_min() -> AbstractContextManager[None]:
+    original = PartitionLeader.advance
+
+    def advance(self: PartitionLeader, now_ms: int) -> bool:
+        least, self._min_in_sync_replicas = self._min_in_sync_replicas, 1
+        try:
+            return original(self, now_ms)
+        finally:
+            self._min_in_sync_replicas = least
+
+    return _replaced(PartitionLeader, "advance", advance)
+
+
+def _same_leader_no_truncation() -> AbstractContextManager[None]:
+    """Let a follower compare logs when another broker leads, not when the same one does so in a new epoch."""
+    original = Replicas._take
+
+    def take(self: Replicas, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
+        before = self.roles.get(key)
+        events = original(self, key, state, now_ms)
+        after = self.roles.get(key)
+        if not isinstance(before, PartitionFollower) or not isinstance(after, PartitionFollower) or before is after:
+            return events
+        if before.leader == after.leader != NO_LEADER:
+            after._rule = TruncationRule.ONE_QUESTION  # which counts as asked
+        return events
+
+    return _replaced(Replicas, "_take", take)
+
+
+def _forgetful_stays_eligible() -> AbstractContextManager[None]:
+    original = Controller._without
+
+    def without(self: Controller, broker_id: int, _: Collection[int]) -> list[Record]:
+        return original(self, broker_id, ())
+
+    return _replaced(Controller, "_without", without)
+
+
+def _partition_epoch_not_compared() -> AbstractContextManager[None]:
+    original = Controller._altered
+
+    def altered(self: Controller, leader: int, proposal: InSyncProposal) -> tuple[list[Record], PartitionState]:
+        state = self.image.partition(proposal.key)
+        if state is not None:
+            proposal = proposal._replace(partition_epoch=state.partition_epoch)
+        return original(self, leader, proposal)
+
+    return _replaced(Controller, "_altered", altered)
+
+
+def _answer_before_durable() -> AbstractContextManager[None]:
+    original = ControllerHost.commit
+
+    def commit(self: ControllerHost, records: list[Record], then: Callable[[], None]) -> None:
+        original(self, records, lambda: None)
+        then()
+
+    return _replaced(ControllerHost, "commit", commit)
+
+
+def _leads_by_old_log() -> AbstractContextManager[None]:
+    """Let a broker that starts again take what the log says of its former start for its own."""
+    return _replaced(SimulatedBroker, "goes_by_log", property(lambda self: self.alive))
+
+
+def _producers_not_rebuilt() -> AbstractContextManager[None]:
+    original = ReplicatedLog._went_back
+
+    def went_back(self: ReplicatedLog) -> None:
+        producers = self.producers
+        original(self)
+        self.producers = producers
+
+    return _replaced(ReplicatedLog, "_went_back", went_back)
+
+
+PLANTED = (
+    Planted("truncate-to-high-watermark", "before KIP-101", _truncate_to_high_watermark),
+    Planted("ask-once", "before KIP-279", _ask_once),
+    Planted("confirmed-in-sync-only", "the maximal in-sync replicas of KIP-497", _confirmed_in_sync_only),
+    Planted("expand-before-epoch-start", "KAFKA-7128", _expand_before_epoch_start),
+    Planted("broker-epoch-not-told", "before KIP-903", _broker_epoch_not_told),
+    Planted("advance-under-min", "before KIP-966", _advance_under_min),
+    Planted("same-leader-no-truncation", "KAFKA-7164", _same_leader_no_truncation),
+    Planted("forgetful-stays-eligible", "KIP-966 without its unclean stops", _forgetful_stays_eligible),
+    Planted("partition-epoch-not-compared", "KIP-497 without its versions", _partition_epoch_not_compared),
+    Planted("answer-before-durable", "the controller's answers before its records", _answer_before_durable),
+    Planted("leads-by-old-log", "KIP-631: a broker goes by the log from its registration on", _leads_by_old_log),
+    Planted("producers-not-rebuilt", "producers' state kept through a truncation", _producers_not_rebuilt),
+)
+"""All of them; `source` says where each comes from."""
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """Plant a bug by its name.
+
+    Raises:
+        KeyError: if there is none of that name.
+    """
+    return {each.name: each for each in PLANTED}[name].plant()
