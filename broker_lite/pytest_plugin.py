@@ -1,7 +1,8 @@
-"""A pytest plugin: the fixture `kafka_broker`, a broker for each test; see docs/testing.md.
+"""A pytest plugin: `kafka_broker`, a broker for each test, and `kafka_cluster`, several; see docs/testing.md.
 
 `KAFKA` in the environment chooses what it is: `embedded` (the default), a broker in this process, new and empty for
 each test; `container`, Apache Kafka in a container, one for all tests; or `host:port`, a broker that runs already.
+Clusters are always embedded.
 Loading the plugin imports nothing of the broker: that is done by the first test that uses it.
 """
 
@@ -15,10 +16,12 @@ import pytest
 
 if TYPE_CHECKING:
     from broker_lite.embedded import EmbeddedBroker
+    from broker_lite.embedded_cluster import EmbeddedCluster
 
 EMBEDDED = "embedded"
 CONTAINER = "container"
 MARKER = "kafka_broker"
+CLUSTER_MARKER = "kafka_cluster"
 DEFAULT_IMAGE = "confluentinc/cp-kafka:8.1.0"
 
 
@@ -38,6 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         f"{MARKER}(process=False, config={{}}): how the embedded broker of the fixture of this name is made",
     )
+    config.addinivalue_line(
+        "markers",
+        f"{CLUSTER_MARKER}(brokers=3, process=False, config={{}}): how the cluster of the fixture of this name is made",
+    )
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
     uses more than its address, or needs settings, is skipped.
     """
     kind = os.environ.get("KAFKA", EMBEDDED)
-    arguments = _arguments(request.node)
+    arguments = _arguments(request.node, MARKER)
     if kind == EMBEDDED:
         from broker_lite.embedded import EmbeddedBroker
 
@@ -65,16 +72,32 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
         raise pytest.UsageError(f"KAFKA={kind!r}: expected {EMBEDDED}, {CONTAINER} or host:port")
 
 
-def _arguments(node: pytest.Item) -> dict[str, Any]:
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    """Give a cluster with `.bootstrap_servers`, new for each test and without topics.
+
+    The marker `kafka_cluster` passes arguments on to `EmbeddedCluster`, as that of `kafka_broker` does. Where `KAFKA`
+    names another broker than an embedded one, the test is skipped.
+    """
+    kind = os.environ.get("KAFKA", EMBEDDED)
+    if kind != EMBEDDED:
+        pytest.skip(f"kafka_cluster needs KAFKA={EMBEDDED}, the default")
+    from broker_lite.embedded_cluster import EmbeddedCluster
+
+    with EmbeddedCluster(**_arguments(request.node, CLUSTER_MARKER)) as cluster:
+        yield cluster
+
+
+def _arguments(node: pytest.Item, name: str) -> dict[str, Any]:
     """Put together what the test's markers say, the nearest one last."""
     arguments: dict[str, Any] = {}
     config: dict[str, object] = {}
-    for marker in reversed(list(node.iter_markers(MARKER))):
+    for marker in reversed(list(node.iter_markers(name))):
         if marker.args:
             given = ", ".join(map(repr, marker.args))
             raise pytest.UsageError(
-                f"@pytest.mark.{MARKER}({given}): give arguments by name, as in "
-                f'@pytest.mark.{MARKER}(config={{"num.partitions": 4}})'
+                f"@pytest.mark.{name}({given}): give arguments by name, as in "
+                f'@pytest.mark.{name}(config={{"num.partitions": 4}})'
             )
         arguments.update(marker.kwargs)
         config.update(marker.kwargs.get("config") or {})
