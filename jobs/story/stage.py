@@ -228,7 +228,13 @@ class Stage:
             role = self.nodes[written.leader].role
             if not isinstance(role, PartitionLeader) or role.state.leader_epoch != written.leader_epoch:
                 self._waiting.remove(written)
-            elif role.is_acknowledged(written.offset):
+                continue
+            try:
+                safe = role.is_acknowledged(written.offset)
+            except KafkaError:
+                self._waiting.remove(written)  # it is told that too few have it
+                continue
+            if safe:
                 self._waiting.remove(written)
                 self.acknowledged[written.label] = written.offset
 

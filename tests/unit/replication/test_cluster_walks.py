@@ -1,0 +1,253 @@
+"""Controller, leaders and followers together, in any order of events: nothing that was acknowledged is ever lost.
+
+Three brokers with one partition, and a walk for each seed. Processes die and begin again, leases end, brokers hear the
+controller late, fetches lose their answers, proposals arrive late, twice or never. Page caches outlive processes, and
+elections are clean, so there is no excuse: whoever leads has every record that was acknowledged with acks=all, and logs
+agree below high watermarks. That the walks find what they should is tried with rules of former times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from broker_lite.controller.controller import InSyncProposal
+from broker_lite.controller.image import PartitionKey
+from broker_lite.controller.records import NO_LEADER, PartitionState
+from broker_lite.protocol.errors import KafkaError
+from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from broker_lite.replication.leader import PartitionLeader, Proposal
+from broker_lite.replication.replicas import Event, Replicas
+from jobs.story.stage import KEY, Node, Stage
+
+STEPS = 60
+
+
+class Walk:
+    """One walk; `log` is what was done, to be read after a failure."""
+
+    def __init__(self, seed: int, stage_class: Callable[..., Stage]) -> None:
+        self.rng = random.Random(seed)
+        self.stage = stage_class(3, least=self.rng.choice([1, 2, 2, 3]))
+        self.sent = 0
+        self.late: list[tuple[Node, InSyncProposal, Proposal]] = []
+        """Proposals on their way."""
+        self.epochs: dict[int, int] = {}
+        """Who led in which epoch."""
+        self.log: list[str] = []
+        self.ops: dict[Callable[[], None], int] = {
+            self.write: 10,
+            self.fetch: 24,
+            self.propose: 6,
+            self.lose: 5,
+            self.come_back: 6,
+            self.hear_nothing: 2,
+            self.restart_quickly: 1,
+            self.prefer: 1,
+            self.pass_lag_time: 1,
+        }
+
+    def go(self) -> None:
+        for op in self.rng.choices(list(self.ops), list(self.ops.values()), k=STEPS):
+            self.log.append(op.__name__)
+            op()
+            self.check()
+        self.recover()
+
+    def write(self) -> None:
+        at = self.stage.state.leader if self.rng.random() < 0.8 else self.rng.randint(1, 3)
+        self.sent += 1
+        self.stage.produce(f"m{self.sent}", at=at)
+
+    def fetch(self) -> None:
+        broker_id = self.rng.randint(1, 3)
+        if isinstance(self.stage.nodes[broker_id].role, PartitionFollower):
+            records = self.rng.choice([None, None, 0, 1])
+            self.stage.fetch(broker_id, records=records, answer_lost=self.rng.random() < 0.25)
+
+    def propose(self) -> None:
+        self.late += self.stage.take_proposals()
+        self.rng.shuffle(self.late)
+        while self.late and self.rng.random() < 0.7:
+            node, sent, proposal = self.late.pop()
+            known = self.stage.controller.image.broker_epoch(node.broker_id)
+            if self.rng.random() < 0.2:
+                self.late.append((node, sent, proposal))  # it comes once more
+            if not node.alive or node.broker_epoch != known:
+                continue
+            if self.rng.random() < 0.8:
+                self.stage.deliver([(node, sent, proposal)])
+            else:
+                node.replicas.proposal_answered(KEY, proposal, None, self.stage.now_ms)
+
+    def lose(self) -> None:
+        """Let a broker die, or hang and hear nothing, until its lease has ended: the leader more often than others."""
+        leader = self.stage.state.leader
+        broker_id = leader if leader != NO_LEADER and self.rng.random() < 0.7 else self.rng.randint(1, 3)
+        node = self.stage.nodes[broker_id]
+        if node.alive and self.rng.random() < 0.5:
+            self.stage.crash(broker_id)
+        node.hears = False
+        self.stage.end_leases(*self.silent())
+
+    def come_back(self) -> None:
+        away = self.silent()
+        if away:
+            node = self.stage.nodes[self.rng.choice(away)]
+            node.hears = True
+            if not node.alive:
+                self.stage.start(node.broker_id)
+            else:
+                self.stage.spread()
+                self.stage.heartbeat(node.broker_id)
+
+    def hear_nothing(self) -> None:
+        """Let the controller's log be slow to reach a broker, which goes on as it was."""
+        self.stage.nodes[self.rng.randint(1, 3)].hears = False
+
+    def restart_quickly(self) -> None:
+        """Let a process end and begin again; it registers when its lease is over, which takes leadership away."""
+        node = self.stage.nodes[self.rng.randint(1, 3)]
+        if node.alive:
+            self.stage.crash(node.broker_id)
+            self.stage.end_leases(*self.silent())
+            node.hears = True
+            self.stage.start(node.broker_id)
+
+    def prefer(self) -> None:
+        try:
+            self.stage.prefer()
+        except KafkaError:
+            return
+
+    def pass_lag_time(self) -> None:
+        self.stage.pass_lag_time()
+
+    def silent(self) -> list[int]:
+        return [each for each, node in self.stage.nodes.items() if not (node.alive and node.hears)]
+
+    def check(self) -> None:
+        assert self.stage.lost() == []
+        state = self.stage.state
+        if state.leader != NO_LEADER:
+            assert self.epochs.setdefault(state.leader_epoch, state.leader) == state.leader
+            assert state.leader in state.in_sync_replicas
+        safe: dict[int, tuple[int, str]] = {}
+        for node in self.stage.nodes.values():
+            for cell in self.stage.cells(node):
+                if node.alive and cell.offset < node.log.high_watermark:
+                    record = (cell.epoch, cell.label)
+                    assert safe.setdefault(cell.offset, record) == record
+
+    def recover(self) -> None:
+        """Let all be well again: everybody is in sync with the same log, and nothing is lost."""
+        stage = self.stage
+        for node, _, proposal in self.late:
+            if node.alive:
+                node.replicas.proposal_answered(KEY, proposal, None, stage.now_ms)
+        stage.end_leases(*self.silent())
+        while self.silent():
+            self.come_back()
+        for _ in range(4):
+            stage.catch_up(*[each for each in stage.nodes if each != stage.state.leader])
+            stage.alter_in_sync()
+            stage.pass_time(1_000)
+        assert stage.state.in_sync_replicas == (1, 2, 3)
+        self.check()
+        logs = [stage.cells(node) for node in stage.nodes.values()]
+        assert logs[0] == logs[1] == logs[2]
+        assert {node.log.high_watermark for node in stage.nodes.values()} == {len(logs[0])}
+
+
+def found_by(seeds: range, stage_class: Callable[..., Stage] = Stage) -> int | None:
+    """Walk until something is wrong; gives the seed."""
+    for seed in seeds:
+        walk = Walk(seed, stage_class)
+        try:
+            walk.go()
+        except AssertionError:
+            print(f"seed {seed}: {' '.join(walk.log)}")
+            return seed
+    return None
+
+
+def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
+    for seed in range(300):
+        walk = Walk(seed, Stage)
+        try:
+            walk.go()
+        except BaseException:
+            print(f"seed {seed}: {' '.join(walk.log)}")
+            raise
+
+
+@pytest.mark.soak
+def test_nothing_acknowledged_is_lost_in_many_more_walks() -> None:
+    assert found_by(range(300, 20_000)) is None
+
+
+# Rules that lose something: the walks find each of them. `near` is a seed that does, so that the search is short.
+
+
+class NoEpochInFetches(Stage):
+    """Fetches say an offset and nothing else (before KIP-320)."""
+
+    def position(self, follower: PartitionFollower) -> FetchPosition:
+        return super().position(follower)._replace(leader_epoch=-1, last_fetched_epoch=-1)
+
+
+class JoinsAtTheHighWatermark(Replicas):
+    """A follower joins before it has reached the start of the leader's epoch (KAFKA-7128)."""
+
+    def _lead(self, key: PartitionKey, state: PartitionState, now_ms: int) -> PartitionLeader:
+        leader = super()._lead(key, state, now_ms)
+        leader.epoch_start_offset = 0
+        return leader
+
+
+class JoiningStage(Stage):
+    replicas_class = JoinsAtTheHighWatermark
+
+
+class KeepsFollowing(Replicas):
+    """A new epoch of the same leader makes no new follower (KAFKA-7164)."""
+
+    def _take(self, key: PartitionKey, state: PartitionState, now_ms: int) -> list[Event]:
+        role = self.roles.get(key)
+        if isinstance(role, PartitionFollower) and role.leader == state.leader:
+            role.leader_epoch = state.leader_epoch
+            return []
+        return super()._take(key, state, now_ms)
+
+
+class KeepingStage(Stage):
+    replicas_class = KeepsFollowing
+
+
+@pytest.mark.parametrize(
+    ("stage", "near"),
+    [
+        (partial(Stage, rule=TruncationRule.HIGH_WATERMARK), 144),
+        (partial(Stage, rule=TruncationRule.ONE_QUESTION), 23),
+        (partial(NoEpochInFetches, rule=TruncationRule.ONE_QUESTION), 23),
+        (partial(KeepingStage, rule=TruncationRule.ONE_QUESTION), 23),
+        (JoiningStage, 2420),
+    ],
+    ids=["cut to the high watermark", "one question", "no epoch in fetches", "the same follower", "joins too early"],
+)
+def test_a_rule_of_former_times_is_found_out(stage: Callable[..., Stage], near: int) -> None:
+    assert found_by(range(near, near + 4_000), stage) is not None
+
+
+def test_who_is_about_to_be_in_sync_must_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_confirmed = property(lambda leader: set(leader.state.in_sync_replicas))
+    monkeypatch.setattr(PartitionLeader, "maximal_in_sync_replicas", only_confirmed)
+    assert found_by(range(1208, 5_000)) is not None
+
+
+def test_the_high_watermark_must_stand_still_while_too_few_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionLeader, "min_in_sync_replicas", property(lambda _: 1))
+    assert found_by(range(9, 4_000)) is not None
