@@ -51,11 +51,6 @@ class Topic:
     settings: Mapping[str, str]
     config: LogConfig
 
-    @property
-    def partitions(self) -> tuple[PartitionLog, ...]:
-        """The logs of a topic that this broker has whole."""
-        return tuple(self.logs.values())
-
 
 class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""

@@ -31,7 +31,11 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    settings = {"min.insync.replicas": 2, "log.segment.bytes": 200_000}
+    settings = {
+        "min.insync.replicas": 2,
+        "log.segment.bytes": 200_000,
+        "replica.lag.time.max.ms": 2_000,  # less than the lease, so that a broker that hangs is out of sync before
+    }
     with EmbeddedCluster(process=True, config=settings) as running:
         yield running
 
@@ -99,6 +103,22 @@ def test_writes_of_one_connection_wait_for_followers_together_and_are_answered_i
             cluster.resume(broker_id)
         assert [answered(client).base_offset for _ in range(4)] == [1, 2, 3, 4]
         assert client.receive(ApiKey.API_VERSIONS, 0)
+
+
+def test_writes_go_on_without_a_follower_that_hangs_and_it_comes_back(cluster: EmbeddedCluster) -> None:
+    create_topic(cluster, "shrunk")
+    leader = cluster.leader("shrunk", 0)
+    # The controller is left alone: who hangs there is not noticed by others.
+    hangs = next(each for each in cluster.brokers if each not in (leader, cluster.controller_id))
+    with client_of(cluster, leader) as client:
+        assert write(client, "shrunk", [b"v"], acks=-1).error_code == 0
+        cluster.pause(hangs)
+        assert write(client, "shrunk", [b"w"], acks=-1).error_code == 0
+        assert hangs not in cluster.in_sync_replicas("shrunk", 0)
+        cluster.resume(hangs)
+        cluster.wait_in_sync()
+        assert write(client, "shrunk", [b"x"], acks=-1).error_code == 0
+    wait_for_equal_logs(cluster, "shrunk-0")
 
 
 def ends_at(client: PlainClient, topic: str) -> int:

@@ -1,0 +1,265 @@
+"""Fetching from a leader: sessions, failures of all and of one, roles that change, with a connection of the test's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker_lite.config import BrokerConfig
+from broker_lite.log.config import LogConfig
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol import fetch, records
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.protocol.records import Record
+from broker_lite.replication.follower import PartitionFollower
+from broker_lite.replication.replicas import Follows, Gone, Leads
+from broker_lite.server.replica_fetcher import FIRST_BACKOFF_MS, VERSION, ReplicaFetchers
+from tests.unit.log.memory_storage import MemoryStorage
+
+NOW = 1_700_000_000_000
+TOPIC = uuid.UUID(int=1)
+LEADER, SESSION = 2, 7
+Then = Callable[[memoryview | None], None]
+
+
+class World:
+    """A follower: its roles and logs, one connection to each leader, time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.storage = MemoryStorage()
+        self.roles: dict[Any, PartitionFollower] = {}
+        self.soon: list[Callable[[], object]] = []
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.requests: list[tuple[fetch.FetchRequest, Then]] = []
+        self.dropped = 0
+        self.asked: list[tuple[Any, Callable[[Any], None]]] = []
+        self._tell: Callable[[Any], None] = lambda _: None
+        member = SimpleNamespace(
+            broker_id=1, broker_epoch=5, listen=self._listen, replicas=SimpleNamespace(roles=self.roles),
+            send=lambda _, request, then: self.asked.append((request, then)),
+        )  # fmt: skip
+        clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: self.now_ms)
+        broker = SimpleNamespace(
+            config=BrokerConfig.of({}), clock=clock, scheduler=self, topic_by_id=lambda _: SimpleNamespace(name="t")
+        )
+        self.fetchers = ReplicaFetchers(broker, member, lambda *_: self)  # type: ignore[arg-type]
+
+    def _listen(self, callback: Callable[[Any], None]) -> None:
+        self._tell = callback
+
+    # The scheduler.
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> SimpleNamespace:
+        timer = (self.now_ms + delay * 1000, callback)
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self.cancel(timer))
+
+    def cancel(self, timer: tuple[float, Callable[[], object]]) -> None:
+        self.timers = [each for each in self.timers if each is not timer]
+
+    def settle(self, pass_ms: int = 0) -> None:
+        self.now_ms += pass_ms
+        due = [each for each in self.timers if each[0] <= self.now_ms]
+        self.timers = [each for each in self.timers if each not in due]
+        for _, callback in due:
+            callback()
+        while self.soon:
+            self.soon.pop(0)()
+
+    # The connection.
+
+    def request(self, _key: int, _version: int, body: bytearray, then: Then) -> None:
+        self.requests.append((fetch.decode_request(VERSION, body), then))
+
+    def drop(self) -> None:
+        self.dropped += 1
+        if self.requests:
+            then = self.requests.pop()[1]
+            self.call_soon(lambda: then(None))
+
+    # What happens.
+
+    def follow(self, index: int, leader: int = LEADER, epoch: int = 0) -> ReplicatedLog:
+        log = ReplicatedLog.open(self.storage, f"/data/t-{index}", LogConfig(), NOW)
+        self.roles[TOPIC, index] = PartitionFollower(log, leader, epoch)
+        self._tell(Follows((TOPIC, index), leader))
+        return log
+
+    def tell(self, event: Leads | Gone) -> None:
+        self._tell(event)
+
+    def wanted(self) -> dict[int, int]:
+        """Give the offsets that the fetch under way names, by partition."""
+        (request, _) = self.requests[-1]
+        return {each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions}
+
+    def answer(self, *results: fetch.FetchPartitionResult, error: ErrorCode = ErrorCode.NONE) -> None:
+        _, then = self.requests.pop()
+        topics = [fetch.FetchTopicResult("", TOPIC, results)] if results else []
+        response = fetch.FetchResponse(topics, int(error), 0 if error else SESSION)
+        then(memoryview(b"".join(bytes(part) for part in fetch.encode_response(VERSION, response))))  # type: ignore[arg-type]
+        self.settle()
+
+
+def sent(index: int, count: int, at: int = 0, epoch: int = 0, high_watermark: int = 0) -> fetch.FetchPartitionResult:
+    batch = records.encode_batch([Record(None, b"v", NOW) for _ in range(count)])
+    records.set_base_offset(batch, at)
+    records.set_partition_leader_epoch(batch, epoch)
+    return fetch.FetchPartitionResult(index, 0, high_watermark, -1, 0, batch)
+
+
+def refusal(index: int, code: ErrorCode) -> fetch.FetchPartitionResult:
+    return fetch.FetchPartitionResult(index, int(code), -1)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_session_names_all_at_first_and_then_what_has_changed(world: World) -> None:
+    logs = [world.follow(index) for index in range(3)]
+    world.settle()
+    (first, _) = world.requests[0]
+    assert (first.session_id, first.session_epoch, world.wanted()) == (0, 0, {0: 0, 1: 0, 2: 0})
+    assert (first.replica_id, first.replica_epoch, first.max_wait_ms) == (1, 5, 500)
+    assert first.topics[0].topic_id == TOPIC != ZERO_UUID
+    world.answer(sent(1, 3, high_watermark=2))
+    (second, _) = world.requests[0]
+    assert (second.session_id, second.session_epoch, world.wanted()) == (SESSION, 1, {1: 3})
+    assert (logs[1].log_end_offset, logs[1].high_watermark) == (3, 2)
+    world.answer()
+    assert (world.requests[0][0].session_epoch, world.wanted()) == (2, {})
+
+
+def test_what_is_followed_no_more_is_forgotten_and_its_late_answer_ignored(world: World) -> None:
+    logs = [world.follow(index) for index in range(2)]
+    world.settle()
+    world.tell(Leads((TOPIC, 0)))
+    world.answer(sent(0, 1), sent(1, 1))
+    assert [log.log_end_offset for log in logs] == [0, 1]
+    world.answer()
+    world.tell(Gone((TOPIC, 1)))
+    world.answer()
+    assert world.requests == []
+
+
+def test_forgotten_partitions_are_named_once(world: World) -> None:
+    for index in range(2):
+        world.follow(index)
+    world.settle()
+    world.tell(Leads((TOPIC, 0)))
+    world.answer()
+    (request, _) = world.requests[0]
+    assert [(each.topic_id, each.partitions) for each in request.forgotten] == [(TOPIC, [0])]
+    world.answer()
+    assert not world.requests[0][0].forgotten
+
+
+def test_an_answer_to_a_former_role_is_not_taken(world: World) -> None:
+    world.follow(0)
+    world.settle()
+    _, then = world.requests[0]
+    log = world.follow(0, epoch=1)
+    response = fetch.FetchResponse([fetch.FetchTopicResult("", TOPIC, [sent(0, 1)])], session_id=SESSION)
+    then(memoryview(b"".join(bytes(part) for part in fetch.encode_response(VERSION, response))))  # type: ignore[arg-type]
+    assert log.log_end_offset == 0
+
+
+def test_a_new_partition_does_not_wait_for_the_fetch_under_way(world: World) -> None:
+    world.follow(0)
+    world.settle()
+    world.answer()
+    world.follow(1)
+    world.follow(2)
+    world.settle()
+    assert world.dropped == 1
+    (request, _) = world.requests[0]
+    assert (request.session_epoch, world.wanted()) == (0, {0: 0, 1: 0, 2: 0})
+
+
+def test_where_logs_part_the_end_is_cut_and_asked_for_again(world: World) -> None:
+    log = world.follow(0, epoch=1)
+    log.append_as_follower(sent(0, 2).records, 0, NOW)  # type: ignore[arg-type]
+    log.append_as_follower(sent(0, 3, at=2, epoch=1).records, 1, NOW)  # type: ignore[arg-type]
+    world.settle()
+    (request, _) = world.requests[0]
+    assert request.topics[0].partitions[0].last_fetched_epoch == 1
+    end = fetch.EpochEndOffset(0, 2)
+    world.answer(fetch.FetchPartitionResult(0, 0, 2, -1, 0, b"", diverging_epoch=end))
+    assert log.log_end_offset == 2
+    assert world.wanted() == {0: 2}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_one_partition_that_is_refused_pauses_longer_each_time_and_holds_up_no_other(
+    world: World, code: ErrorCode
+) -> None:
+    refused, well = world.follow(0), world.follow(1)
+    world.settle()
+    world.answer(refusal(0, code), sent(1, 1))
+    assert world.wanted() == {1: 1}
+    assert world.requests[0][0].max_wait_ms == FIRST_BACKOFF_MS
+    world.now_ms += FIRST_BACKOFF_MS
+    world.answer(sent(1, 1, at=1))
+    assert world.wanted() == {0: 0, 1: 2}
+    world.answer(refusal(0, code))
+    assert world.requests[0][0].max_wait_ms == 2 * FIRST_BACKOFF_MS
+    world.now_ms += 2 * FIRST_BACKOFF_MS
+    world.answer()
+    world.answer(sent(0, 1))
+    assert (refused.log_end_offset, well.log_end_offset) == (1, 2)
+    assert world.requests[0][0].max_wait_ms == 500
+
+
+def test_a_leader_that_does_not_answer_is_asked_again_after_a_while(world: World) -> None:
+    world.follow(0)
+    world.settle()
+    for pause_ms in (FIRST_BACKOFF_MS, 2 * FIRST_BACKOFF_MS, 4 * FIRST_BACKOFF_MS):
+        world.requests.pop()[1](None)
+        world.settle(pause_ms - 1)
+        assert world.requests == []
+        world.settle(1)
+        assert (world.requests[0][0].session_epoch, world.wanted()) == (0, {0: 0})
+
+
+def test_a_session_that_is_over_begins_anew_at_once(world: World) -> None:
+    world.follow(0)
+    world.settle()
+    world.answer()
+    world.answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert (world.requests[0][0].session_epoch, world.wanted()) == (0, {0: 0})
+
+
+def test_who_is_out_of_range_begins_where_the_leader_does(world: World) -> None:
+    log = world.follow(0, epoch=3)
+    world.settle()
+    world.answer(refusal(0, ErrorCode.OFFSET_OUT_OF_RANGE))
+    assert world.requests == []
+    request, then = world.asked.pop()
+    assert (request.replica_id, request.topics[0][0]) == (1, "t")
+    offsets = [SimpleNamespace(error_code=0, offset=40), SimpleNamespace(error_code=0, offset=90)]
+    then(SimpleNamespace(topics=[SimpleNamespace(partitions=offsets)]))
+    world.settle()
+    assert log.log_end_offset == 40
+    assert world.wanted() == {0: 40}
+
+
+def test_nothing_is_fetched_after_the_end(world: World) -> None:
+    log = world.follow(0)
+    world.settle()
+    _, then = world.requests.pop()
+    world.fetchers.stop()
+    response = fetch.FetchResponse([fetch.FetchTopicResult("", TOPIC, [sent(0, 1)])], session_id=SESSION)
+    then(memoryview(b"".join(bytes(part) for part in fetch.encode_response(VERSION, response))))  # type: ignore[arg-type]
+    world.settle(10_000)
+    assert (log.log_end_offset, world.requests) == (0, [])
