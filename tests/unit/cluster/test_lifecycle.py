@@ -1,0 +1,187 @@
+"""A broker registers, shows that it is alive, and asks to be let go: what it sends, and after which answers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker_lite.cluster.lifecycle import EPOCH_FILE, RETRY_MS, Identity, Lifecycle, State
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from tests.unit.cluster.scheduling import HandLoop
+from tests.unit.cluster.shared import SharedClock, SharedStorage
+
+INTERVAL_MS = 2_000
+US = Identity(1, "cluster", uuid.UUID(int=1), (("PLAINTEXT", "h", 9),))
+
+
+class Setup:
+    """A lifecycle, and what it has sent: each request with the callback for its answer."""
+
+    def __init__(self, storage: SharedStorage | None = None, stopped_cleanly: bool = False) -> None:
+        self.storage = storage or SharedStorage()
+        self.loop = HandLoop(SharedClock())
+        self.sent: list[tuple[Any, Callable[[Any], None]]] = []
+        self.image = ClusterImage()
+        self.alive = 0
+        self.lifecycle = Lifecycle(
+            US,
+            self.storage,
+            "/data",
+            stopped_cleanly,
+            INTERVAL_MS,
+            self.loop,
+            lambda request, then: self.sent.append((request, then)),
+            lambda: self.image,
+        )
+        self.lifecycle.on_alive = self.count_alive
+
+    def count_alive(self) -> None:
+        self.alive += 1
+
+    def request(self, after_ms: int = 0) -> Any:
+        """Give the one request that is sent within some time."""
+        self.loop.run(after_ms)
+        assert len(self.sent) == 1, self.sent
+        return self.sent[0][0]
+
+    def answer(self, api_key: ApiKey, **fields: Any) -> None:
+        (_, then) = self.sent.pop()
+        then(apis.response(api_key, 0, **fields))
+
+    def no_answer(self) -> None:
+        self.sent.pop()[1](None)
+
+    def register(self, epoch: int = 5) -> None:
+        self.lifecycle.start()
+        assert self.request().API_KEY == ApiKey.BROKER_REGISTRATION
+        self.answer(ApiKey.BROKER_REGISTRATION, error_code=0, broker_epoch=epoch)
+
+    def heartbeat(self, after_ms: int = 0, **fields: Any) -> Any:
+        request = self.request(after_ms)
+        assert request.API_KEY == ApiKey.BROKER_HEARTBEAT
+        self.answer(ApiKey.BROKER_HEARTBEAT, **({"error_code": 0, "is_fenced": False} | fields))
+        return request
+
+
+def test_it_registers_until_it_is_taken_in_and_then_sends_heartbeats() -> None:
+    setup = Setup()
+    setup.lifecycle.start()
+    first = setup.request()
+    assert (first.broker_id, first.cluster_id, first.incarnation_id) == (1, "cluster", US.incarnation)
+    assert first.previous_broker_epoch == NO_BROKER_EPOCH
+    assert [(each.name, each.host, each.port) for each in first.listeners] == list(US.listeners)
+    setup.no_answer()
+    setup.request(RETRY_MS)
+    setup.answer(ApiKey.BROKER_REGISTRATION, error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    setup.request(RETRY_MS)
+    setup.answer(ApiKey.BROKER_REGISTRATION, error_code=0, broker_epoch=5)
+    assert (setup.lifecycle.broker_epoch, setup.lifecycle.state, setup.alive) == (5, State.ALIVE, 0)
+    setup.image.next_offset = 4
+    beat = setup.heartbeat(is_fenced=True)
+    assert (beat.broker_epoch, beat.current_metadata_offset, beat.want_shut_down) == (5, 4, False)
+    assert setup.alive == 0
+    setup.heartbeat(RETRY_MS)
+    assert setup.alive == 1
+    setup.loop.run(INTERVAL_MS - 1)
+    assert setup.sent == []
+    setup.heartbeat(1)
+    assert setup.alive == 1
+
+
+def test_it_is_registered_when_the_log_has_this_start_of_it() -> None:
+    setup = Setup()
+    assert not setup.lifecycle.registered
+    setup.image.apply(BrokerRegistered(1, uuid.UUID(int=2), "h", 9))
+    assert not setup.lifecycle.registered
+    setup.image.apply(BrokerRegistered(1, US.incarnation, "h", 9))
+    assert setup.lifecycle.registered
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_it_names_its_former_epoch_only_after_a_clean_stop(clean: bool) -> None:
+    before = Setup()
+    before.register(epoch=5)
+    after = Setup(before.storage, stopped_cleanly=clean)
+    after.lifecycle.start()
+    assert after.request().previous_broker_epoch == (5 if clean else NO_BROKER_EPOCH)
+
+
+@pytest.mark.parametrize("content", [b"", b"nine"])
+def test_an_epoch_that_cannot_be_read_is_none(content: bytes) -> None:
+    storage = SharedStorage()
+    storage.write(f"/data/{EPOCH_FILE}", content, durable=True)
+    setup = Setup(storage, stopped_cleanly=True)
+    setup.lifecycle.start()
+    assert setup.request().previous_broker_epoch == NO_BROKER_EPOCH
+
+
+def test_an_epoch_that_cannot_be_written_stops_nobody() -> None:
+    setup = Setup()
+    setup.storage.write_error = OSError("no room")
+    setup.register()
+    setup.heartbeat()
+    assert setup.alive == 1
+
+
+@pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+def test_who_has_lost_its_epoch_registers_again(error: ErrorCode) -> None:
+    setup = Setup()
+    setup.register()
+    setup.heartbeat()
+    setup.heartbeat(INTERVAL_MS, error_code=int(error))
+    again = setup.request(RETRY_MS)
+    assert (again.API_KEY, again.previous_broker_epoch) == (ApiKey.BROKER_REGISTRATION, 5)
+    setup.answer(ApiKey.BROKER_REGISTRATION, error_code=0, broker_epoch=9)
+    assert setup.heartbeat().broker_epoch == 9
+
+
+def test_it_asks_to_be_let_go_until_it_is() -> None:
+    setup = Setup()
+    setup.register()
+    setup.heartbeat()
+    stopped: list[bool] = []
+    setup.lifecycle.stop(lambda: stopped.append(True))
+    assert setup.heartbeat(should_shut_down=False).want_shut_down
+    setup.request(RETRY_MS)
+    setup.no_answer()
+    setup.heartbeat(RETRY_MS, error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert stopped == []
+    assert setup.heartbeat(RETRY_MS, should_shut_down=True, is_fenced=True).want_shut_down
+    assert stopped == [True]
+    setup.loop.run(10 * INTERVAL_MS)
+    assert setup.sent == []
+
+
+def test_who_waits_for_an_answer_asks_to_be_let_go_after_it() -> None:
+    setup = Setup()
+    setup.register()
+    setup.request()
+    setup.lifecycle.stop(lambda: None)
+    setup.loop.run(INTERVAL_MS)
+    assert not setup.heartbeat().want_shut_down
+    assert setup.heartbeat(RETRY_MS, should_shut_down=True).want_shut_down
+
+
+def test_who_is_not_in_the_cluster_may_stop_at_once() -> None:
+    setup, stopped = Setup(), []
+    setup.lifecycle.start()
+    setup.lifecycle.stop(lambda: stopped.append(True))
+    assert stopped == [True]
+    setup.loop.run(INTERVAL_MS)
+    assert setup.sent == []
+
+
+def test_a_stranger_of_the_same_id_ends_a_stop() -> None:
+    setup, stopped = Setup(), []
+    setup.register()
+    setup.heartbeat()
+    setup.lifecycle.stop(lambda: stopped.append(True))
+    setup.heartbeat(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    assert stopped == [True]

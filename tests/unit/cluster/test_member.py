@@ -1,0 +1,216 @@
+"""A member follows the log: what it tells whom, in which order, and what becomes of its requests to the controller."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker_lite.cluster.lifecycle import Identity, Lifecycle
+from broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, ClusterMember, Membership
+from broker_lite.controller.controller import Controller
+from broker_lite.controller.image import ClusterImage, PartitionKey
+from broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.replication.replicas import Event, Follows, Gone, Leads, ReplicationSettings
+from tests.unit.cluster.scheduling import HandLoop
+from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
+from tests.unit.replication.partition import new_log
+
+INCARNATION = uuid.UUID(int=7)
+
+
+class Setup:
+    """Broker 2 as a member, and broker 1, which is the controller and only that."""
+
+    def __init__(self) -> None:
+        self.storage, self.clock = SharedStorage(), SharedClock()
+        self.loop = HandLoop(self.clock)
+        self.first = Candidate(self.storage, self.clock, 1)
+        self.first.service.tick()
+        self.first.register(self.clock)
+        self.second = Candidate(self.storage, self.clock, 2)
+        self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.logs: dict[PartitionKey, ReplicatedLog] = {}
+        self.member = ClusterMember(2, self.log_of, ReplicationSettings(), self, self.loop, self.clock)
+        identity = Identity(2, "c", INCARNATION, (("PLAINTEXT", "there", 2),))
+        self.lifecycle = Lifecycle(
+            identity, self.storage, "/data", False, 2_000, self.loop, lambda *_: None, lambda: self.member.image
+        )
+        self.told: list[object] = []
+        self.member.listen(self.told.append)
+        self.member.on_image.append(self.see)
+        self.member.join(Membership(self.second.coordination, self.second.service, self.second.reader, self.lifecycle))
+
+    def log_of(self, key: PartitionKey) -> ReplicatedLog:
+        return self.logs.setdefault(key, new_log())
+
+    def send(self, broker_id: int, request: Any, then: Callable[[Any], None]) -> None:
+        self.sent.append((broker_id, request, then))
+
+    def see(self, image: ClusterImage) -> None:
+        self.told.append(sorted(image.topic_ids))
+
+    def decide(self, decision: Callable[[Controller], list[Record]]) -> None:
+        self.first.service.decide(lambda controller: (decision(controller), None))
+        self.run()
+
+    def run(self, duration_ms: int = POLL_MS) -> None:
+        """Let time pass, in which the controller shows that it is alive."""
+        for _ in range(max(duration_ms // POLL_MS, 1)):
+            self.first.service.tick()
+            self.loop.run(POLL_MS)
+
+    def register(self, incarnation: uuid.UUID = INCARNATION) -> None:
+        def decision(controller: Controller) -> list[Record]:
+            records = controller.fence([2]) if 2 in controller.image.brokers else []
+            registered, epoch = controller.register(2, incarnation, "there", 2, NO_BROKER_EPOCH, self.clock())
+            heard, _ = controller.heartbeat(2, epoch, 1 << 40, False, self.clock())
+            return records + registered + heard
+
+        self.decide(decision)
+
+
+def request() -> Any:
+    return apis.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, broker_id=2, broker_epoch=1)
+
+
+def answer(error: ErrorCode = ErrorCode.NONE) -> Any:
+    return apis.response(ApiKey.ALLOCATE_PRODUCER_IDS, 0, error_code=int(error))
+
+
+def events(told: list[object]) -> list[Event]:
+    return [each for each in told if not isinstance(each, list)]  # type: ignore[misc]
+
+
+def test_roles_wait_for_this_start_of_the_broker_and_come_after_the_image() -> None:
+    setup = Setup()
+    key = (uuid.UUID(int=1), 0)
+    setup.register(uuid.UUID(int=6))  # a former start
+    setup.decide(lambda controller: controller.create_topic("t", key[0], 1, 1, {}, [(2, 1)]))
+    assert events(setup.told) == []
+    assert setup.member.image.topic_ids == {"t": key[0]}
+    assert not setup.member.registered
+    setup.register()
+    assert setup.member.registered
+    assert events(setup.told) == [Follows(key, 1)]
+    setup.told.clear()
+    setup.decide(lambda controller: controller.create_topic("u", uuid.UUID(int=2), 1, 1, {}, [(2,)]))
+    assert setup.told == [["t", "u"], Leads((uuid.UUID(int=2), 0))]
+    setup.decide(lambda controller: controller.delete_topic("t"))
+    assert setup.told[-2:] == [["u"], Gone(key)]
+
+
+def test_a_listener_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.register()
+
+    def fail(_: ClusterImage) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+
+    setup.member.on_image.insert(0, fail)
+    setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(2,)]))
+    assert setup.told[-2:] == [["t"], Leads((uuid.UUID(int=1), 0))]
+    assert "no room" in caplog.text
+
+
+def test_a_partition_is_known_by_its_topics_id() -> None:
+    setup = Setup()
+    setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(1,)]))
+    assert setup.member.key("t", 0) == (uuid.UUID(int=1), 0)
+    for topic, index in (("t", 1), ("u", 0)):
+        with pytest.raises(KafkaError) as refused:
+            setup.member.key(topic, index)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_request_goes_to_the_controller_until_that_answers() -> None:
+    setup, answers = Setup(), []
+    setup.member.send_to_controller(request(), answers.append)
+    (broker_id, _, then) = setup.sent.pop()
+    assert broker_id == 1
+    then(answer(ErrorCode.NOT_CONTROLLER))
+    setup.run()
+    (_, _, then) = setup.sent.pop()
+    then(None)
+    setup.run()
+    (_, _, then) = setup.sent.pop()
+    given = answer(ErrorCode.STALE_BROKER_EPOCH)
+    then(given)
+    assert answers == [given]
+    setup.run(200)
+    assert setup.sent == []
+
+
+def test_a_request_that_the_old_controller_has_not_answered_goes_to_the_new_one() -> None:
+    setup, answers = Setup(), []
+    setup.member.send_to_controller(request(), answers.append)
+    (_, _, late) = setup.sent.pop()
+    setup.first.die()
+    setup.loop.run(3 * POLL_MS)
+    assert setup.member.image.controller_id == 2
+    (broker_id, _, then) = setup.sent.pop()
+    assert broker_id == 2
+    late(answer())
+    assert answers == []
+    given = answer()
+    then(given)
+    assert answers == [given]
+
+
+def test_a_request_that_nobody_answers_is_given_up() -> None:
+    setup, answers = Setup(), []
+    setup.member.send_to_controller(request(), answers.append, timeout_ms=100)
+    setup.run(100 + POLL_MS)
+    assert answers == [None]
+    setup.sent.pop()[2](answer())
+    assert answers == [None]
+
+
+def test_who_asks_for_leaders_waits_for_a_death_to_be_noticed() -> None:
+    setup, called = Setup(), []
+    setup.register()
+    third = Candidate(setup.storage, setup.clock, 3)
+
+    def join(controller: Controller) -> list[Record]:
+        records, epoch = controller.register(3, uuid.uuid4(), "x", 3, NO_BROKER_EPOCH, setup.clock())
+        return records + controller.heartbeat(3, epoch, 1 << 40, False, setup.clock())[0]
+
+    setup.decide(join)
+    assert not setup.member.misses_a_death()
+    third.die()
+    assert setup.member.misses_a_death()
+    setup.member.after_failover(lambda: called.append("noticed"))
+    setup.loop.run(POLL_MS)
+    assert called == []
+    setup.run()
+    assert called == ["noticed"]
+    assert not setup.member.misses_a_death()
+
+
+def test_who_asks_for_leaders_does_not_wait_for_ever() -> None:
+    setup, called = Setup(), []
+    setup.register()
+    setup.first.coordination.release_broker()  # dead, and nobody says so
+    setup.member.after_failover(lambda: called.append("tired"))
+    setup.loop.run(FAILOVER_WAIT_MS // 2)
+    assert called == []
+    setup.loop.run(FAILOVER_WAIT_MS)
+    assert called == ["tired"]
+
+
+def test_who_leaves_takes_no_more_part() -> None:
+    setup = Setup()
+    setup.register()
+    setup.member.leave()
+    setup.member.leave()
+    setup.told.clear()
+    setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(1,)]))
+    assert setup.told == []
+    assert setup.first.coordination.is_gone(2)
+    assert setup.member.broker_epoch == NO_BROKER_EPOCH
