@@ -166,8 +166,8 @@ for line in sys.stdin:
     consumer.commit()
     print(consumer._coordinator.generation_if_stable().generation_id, *sorted(values), flush=True)
 """
-"""Reads as many records as it is told to, commits, and says in which generation. kafka-python leaves sockets behind when
-brokers die, so it has a process."""
+"""Reads as many records as it is told to, commits, and says in which generation. kafka-python leaves sockets behind
+when brokers die, so it has a process of its own."""
 
 
 def test_kafka_pythons_member_goes_on(cluster: EmbeddedCluster, topic: str) -> None:

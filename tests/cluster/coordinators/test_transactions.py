@@ -48,7 +48,7 @@ def topic(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
 VALUES = [f"v{number}" for number in range(2 * PARTITIONS)]
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_the_coordinator_dies_before_the_end(cluster: EmbeddedCluster, topic: str, committed: bool) -> None:
     producer = transactional(cluster, topic)
     producer.begin_transaction()
@@ -61,7 +61,7 @@ def test_the_coordinator_dies_before_the_end(cluster: EmbeddedCluster, topic: st
     following(cluster, producer, topic, VALUES if committed else [])
 
 
-@pytest.mark.parametrize("held", ["all", "half"])
+@pytest.mark.parametrize("held", [pytest.param("all", marks=pytest.mark.soak), "half"])
 def test_the_coordinator_dies_after_the_decision(cluster: EmbeddedCluster, topic: str, held: str) -> None:
     """The markers are held up on their way to all of the partitions' leaders, or to one of them."""
     producer = transactional(cluster, topic)
@@ -79,6 +79,7 @@ def test_the_coordinator_dies_after_the_decision(cluster: EmbeddedCluster, topic
     following(cluster, producer, topic, VALUES)
 
 
+@pytest.mark.soak
 def test_a_transaction_is_begun_and_ended_by_three_coordinators(cluster: EmbeddedCluster, topic: str) -> None:
     producer = transactional(cluster, topic)
     for step in range(2):

@@ -1,0 +1,149 @@
+"""Kafka's own transactional copier while coordinators and leaders are killed: each record comes out once, in order.
+
+librdkafka cannot be used for this: its `send_offsets_to_transaction` waits without end for a group's coordinator that
+is gone (https://github.com/confluentinc/librdkafka/issues/5511).
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from broker_lite import EmbeddedCluster
+from jobs.peers import kafka_classpath, missing_kafka_reason
+from tests.cluster.coordinators.support import (
+    DEADLINE_S,
+    QUIET,
+    SETTINGS,
+    create_topic,
+    group_coordinator,
+    make_internal_topics,
+    read,
+    ready,
+    transaction_coordinator,
+    write,
+)
+from tests.interop.test_java_transactions import COPIER
+
+pytestmark = pytest.mark.java
+PER_TRANSACTION = 20
+SOAK_DEADLINE_S = 900.0
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    reason = missing_kafka_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=SETTINGS) as cluster:
+        make_internal_topics(cluster)
+        for topic in ("in", "out"):
+            create_topic(cluster, topic, [1])
+        yield cluster
+
+
+def values(count: int) -> list[str]:
+    return [f"{number:06d}" for number in range(count)]
+
+
+def fill(cluster: EmbeddedCluster, count: int) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, **QUIET})
+    write(producer, "in", values(count), 1)
+
+
+class Copier:
+    """A process that copies `in` to `out`, and says a line for each transaction."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def read_lines(self, count: int) -> bool:
+        """Wait for so many transactions; whether they came before the end."""
+        assert self._child.stdout is not None
+        with self._patience():
+            return all(self._child.stdout.readline() for _ in range(count))
+
+    def finish(self) -> None:
+        """Wait until everything is copied."""
+        assert self._child.stdout is not None
+        with self._patience():
+            said = self._child.stdout.read()
+            assert self._child.wait() == 0, said
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        timer = threading.Timer(DEADLINE_S, self._child.kill)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def copier(cluster: EmbeddedCluster, count: int) -> Iterator[Copier]:
+    classpath = kafka_classpath()
+    assert classpath is not None
+    command = [
+        *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, COPIER),
+        *("--broker-list", cluster.bootstrap_servers, "--transactional-id", "copier", "--consumer-group", "g"),
+        *("--input-topic", "in", "--input-partition", "0", "--output-topic", "out"),
+        *("--max-messages", str(count), "--transaction-size", str(PER_TRANSACTION)),
+        *("--transaction-timeout", "10000", "--enable-random-aborts", "--use-group-metadata"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        try:
+            yield Copier(child)
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+def check(cluster: EmbeddedCluster, count: int) -> None:
+    found: list[str] = []
+
+    def all_there() -> bool:
+        found[:] = read(cluster, "out", 1)
+        return len(found) >= count
+
+    cluster.wait_until(all_there, "records are missing", DEADLINE_S)
+    assert found == values(count)
+
+
+def test_each_record_is_copied_once_through_the_death_of_both_coordinators(cluster: EmbeddedCluster) -> None:
+    count = 400
+    fill(cluster, count)
+    with copier(cluster, count) as running:
+        for coordinator in (transaction_coordinator, group_coordinator):
+            assert running.read_lines(3), "it has ended before anybody died"
+            cluster.kill(killed := coordinator(cluster))
+            assert running.read_lines(2), "it has ended before the next coordinator was at work"
+            cluster.restart(killed)
+            cluster.wait_in_sync()
+        running.finish()
+    check(cluster, count)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SOAK_DEADLINE_S)
+@pytest.mark.parametrize("seed", range(4))
+def test_each_record_is_copied_once_while_brokers_die_and_stop_in_turn(cluster: EmbeddedCluster, seed: int) -> None:
+    count = 10_000
+    fill(cluster, count)
+    chance = random.Random(seed)
+    with copier(cluster, count) as running:
+        while running.read_lines(chance.randint(1, 10)):
+            broker = chance.choice([1, 2, 3])
+            end: Callable[[int], None] = chance.choice([cluster.kill, cluster.kill, cluster.stop])
+            end(broker)
+            if not running.read_lines(chance.randint(1, 5)):
+                break
+            ready(cluster)
+        running.finish()
+    check(cluster, count)
