@@ -64,6 +64,9 @@ class Coordinated:
             pass
         coordinator.loaded(logs)
 
+    def close(self) -> None:
+        """Coordinate nothing any more: the broker stops."""
+
     @property
     def is_loading(self) -> bool:
         """Whether there is a partition that will be coordinated here, but is not yet."""

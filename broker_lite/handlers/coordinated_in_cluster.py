@@ -67,6 +67,12 @@ class CoordinatedInCluster(Coordinated):
             if self._is_ours(key[0]) and self._leads(key[1]):
                 self._take(key[1])
 
+    def close(self) -> None:
+        """Coordinate nothing any more: the broker stops."""
+        self._active.clear()
+        self._loading.clear()
+        self._queue.clear()
+
     @property
     def is_loading(self) -> bool:
         """Whether there is a partition that will be coordinated here, but is not yet."""
@@ -108,12 +114,15 @@ class CoordinatedInCluster(Coordinated):
         """Append a batch as a producer with acks=all would.
 
         Raises:
-            KafkaError: as there; NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER.
+            KafkaError: as there; NOT_COORDINATOR, or COORDINATOR_NOT_AVAILABLE where too few replicas are in sync.
         """
         index = self.index_of(name)
-        replicas = self._broker.leading(self.topic, index).replicas
-        if replicas is not None:
-            replicas.check_acks_all()
+        try:
+            replicas = self._broker.leading(self.topic, index).replicas
+            if replicas is not None:
+                replicas.check_acks_all()
+        except KafkaError as error:
+            raise KafkaError(_told(error.code), error.message) from error
         placed = super().append(name, batch, verification, by_coordinator)
         assert self._broker.cluster is not None
         self._broker.cluster.appended(self.topic, index)

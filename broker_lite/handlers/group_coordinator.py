@@ -138,6 +138,7 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """Let go of the timers."""
+        self.partitions.close()
         self._retention_timer.cancel()
         for _, timer in self._timers.values():
             timer.cancel()

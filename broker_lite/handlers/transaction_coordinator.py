@@ -132,6 +132,7 @@ class TransactionCoordinator:
 
     def close(self) -> None:
         """Let go of the timers."""
+        self.partitions.close()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -208,7 +209,7 @@ class TransactionCoordinator:
 
 def _answer_to(error: ErrorCode) -> ErrorCode:
     """Give what a client hears when `__transaction_state` could not be written (Kafka's TransactionStateManager)."""
-    if error is ErrorCode.KAFKA_STORAGE_ERROR:
+    if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR):
         return ErrorCode.NOT_COORDINATOR
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -129,6 +129,18 @@ def test_a_coordinator_with_too_few_replicas_takes_nothing(cluster: Cluster) -> 
     client = cluster.client(1)
     assert error_of(client.commit(GROUP, 5)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not cluster.brokers[1].groups.offsets.groups()
+    client.join(GROUP)
+    assert error_of(client.later.pop()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not cluster.brokers[1].groups.all_ids()
+
+
+def test_a_broker_that_stops_reads_nothing_back_any_more(cluster: Cluster) -> None:
+    cluster.client(1).commit(GROUP, 5)
+    cluster.run()
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    cluster.brokers[2].close()
+    cluster.world.pass_time(1_000)
+    assert not cluster.brokers[2].groups.all_ids()
 
 
 def test_an_answer_does_not_wait_without_end(cluster: Cluster) -> None:
