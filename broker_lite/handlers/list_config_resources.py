@@ -6,6 +6,7 @@ Version 0 asks for subscriptions to clients' metrics only, of which there are no
 from __future__ import annotations
 
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.create_partitions import known_brokers
 from broker_lite.handlers.describe_configs import ConfigResource
 from broker_lite.handlers.request import Body, Request
 from broker_lite.protocol import apis
@@ -28,7 +29,7 @@ def handle(broker: Broker, request: Request) -> Body:
         return request.response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), config_resources=[])
     names = {
         ConfigResource.GROUP: broker.dynamic.groups,
-        ConfigResource.BROKER: [str(broker.config.node_id)],
+        ConfigResource.BROKER: [str(node_id) for node_id in sorted(known_brokers(broker))],
         ConfigResource.TOPIC: [topic.name for topic in broker.topics()],
     }
     types = apis.response_class(request.api_key).ConfigResource

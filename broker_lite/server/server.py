@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
 import socket
 import time
 from collections import Counter
@@ -106,6 +107,8 @@ class Server:
         """Take this broker's place in its cluster; gives its settings with the cluster's id."""
         from broker_lite.server.membership import take_place  # a broker by itself starts the sooner
 
+        assert config.metadata_log_dir is not None
+        config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))
         coordination, cluster_id = await take_place(config, self._storage)
         given = {**config.given, "cluster.id": cluster_id}
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
