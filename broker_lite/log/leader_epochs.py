@@ -1,6 +1,8 @@
 """Which leader epoch began at which offset, kept in `leader-epoch-checkpoint` (KIP-101).
 
-The file is written anew whenever an epoch is added, which is rare.
+The file is written anew whenever an epoch is added, which is rare. A broker of a cluster that comes to lead many
+partitions at once does not wait for the disk at each (`flushes_later`, as Kafka since KAFKA-15046): an epoch that a
+loss of power takes away is found again in the log's batches, since the file is on the disk before a later segment is.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from broker_lite.log.checkpoints import (
     decode_leader_epochs,
     encode_leader_epochs,
 )
-from broker_lite.log.storage import Storage
+from broker_lite.log.storage import Flush, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +33,15 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one partition, rising in epoch and in offset."""
 
-    __slots__ = ("_entries", "_path", "_storage")
+    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "flushes_later")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
+        self._directory = directory
         self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._flush: Flush | None = None
+        self.flushes_later = False
+        """Whether changes reach the disk in the background."""
         self._entries: list[EpochStart] = []
         try:
             self._entries = decode_leader_epochs(storage.read(self._path))
@@ -95,5 +101,11 @@ class LeaderEpochs:
         return self._entries[index - 1].epoch if index else -1
 
     def _write(self, entries: list[EpochStart]) -> None:
-        self._storage.write(self._path, encode_leader_epochs(entries), durable=True)
+        before = self._flush
+        if before is not None and before.done():
+            self._flush = None
+            before.result()  # which raises what has failed
+        self._storage.write(self._path, encode_leader_epochs(entries), durable=not self.flushes_later)
         self._entries = entries
+        if self.flushes_later:
+            self._flush = self._storage.flush_later([self._path, self._directory])

@@ -34,6 +34,7 @@ class ReplicatedLog(PartitionLog):
     def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
         """Not to be called: see `open`."""
         super().__init__(storage, directory, config, now_ms)
+        self.leader_epochs.flushes_later = True
         self._high_watermark = 0
         self._unsafe_ends: deque[tuple[int, int]] = deque()
         """First offset and marker's offset of transactions that have ended at or beyond the high watermark."""

@@ -126,12 +126,12 @@ def test_partitions_are_added_and_stay() -> None:
     asked = Asked()
     asked.create("a", 2)
     assert grow(asked, ("a", 4, None), validate_only=True) == [(0, None)]
-    assert len(asked.broker.logs.topics["a"].partitions) == 2
+    assert asked.broker.logs.topics["a"].partition_count == 2
     assert grow(asked, ("a", 3, None)) == [(0, None)]
     assert grow(asked, ("a", 4, [([NODE],)])) == [(0, None)]
     asked.append("a", b"v", partition=3)
     asked.restart()
-    assert len(asked.broker.logs.topics["a"].partitions) == 4
+    assert asked.broker.logs.topics["a"].partition_count == 4
     assert asked.broker.partition("a", 3).log_end_offset == 1
 
 
@@ -156,7 +156,7 @@ def test_partitions_that_cannot_be_are_refused(
     ((error, text),) = grow(asked, wanted)
     assert error == code
     assert said in (text or "")
-    assert len(asked.broker.logs.topics["a"].partitions) == 2
+    assert asked.broker.logs.topics["a"].partition_count == 2
 
 
 def test_a_topic_to_grow_named_twice_is_refused() -> None:
@@ -332,7 +332,7 @@ def test_partitions_that_cannot_be_written_are_not_there(monkeypatch: pytest.Mon
     assert create(asked, partitions=2).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert grow(asked, ("a", 3, None))[0][0] == ErrorCode.KAFKA_STORAGE_ERROR
     monkeypatch.undo()
-    assert [(topic.name, len(topic.partitions)) for topic in asked.broker.topics()] == [("a", 1)]
+    assert [(topic.name, topic.partition_count) for topic in asked.broker.topics()] == [("a", 1)]
     assert create(asked, partitions=2).error_code == 0
     assert grow(asked, ("a", 3, None)) == [(0, None)]
 
@@ -375,7 +375,7 @@ def test_files_of_a_deleted_topic_that_cannot_be_removed_do_no_harm(
     asked.create("t")
     assert asked.broker.partition("t", 0).log_end_offset == 0
     asked.restart()
-    assert [len(topic.partitions) for topic in asked.broker.topics()] == [1]
+    assert [topic.partition_count for topic in asked.broker.topics()] == [1]
 
 
 def test_internal_topics_that_are_taken_over_are_as_the_broker_makes_them() -> None:
