@@ -42,6 +42,7 @@ class EmbeddedCluster:
         process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
         config: settings of all brokers by Kafka's names. Factors of replication that are not given are 3, or as many as
             there are brokers: those of internal topics, and `default.replication.factor` too.
+        of_broker: settings of single brokers by their ids, on top of these.
 
     Raises:
         ValueError: for no broker at all.
@@ -55,12 +56,14 @@ class EmbeddedCluster:
         data_dir: str | os.PathLike[str] | None = None,
         process: bool = False,
         config: Mapping[str, object] | None = None,
+        of_broker: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: a cluster has one at least")
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
+        self._of_broker = of_broker or {}
         self._paused: set[int] = set()
         self._settings = {**_factors(brokers), **(config or {}), "metadata.log.dir": str(self.data_dir / "metadata")}
         self._view = _View(self._settings["metadata.log.dir"])
@@ -210,7 +213,7 @@ class EmbeddedCluster:
         return EmbeddedBroker(
             data_dir=self.data_dir / str(broker_id),
             process=self._process,
-            config={**self._settings, "node.id": broker_id},
+            config={**self._settings, **self._of_broker.get(broker_id, {}), "node.id": broker_id},
         )
 
     def _signal(self, broker_id: int, number: signal.Signals) -> None:

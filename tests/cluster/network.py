@@ -1,0 +1,122 @@
+"""A network that can be broken: a proxy before each broker, through which clients and the other brokers reach it.
+
+Each connection is two threads that copy bytes. While the proxy is cut, connections are closed, and new ones at once;
+while it stalls, nothing is copied, and nobody is told. What a broker sends by itself goes to the others' proxies, so
+one proxy stands for one direction: a broker that nobody reaches still reaches the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from types import TracebackType
+
+_BYTES = 65536
+
+
+def free_port() -> int:
+    """Give a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Proxy:
+    """Listens in the place of one broker, from construction to `close`."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target = ("127.0.0.1", target_port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._cut = self._closed = False
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def cut(self) -> None:
+        """Close what is open, and refuse what comes."""
+        with self._lock:
+            self._cut = True
+        self._close_all()
+
+    def stall(self) -> None:
+        """Let bytes wait on their way; connections stay open."""
+        self._flowing.clear()
+
+    def heal(self) -> None:
+        """Let everything through again; bytes that waited go first."""
+        with self._lock:
+            self._cut = False
+        self._flowing.set()
+
+    def close(self) -> None:
+        """End it, and wait for its threads."""
+        with self._lock:
+            self._closed = True
+        self._flowing.set()
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._close_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                refused = self._cut or self._closed
+                if not refused:
+                    self._open |= {client, broker}
+            if refused:
+                client.close()
+                broker.close()
+                continue
+            for source, sink in ((client, broker), (broker, client)):
+                thread = threading.Thread(target=self._copy, args=(source, sink))
+                self._threads.append(thread)
+                thread.start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(_BYTES):
+                self._flowing.wait()
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for each in (source, sink):
+                self._end(each)
+
+    def _close_all(self) -> None:
+        with self._lock:
+            open_now = list(self._open)
+        for each in open_now:
+            self._end(each)
+
+    def _end(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(connection)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it, as closing would not
+        connection.close()

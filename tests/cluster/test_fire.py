@@ -1,0 +1,146 @@
+"""Three brokers under fire: killed, stopped, hung, cut off and made unreachable while clients of all kinds work.
+
+Idempotent and transactional producers, some of whose transactions are aborted on purpose, and a group of two members,
+all through proxies; at the end the history checker judges what they say and what final readers find.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker_lite import EmbeddedCluster
+from jobs.history import judge, read_history
+from tests.cluster.network import Proxy, free_port
+from tests.interop.verifiable_clients import Client
+
+TOPIC = "t"
+PARTITIONS = 3
+BROKERS = 3
+PROGRESS = 100
+"""Records that must be acknowledged between two faults."""
+FAULTS = ("kill", "stop", "pause", "cut", "stall")
+LONGEST_S = 4.0
+CONFIG = {
+    "min.insync.replicas": 2,
+    "num.partitions": PARTITIONS,
+    "broker.heartbeat.interval.ms": 200,
+    "broker.session.timeout.ms": 1_500,
+    "replica.lag.time.max.ms": 2_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The cluster, and the way to each of its brokers."""
+
+    cluster: EmbeddedCluster
+    proxies: dict[int, Proxy]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as entered:
+        yield entered
+
+
+@pytest.fixture
+def world(tmp_path: Path, stack: ExitStack) -> World:
+    ports = {broker_id: free_port() for broker_id in range(1, BROKERS + 1)}
+    proxies = {broker_id: stack.enter_context(Proxy(port)) for broker_id, port in ports.items()}
+    listeners = {
+        broker_id: {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxies[broker_id].port}",
+        }
+        for broker_id, port in ports.items()
+    }
+    made = EmbeddedCluster(BROKERS, tmp_path / "data", process=True, config=CONFIG, of_broker=listeners)
+    cluster = stack.enter_context(made)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(60)
+    cluster.wait_in_sync()
+    return World(cluster, proxies)
+
+
+class Clients:
+    """Clients of the cluster whose histories are judged together."""
+
+    def __init__(self, servers: str, folder: Path, stack: ExitStack) -> None:
+        self._servers, self._folder, self._stack = servers, folder, stack
+        self.all: list[Client] = []
+
+    def producer(self, name: str, *more: str) -> Client:
+        return self._start("verifiable_producer", name, "--value-prefix", name, "--repeating-keys", "17", *more)
+
+    def consumer(self, name: str, *more: str) -> Client:
+        return self._start("verifiable_consumer", name, "--verbose", *more)
+
+    def _start(self, module: str, name: str, *more: str) -> Client:
+        arguments = ["--bootstrap-servers", self._servers, "--topic", TOPIC, *more]
+        self.all.append(self._stack.enter_context(Client(module, self._folder / f"{name}.jsonl", *arguments)))
+        return self.all[-1]
+
+
+def strike(world: World, fault: str, victim: int, seconds: float) -> None:
+    """Let a fault happen to a broker, last for a while, and end."""
+    cluster, proxy, passing = world.cluster, world.proxies[victim], threading.Event()
+    match fault:
+        case "kill":
+            cluster.kill(victim)
+        case "stop":
+            cluster.stop(victim)
+        case "pause":
+            cluster.pause(victim)
+        case "cut":
+            proxy.cut()
+        case "stall":
+            proxy.stall()
+    passing.wait(seconds)
+    match fault:
+        case "kill" | "stop":
+            cluster.restart(victim)
+        case "pause":
+            cluster.resume(victim)
+        case _:
+            proxy.heal()
+
+
+@pytest.mark.parametrize("faults", [3, pytest.param(40, marks=pytest.mark.soak)], ids=["quick", "soak"])
+def test_histories_have_no_anomalies(world: World, tmp_path: Path, stack: ExitStack, faults: int) -> None:
+    seed = int(os.environ.get("FIRE_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"FIRE_SEED={seed}")
+    chance = random.Random(seed)
+    clients = Clients(world.cluster.bootstrap_servers, tmp_path, stack)
+    plain = clients.producer("plain", "--throughput", "500")
+    transactional = ("--transactional-id", "x", "--abort-every", "5", "--throughput", "200")
+    in_transactions = clients.producer("transactions", *transactional)
+    members = [clients.consumer(name, "--group-id", "g") for name in ("first", "second")]
+    committed = clients.consumer("committed", "--group-id", "c", "--isolation-level", "read_committed")
+    for number in range(faults):
+        for producer in (plain, in_transactions):
+            producer.wait_for("producer_send_success", producer.counts.get("producer_send_success", 0) + PROGRESS)
+        fault = chance.choice(FAULTS)
+        victim = chance.choice(sorted(world.cluster.brokers))
+        seconds = chance.uniform(0, LONGEST_S)
+        print(f"{number}: {fault} of broker {victim} for {seconds:.1f} s")
+        strike(world, fault, victim, seconds)
+        world.cluster.wait_in_sync(60)
+    for producer in (plain, in_transactions):
+        assert producer.stop() == 0, producer.errors.decode()
+    for isolation in ("read_uncommitted", "read_committed"):
+        final = clients.consumer(isolation, "--assign", "--final", "--isolation-level", isolation, "--timeout", "100")
+        assert final.wait() == 0, final.errors.decode()
+    for member in (*members, committed):
+        assert member.stop() == 0, member.errors.decode()
+    verdict = judge(read_history([each.file for each in clients.all]))
+    assert verdict.anomalies == ()
+    print(f"faults={faults} events={verdict.events} sent={verdict.sent} acknowledged={verdict.acknowledged}")
