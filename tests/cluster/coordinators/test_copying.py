@@ -134,7 +134,7 @@ def test_each_record_is_copied_once_through_the_death_of_both_coordinators(clust
 @pytest.mark.timeout(SOAK_DEADLINE_S)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_record_is_copied_once_while_brokers_die_and_stop_in_turn(cluster: EmbeddedCluster, seed: int) -> None:
-    count = 10_000
+    count = 4_000
     fill(cluster, count)
     chance = random.Random(seed)
     with copier(cluster, count) as running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -101,6 +102,25 @@ def test_an_older_instance_is_fenced_by_the_next_coordinator(cluster: EmbeddedCl
     with pytest.raises(Exception, match="_FENCED"):
         old.commit_transaction(DEADLINE_S)
     following(cluster, new, topic, [])
+
+
+@pytest.mark.soak
+def test_a_coordinator_that_hangs_is_replaced_and_then_says_nothing_false(tmp_path: Path) -> None:
+    """It does not know for a moment after it goes on that another one has decided meanwhile."""
+    settings = {**SETTINGS, "broker.heartbeat.interval.ms": 300, "broker.session.timeout.ms": 1_500}
+    with EmbeddedCluster(3, tmp_path / "data", process=True, config=settings) as cluster:
+        make_internal_topics(cluster)
+        old = transaction_coordinator(cluster)
+        create_topic(cluster, "t", [each for each in cluster.brokers if each != old] * (PARTITIONS // 2))
+        producer = transactional(cluster, "x", socket_timeout_ms=2_000)
+        producer.begin_transaction()
+        write(producer, "t", VALUES, PARTITIONS)
+        cluster.pause(old)
+        cluster.wait_until(lambda: transaction_coordinator(cluster) not in (old, -1), "nobody takes over", DEADLINE_S)
+        producer.commit_transaction(DEADLINE_S)
+        cluster.resume(old)
+        cluster.wait_in_sync()
+        following(cluster, producer, "t", VALUES)
 
 
 def following(cluster: EmbeddedCluster, producer: Producer, topic: str, so_far: list[str]) -> None:
