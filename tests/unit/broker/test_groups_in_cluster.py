@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
@@ -9,7 +11,7 @@ from broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import encode_batch
-from tests.unit.broker.coordinator_cluster import Cluster, error_of
+from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
 from tests.unit.broker.test_transaction_coordinator import World
 
 GROUP = "g"
@@ -227,3 +229,87 @@ def test_a_batch_of_many_records_is_read_over_several_turns(cluster: Cluster) ->
     assert seen[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert seen[-1] is ErrorCode.NONE
     assert cluster.brokers[2].groups.offsets.of_group(GROUP)["t", 0].offset == 299
+
+
+class _Course:
+    """Commits and reads at whoever coordinates, which changes at random; some answers come late, some never."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.cluster = Cluster(World())
+        self.cluster.create_topic("t", [1])
+        self.cluster.create_topic(OFFSETS_TOPIC, [1])
+        self.cluster.run()
+        self.committed = 0
+        self.acknowledged = -1
+        self.seen = -1
+        self.waiting: list[tuple[str, int, Client]] = []
+
+    def run(self) -> None:
+        for _ in range(60):
+            self._step()
+        self.cluster.run()
+        self._hear()
+        self._read(wait=True)
+
+    def _step(self) -> None:
+        cluster, chance = self.cluster, self.random
+        what = chance.randrange(6)
+        if what <= 1:
+            self.committed += 1
+            client = cluster.client(self._coordinator())
+            self._note("commit", self.committed, client, client.commit(GROUP, self.committed))
+        elif what == 2:
+            self._read(wait=False)
+        elif what == 3:
+            cluster.elect(OFFSETS_TOPIC, 0, chance.choice((1, 2, 3)))
+        elif what == 4:
+            cluster.replicate()
+        else:
+            cluster.world.pass_time(0)
+        self._hear()
+
+    def _coordinator(self) -> int:
+        topic = self.cluster.image.topic(OFFSETS_TOPIC)
+        assert topic is not None
+        return topic.partitions[0].leader
+
+    def _read(self, wait: bool) -> None:
+        client = self.cluster.client(self._coordinator())
+        self._note("read", -1, client, client.committed(GROUP))
+        if wait:
+            self.cluster.run()
+            self._hear()
+            assert self.seen >= self.acknowledged, "it was acknowledged, and is lost"
+
+    def _note(self, what: str, offset: int, client: Client, answer: object) -> None:
+        if answer is not None:
+            client.later.append(answer)
+        self.waiting.append((what, offset, client))
+
+    def _hear(self) -> None:
+        for each in list(self.waiting):
+            what, offset, client = each
+            if not client.later:
+                continue
+            self.waiting.remove(each)
+            answer = client.later.pop()
+            if error_of(answer) is not ErrorCode.NONE:
+                continue
+            if what == "commit":
+                self.acknowledged = max(self.acknowledged, offset)
+            else:
+                found = answer.groups[0].topics[0].partitions[0].committed_offset
+                assert found >= self.seen, "what was read has vanished"
+                self.seen = found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_acknowledged_is_lost_and_nothing_read_vanishes(seed: int) -> None:
+    _Course(seed).run()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12, 1_000))
+def test_nothing_acknowledged_is_lost_and_nothing_read_vanishes_for_long(seed: int) -> None:
+    _Course(seed).run()
