@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from broker_lite.handlers import cluster_view
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import endpoints_of_leaders
+from broker_lite.handlers.leader_hints import endpoints_of_leaders
 from broker_lite.handlers.request import Body, Endpoint, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import endpoints_of_leaders, leader_hint
+from broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog

@@ -12,7 +12,7 @@ from broker_lite.coordinators.producer_state import Verification
 from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import leader_hint
+from broker_lite.handlers.leader_hints import leader_hint
 from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
 from broker_lite.log.validation import InvalidRecordsError
