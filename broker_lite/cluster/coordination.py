@@ -109,10 +109,10 @@ class LockCoordination:
             lock = self._storage.lock(path)
         except BlockingIOError:
             return False  # somebody else is at it, or looks whether somebody is
-        if self._storage.size(path) or self.latest_epoch() != epoch:
-            lock.release()  # somebody has led in this epoch already
-            return False
         try:
+            if not self._is_new(path, epoch):
+                lock.release()
+                return False
             file = self._storage.open(path)
             file.append(b"%d\n" % self._broker_id)
             file.close()
@@ -122,6 +122,13 @@ class LockCoordination:
             raise
         self._lock, self.epoch = lock, epoch
         return True
+
+    def _is_new(self, path: str, epoch: int) -> bool:
+        """Whether nobody has led in an epoch, nor in a later one, which would have removed its claim."""
+        try:
+            return not self._storage.size(path) and self.latest_epoch() == epoch
+        except FileNotFoundError:
+            return False
 
     def _forget_before(self, epoch: int) -> None:
         for name in self._storage.list_directory(self._directory):

@@ -76,6 +76,31 @@ def test_an_epoch_is_claimed_once_even_if_its_leader_died_before_anybody_looked(
     assert second.epoch == 2
 
 
+def test_a_claim_that_was_removed_meanwhile_is_not_ours() -> None:
+    storage = SharedStorage()
+    first, second = two((storage, SHARED))
+
+    def overtake() -> None:
+        assert second.try_lead(0)
+        second.resign()
+        assert second.try_lead(0)
+
+    path = f"{SHARED}/0000000001.claim"
+    lock = storage.lock
+
+    def lock_late(wanted: str) -> object:
+        storage.lock = lock  # type: ignore[method-assign]
+        if wanted == path:
+            overtake()
+        return lock(wanted)
+
+    storage.lock = lock_late  # type: ignore[method-assign, assignment]
+    assert not first.try_lead(0)
+    assert not first.leading
+    assert second.leading
+    assert path not in storage.locks
+
+
 def test_a_claim_that_cannot_be_written_is_let_go() -> None:
     storage = SharedStorage()
     first, second = two((storage, SHARED))
