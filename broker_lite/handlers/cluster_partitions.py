@@ -8,12 +8,13 @@ to move. When a partition changes hands, all of them are woken, find out, and sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import logging
+from typing import TYPE_CHECKING, Final, cast
 
 from broker_lite.controller.image import ClusterImage
 from broker_lite.handlers.deletions import Deletions, Then
 from broker_lite.handlers.leader import Led
-from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Scheduler
+from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Scheduler, Timer
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.fetch import FetchPartition, FetchRequest
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
     from broker_lite.handlers.broker import Broker
     from broker_lite.log.replicated_log import ReplicatedLog
+
+RETRY_S: Final = 1.0
+"""After how long what the disk has failed is tried again."""
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicatedPurgatory(FetchPurgatory):
@@ -65,6 +71,7 @@ class ClusterPartitions:
         self.purgatory = ReplicatedPurgatory(broker.scheduler)
         self.deletions = Deletions(member, broker.scheduler)
         self._broker = broker
+        self._retry: Timer | None = None
         self._monotonic_ms = broker.clock.monotonic_ms
         self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
         broker.purgatory = self.purgatory
@@ -139,10 +146,7 @@ class ClusterPartitions:
         """Let there be the logs that the cluster says.
 
         Nothing is done before this start of the broker is in the image: what it shows until then is the past, and a
-        topic that is not there yet would seem to be gone.
-
-        Raises:
-            KafkaError, OSError: as `ReplicatedLogs.take`.
+        topic that is not there yet would seem to be gone. What the disk fails is tried again after a while.
         """
         if not self.member.registered:
             return
@@ -160,6 +164,27 @@ class ClusterPartitions:
         gone = self.logs.take(wanted, self._broker.clock.now_ms())
         if gone is not None:
             self._broker.topics_were_changed(gone)
+        self._broker.scheduler.call_soon(self._look_for_failures)
+
+    def _look_for_failures(self) -> None:
+        """Try again, after a while, what roles the replicas could not take."""
+        failed = self.member.replicas.failed
+        if not failed or self._retry is not None:
+            return
+        for key, error in failed.items():
+            logger.error("partition %s-%d has no role here: %s; it is tried again", *key, error)
+        self._retry = self._broker.scheduler.call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        image = self.member.image
+        self.take(image)
+        self.member.publish(self.member.replicas.apply(image, self._monotonic_ms()))
+
+    def close(self) -> None:
+        """Try nothing again."""
+        if self._retry is not None:
+            self._retry.cancel()
 
     def _on_event(self, event: Event) -> None:
         topic = self.logs.topic_by_id(event.key[0])

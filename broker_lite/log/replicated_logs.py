@@ -45,6 +45,8 @@ class ReplicatedLogs(LogManager):
     _next_high_watermarks_ms = 0
     _written_high_watermarks: Mapping[tuple[str, int], int] = MappingProxyType({})
     _told = False
+    _is_written = True
+    """Whether `topics.json` says what there is."""
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
         """Give the log of a partition that the cluster has told of.
@@ -62,9 +64,7 @@ class ReplicatedLogs(LogManager):
     def take(self, wanted: Iterable[WantedTopic], now_ms: int) -> list[Topic] | None:
         """Let there be these topics; gives those that are no more, or None if all is as it was.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; what could not be done is tried again the next time.
-            OSError: if that could not be written down.
+        A topic that the disk has no room for holds up no other one, and is tried again the next time.
         """
         by_name = {each.name: each for each in wanted}
         gone = [
@@ -74,11 +74,21 @@ class ReplicatedLogs(LogManager):
         ]
         first, self._told = not self._told, True
         for topic in gone:
+            self._is_written = False
             self._drop(topic, stray=first)
-        changed = [self._take(each, now_ms) for each in by_name.values()]
-        if not gone and not any(changed):
+        for each in by_name.values():
+            try:
+                if self._take(each, now_ms):
+                    self._is_written = False
+            except (KafkaError, OSError) as error:
+                logger.error("topic %s: its logs cannot be made here: %s; it is tried again", each.name, error)
+        if self._is_written:
             return None
-        self._write_topics()
+        try:
+            self._write_topics()
+            self._is_written = True
+        except OSError as error:
+            logger.error("%s: the topics cannot be written down: %s; it is tried again", self.log_dir, error)
         return gone
 
     def flush_due(self, now_ms: int) -> None:

@@ -81,18 +81,29 @@ class Replicas:
         self._settings = settings
         self._image = ClusterImage()
         self._partition_epochs: dict[PartitionKey, int] = {}
+        self.failed: dict[PartitionKey, KafkaError | OSError] = {}
+        """Partitions whose log could not be opened or cut: they have no role here until a later `apply` does it."""
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
-        """Go by this image from now on; gives what has changed for this broker."""
+        """Go by this image from now on; gives what has changed for this broker.
+
+        A log that fails takes its own partition's role away, and nothing else; it is tried again with the next image.
+        """
         self._image = image
+        self.failed.clear()
         events: list[Event] = []
         ours = set()
         for key, state in image.partitions():
             if self.broker_id in state.replicas:
                 ours.add(key)
                 if state.partition_epoch > self._partition_epochs.get(key, -1):
-                    self._partition_epochs[key] = state.partition_epoch
-                    events += self._take(key, state, now_ms)
+                    try:
+                        events += self._take(key, state, now_ms)
+                    except (KafkaError, OSError) as error:
+                        self.failed[key] = error
+                        ours.discard(key)
+                    else:
+                        self._partition_epochs[key] = state.partition_epoch
         for key in self.roles.keys() - ours:
             del self.roles[key], self._partition_epochs[key]
             events.append(Gone(key))

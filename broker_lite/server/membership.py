@@ -118,7 +118,7 @@ class ClusterShell:
         broker.member = member
         assert isinstance(broker.shared_files, AnnouncedFiles)
         SharedFiles(broker, member, broker.shared_files)
-        ClusterPartitions(broker, member)
+        self._partitions = ClusterPartitions(broker, member)
         self._fetchers = ReplicaFetchers(broker, member, self._network.connection)
         coordinate(broker, member)
         log = MetadataLog(storage, config.metadata_log_dir)
@@ -186,6 +186,7 @@ class ClusterShell:
     def leave(self) -> None:
         """Take no more part in the cluster."""
         self._fetchers.stop()
+        self._partitions.close()
         self.member.leave()
         self._coordination.release_broker()
         self._network.close()

@@ -62,6 +62,9 @@ class _Watcher(LogWatcher):
         if self.follows:
             self._history.follower_high_watermark(self._broker_id, log.batches, log.high_watermark)
         elif self._history.leader_high_watermark(self._broker_id, log.batches, log.high_watermark):
+            self._world.trace(
+                lambda: f"broker {self._broker_id}: {self._history.name} is safe below {log.high_watermark}"
+            )
             self._world.check_members(self._key)
 
 
@@ -258,7 +261,10 @@ class SimulatedBroker(Node):
             self.image.apply(record)
         self.world.check_image(self.image, self.node_id)
         if self.goes_by_log:
-            self.publish(self.replicas.apply(self.image, self.now_ms))
+            events = self.replicas.apply(self.image, self.now_ms)
+            for error in self.replicas.failed.values():
+                raise error  # the broker halts
+            self.publish(events)
             self.send_proposals()
 
     @property
@@ -309,15 +315,18 @@ class SimulatedBroker(Node):
             return
         self._altering = True
         epoch = self.broker_epoch
-        self.world.faults.proposed(self, proposals)
+        again_ms = self.world.faults.proposed(self, proposals)
         wanted = [
             InSyncProposal(key, each.leader_epoch, each.partition_epoch, each.in_sync_replicas)
             for key, each in proposals
         ]
-        self._to_controller(
-            lambda host, call: host.alter(call, self.node_id, epoch, wanted),
-            lambda answers: self._altered(proposals, answers),
-        )
+
+        def alter(host: ControllerHost, call: Call) -> None:
+            host.alter(call, self.node_id, epoch, wanted)
+
+        if again_ms:
+            self.after(again_ms, self._to_controller, alter, nothing)
+        self._to_controller(alter, lambda answers: self._altered(proposals, answers))
 
     def _altered(
         self,
@@ -418,3 +427,7 @@ class SimulatedBroker(Node):
         if offsets != self._high_watermarks:
             self._high_watermarks = offsets
             self.disk.write(f"/{HIGH_WATERMARKS}", encode_offsets(offsets), durable=True)
+
+
+def nothing(answer: Any) -> None:
+    """Take an answer that nobody waits for."""

@@ -142,3 +142,18 @@ def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_with
     with pytest.raises(KafkaError) as refused:
         follower.append_as_follower(leader.read(2, 1000, min_one_batch=True).read(), 0, NOW)
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_topic_that_the_disk_refuses_is_made_later_and_written_down_then() -> None:
+    storage = MemoryStorage()
+    logs = open_logs(storage)
+    logs.take([topic()], NOW)
+    storage.write_error = OSError("no space")
+    wanted = [topic(), topic("late", topic_id=uuid.UUID(int=9))]
+    assert logs.take(wanted, NOW) is None
+    assert sorted(logs.topics) == ["t"]
+    storage.write_error = None
+    assert logs.take(wanted, NOW) == []
+    assert logs.take(wanted, NOW) is None
+    logs.abandon()
+    assert sorted(open_logs(storage).topics) == ["late", "t"]

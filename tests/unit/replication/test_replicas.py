@@ -222,3 +222,32 @@ def _proposal(broker: OneBroker, broker_id: int):  # type: ignore[no-untyped-def
     broker.replicas.fetched_by(KEY, broker_id, epoch, end, 0, broker.now_ms)
     ((_, proposal),) = broker.replicas.proposals()
     return proposal
+
+
+def test_a_log_that_fails_has_no_role_until_it_is_well_and_holds_up_no_other() -> None:
+    broker = OneBroker()
+    broker.begin(leader=1)
+    other = uuid.UUID(int=8)
+    broken = {other}
+    logs = {TOPIC: broker.log, other: new_log()}
+
+    def log_of(key: PartitionKey) -> ReplicatedLog:
+        if key[0] in broken:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+        return logs[key[0]]
+
+    broker.replicas._log_of = log_of
+    state = PartitionState((1, 2), (1, 2), 1, 0, 0)
+    assert broker.tell(TopicCreated("u", other, ()), PartitionChanged(other, 0, state)) == []
+    assert list(broker.replicas.failed) == [(other, 0)]
+    with pytest.raises(KafkaError) as refused:
+        broker.replicas.leader((other, 0))
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broken.clear()
+    assert broker.tell() == [Leads((other, 0))]
+    assert broker.replicas.failed == {}
+    broken.add(other)
+    followed = PartitionState((1, 2), (1, 2), 2, 1, 1)
+    assert broker.tell(PartitionChanged(other, 0, followed)) == [Gone((other, 0))], "it leads no more, whatever fails"
+    broken.clear()
+    assert broker.tell() == [Follows((other, 0), 2)]
