@@ -8,6 +8,7 @@ write to a partition adds it (`transaction_verification.py`). Absent: nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
@@ -31,9 +32,17 @@ def handle_partitions(broker: Broker, request: Request) -> Body | None:
     """Add partitions to transactions, all of a transaction or none; or say whether they are in it."""
     wanted, version = request.message(), request.version
     if version < BATCHED_FROM:
-        return _of_client(broker, request, wanted)
+        name = wanted.v3_and_below_transactional_id
+        return broker.transactions.answer_when_ended(request, name, partial(_of_client, broker, request, wanted))
     if not authorized_on_cluster(broker, request, Operation.CLUSTER_ACTION):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results_by_transaction=[])
+    if len(wanted.transactions) != 1:
+        return _of_broker(broker, request, wanted)
+    name = wanted.transactions[0].transactional_id
+    return broker.transactions.answer_when_ended(request, name, partial(_of_broker, broker, request, wanted))
+
+
+def _of_broker(broker: Broker, request: Request, wanted: Any) -> Body | None:
     results: list[tuple[Any, _Errors]] = []
     for each in wanted.transactions:
         producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
@@ -78,6 +87,11 @@ def _of_client(broker: Broker, request: Request, wanted: Any) -> Body | None:
 def handle_offsets(broker: Broker, request: Request) -> Body | None:
     """Add the partition of `__consumer_offsets` that keeps a group, before offsets are committed to it."""
     wanted = request.message()
+    name = wanted.transactional_id
+    return broker.transactions.answer_when_ended(request, name, partial(_add_offsets, broker, request, wanted))
+
+
+def _add_offsets(broker: Broker, request: Request, wanted: Any) -> Body | None:
     partitions = broker.transactions.partitions
     error = _offsets_error(broker, request, wanted) or partitions.error_of(wanted.transactional_id)
     if error is not ErrorCode.NONE:

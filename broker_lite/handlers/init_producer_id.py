@@ -6,6 +6,7 @@ producer keeps a transaction open over its own restart (KIP-939).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from broker_lite.coordinators.transaction_messages import Decision, Producer
@@ -29,15 +30,22 @@ def handle(broker: Broker, request: Request) -> Body | None:
     if refusal is not ErrorCode.NONE:
         return request.response(error_code=int(refusal), producer_id=-1, producer_epoch=-1)
     if broker.producer_ids.is_ready:
-        return _answer(broker, request, wanted)
+        return _answer_when_ended(broker, request, wanted)
 
     def then() -> None:
-        body = _answer(broker, request, wanted)
+        body = _answer_when_ended(broker, request, wanted)
         if body is not None:
             request.answer(body)
 
     broker.producer_ids.when_asked(then)
     return None
+
+
+def _answer_when_ended(broker: Broker, request: Request, wanted: Any) -> Body | None:
+    if wanted.transactional_id is None:
+        return _answer(broker, request, wanted)
+    answer = partial(_answer, broker, request, wanted)
+    return broker.transactions.answer_when_ended(request, wanted.transactional_id, answer)
 
 
 def _answer(broker: Broker, request: Request, wanted: Any) -> Body | None:

@@ -11,6 +11,7 @@ producer's transaction there in the meantime (WriteTxnMarkers, as an administrat
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker_lite.coordinators.producer_state import Marker
@@ -50,6 +51,10 @@ class MarkerWriter:
 
     def forget(self, transactional_id: str) -> None:
         """Write no more markers of a transactional id: another broker has it."""
+
+    def when_ended(self, _transactional_id: str, then: Callable[[], None]) -> None:
+        """Call back when no transaction of an id is being ended: markers are quickly written here."""
+        then()
 
     def _try(self, transactional_id: str, topic: str, index: int, marker: Marker) -> bool:
         try:

@@ -13,7 +13,7 @@ under a higher epoch, by which partitions tell markers of the old one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
 """After how long markers are sent again; the cluster may have another leader by then."""
+
+ENDING_WAIT_S: Final = 0.1
+"""How long a request waits for the end of its id's last transaction; Kafka's default of
+`add.partitions.to.txn.retry.backoff.max.ms`."""
 
 _VERSION: Final = 2
 
@@ -70,6 +74,8 @@ class MarkerSender:
         self._sending: dict[str, _Sending] = {}
         self._outbox: dict[int, list[_Batch]] = {}
         """What is to be sent to each broker, as soon as it has answered what it was sent."""
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        """Who waits for the end of a transaction."""
         self._asked: set[int] = set()
         """The brokers that have not answered yet."""
         member.on_image.append(self._on_image)
@@ -85,6 +91,30 @@ class MarkerSender:
     def forget(self, transactional_id: str) -> None:
         """Write no more markers of a transactional id: another broker has it."""
         self._sending.pop(transactional_id, None)
+        self._ended(transactional_id)
+
+    def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """Call back when no transaction of an id is being ended here any more, or after `ENDING_WAIT_S`.
+
+        Clients begin the next transaction as soon as the last one is decided. Without waiting a little they would be
+        refused, and come back much later than the few milliseconds that markers take. (Kafka 4's leaders wait so too.)
+        """
+        if transactional_id not in self._sending:
+            then()
+            return
+        waiting = self._waiting.setdefault(transactional_id, [])
+        if not waiting:
+            self._broker.scheduler.call_later(ENDING_WAIT_S, partial(self._ended, transactional_id, waiting))
+        waiting.append(then)
+
+    def _ended(self, transactional_id: str, waiting: list[Callable[[], None]] | None = None) -> None:
+        """Let those go on who wait for an end; if `waiting` is given, only if these are still the ones who do."""
+        found = self._waiting.get(transactional_id)
+        if found is None or (waiting is not None and found is not waiting):
+            return
+        del self._waiting[transactional_id]
+        for then in found:
+            self._broker.scheduler.call_soon(then)
 
     def _wait_for_decision(self, sending: _Sending) -> None:
         sending.is_waiting = True
@@ -138,6 +168,7 @@ class MarkerSender:
         sending.left.difference_update(places)
         if (places or not sending.left) and self._coordinator.markers_written(sending.name, places):
             del self._sending[sending.name]
+            self._ended(sending.name)
         elif not sending.left or sending.left - sending.under_way.keys():
             self._retry_later()
 

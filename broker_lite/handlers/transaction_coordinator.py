@@ -29,6 +29,7 @@ from broker_lite.handlers.coordinated import coordinated
 from broker_lite.handlers.markers import MarkerWriter
 from broker_lite.handlers.purgatory import Timer
 from broker_lite.handlers.replay import replay_slices
+from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import BatchHeader, Record, encode_batch
@@ -108,6 +109,28 @@ class TransactionCoordinator:
             self._broker.note_refusal(f"transactional id {decision.change.transactional_id}: {error}")
             return Decision(_answer_to(error.code))
         return decision
+
+    def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """Call back when no transaction of an id is being ended; in a cluster, after a while in any case."""
+        self._markers.when_ended(transactional_id, then)
+
+    def answer_when_ended(
+        self, request: Request, transactional_id: str, answer: Callable[[], Body | None]
+    ) -> Body | None:
+        """Give an answer about an id, now or, while a transaction of it is being ended, a little later."""
+        now: list[Body | None] = []
+        at_once = True
+
+        def send() -> None:
+            body = answer()
+            if at_once:
+                now.append(body)
+            elif body is not None:
+                request.answer(body)
+
+        self.when_ended(transactional_id, send)
+        at_once = False
+        return now[0] if now else None
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int:
         """Write the end of a transaction into one partition, and wake whoever waits for it; gives the log's end then.

@@ -66,21 +66,25 @@ def verify(
         then(Verified(verification, {place: _translate(error, adds, abortable) for place, error in errors.items()}))
 
     coordinator, name = broker.transactions, producer.transactional_id
-    here = coordinator.partitions.error_of(name)
-    if here is ErrorCode.NOT_COORDINATOR:
+    if coordinator.partitions.error_of(name) is ErrorCode.NOT_COORDINATOR:
         _ask_coordinator(broker, producer, places, adds, told)
         return
-    if here is not ErrorCode.NONE:
-        told(dict.fromkeys(places, here))
-        return
-    if adds:
-        decision = coordinator.transactions.add_partitions(producer, places, EPOCH_BUMP, broker.clock.now_ms())
-        errors = dict.fromkeys(places, coordinator.carry_out(decision).error)
-    else:
-        errors = coordinator.transactions.verify_partitions(producer, places)
-    coordinator.partitions.when_safe(
-        [name], lambda refusals: told(dict.fromkeys(places, refusals[name]) if refusals else errors)
-    )
+
+    def decide() -> None:
+        here = coordinator.partitions.error_of(name)
+        if here is not ErrorCode.NONE:
+            told(dict.fromkeys(places, here))
+            return
+        if adds:
+            decision = coordinator.transactions.add_partitions(producer, places, EPOCH_BUMP, broker.clock.now_ms())
+            errors = dict.fromkeys(places, coordinator.carry_out(decision).error)
+        else:
+            errors = coordinator.transactions.verify_partitions(producer, places)
+        coordinator.partitions.when_safe(
+            [name], lambda refusals: told(dict.fromkeys(places, refusals[name]) if refusals else errors)
+        )
+
+    coordinator.when_ended(name, decide)
 
 
 def _ask_coordinator(

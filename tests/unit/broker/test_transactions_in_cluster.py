@@ -12,6 +12,7 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset
 from broker_lite.coordinators.producer_state import Marker
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from broker_lite.handlers.markers_in_cluster import ENDING_WAIT_S
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import ErrorCode
@@ -279,6 +280,71 @@ def test_a_marker_of_the_former_coordinator_ends_no_later_transaction(cluster: C
     cluster.run()
     assert [markers(cluster, index) for index in range(PARTITIONS)] == before
     assert state(cluster, 2) is TransactionState.ONGOING
+
+
+@pytest.mark.parametrize("how", ["init", "add", "offsets", "write here", "write there"])
+def test_what_comes_while_a_transaction_ends_waits_for_its_end(cluster: Cluster, how: str) -> None:
+    """The client was told of the decision, and goes on at once; the markers take a moment more."""
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    held, cluster.held = cluster.held, None
+    assert state(cluster, 1) is TransactionState.PREPARE_COMMIT
+    following = Producer(NAME, producer.producer_id, producer.epoch + 1)
+    client = cluster.client(2 if how == "write there" else 1)
+    ask(client, how, following)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    assert not client.later
+    for sent in held:
+        cluster.deliver(sent)
+    cluster.run()
+    assert error_told(client.later.pop()) is ErrorCode.NONE
+    assert state(cluster, 1) is (TransactionState.EMPTY if how == "init" else TransactionState.ONGOING)
+
+
+@pytest.mark.parametrize("how", ["init", "add", "offsets", "write here", "write there"])
+def test_it_does_not_wait_for_long(cluster: Cluster, how: str) -> None:
+    producer = init(cluster)
+    write(cluster, producer)
+    cluster.held = []
+    end(cluster.client(1), producer)
+    cluster.replicate()
+    cluster.world.pass_time(0)
+    cluster.held = None
+    client = cluster.client(2 if how == "write there" else 1)
+    ask(client, how, Producer(NAME, producer.producer_id, producer.epoch + 1))
+    for _ in range(4):
+        cluster.run()
+        cluster.world.pass_time(ENDING_WAIT_S * 1000 / 2)
+    assert error_told(client.later.pop()) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def ask(client: Client, how: str, producer: Producer) -> None:
+    """Ask for something that only a transaction at rest lets happen."""
+    known = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+    if how.startswith("write"):
+        client.produce(producer, 1 if how == "write there" else 0)
+    elif how == "init":
+        asked = {"transactional_id": NAME, "transaction_timeout_ms": 60_000, **known}
+        assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, **asked) is None
+    elif how == "offsets":
+        assert client.ask(ApiKey.ADD_OFFSETS_TO_TXN, 4, transactional_id=NAME, group_id="g", **known) is None
+    else:
+        fields = {f"v3_and_below_{name}": value for name, value in known.items()}
+        fields |= {"v3_and_below_transactional_id": NAME, "v3_and_below_topics": [("t", [0])]}
+        assert client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, **fields) is None
+
+
+def error_told(answer: Any) -> ErrorCode:
+    for each in getattr(answer, "results_by_topic_v3_and_below", None) or ():
+        return ErrorCode(each.results_by_partition[0].partition_error_code)
+    for each in getattr(answer, "topics", ()):
+        return ErrorCode(each.partitions[0].error_code)
+    return ErrorCode(answer.error_code)
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_by_the_next_coordinator(cluster: Cluster) -> None:
