@@ -13,6 +13,7 @@ How long a leader has been silent is added up from one look to the next, and a l
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Final, Protocol
 
@@ -123,6 +124,12 @@ class LockCoordination:
         self._lock, self.epoch = lock, epoch
         return True
 
+    def touch(self, now_ms: int) -> None:
+        """Beat at once; the one method that another thread may call. Nothing happens unless this leads."""
+        if self._lock is not None:
+            with contextlib.suppress(FileNotFoundError):  # the next epoch has been claimed
+                self._storage.set_modified_ms(self._path(self.epoch), now_ms)
+
     def _is_new(self, path: str, epoch: int) -> bool:
         """Whether nobody has led in an epoch, nor in a later one, which would have removed its claim."""
         try:
@@ -176,7 +183,7 @@ class LockCoordination:
         """See `Coordination`."""
         if self._lock is not None and monotonic_ms - self._beaten_ms >= self._timeout_ms // BEATS_PER_TIMEOUT:
             self._beaten_ms = monotonic_ms
-            self._storage.set_modified_ms(self._path(self.epoch), now_ms)
+            self.touch(now_ms)
 
     def resign(self) -> None:
         """See `Coordination`."""

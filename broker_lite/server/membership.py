@@ -11,7 +11,7 @@ import uuid
 from typing import Final
 
 from broker_lite.cluster.controller_service import ControllerService
-from broker_lite.cluster.coordination import LockCoordination
+from broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
 from broker_lite.cluster.lifecycle import Identity, Lifecycle
 from broker_lite.cluster.member import ClusterMember, Membership
 from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
@@ -27,6 +27,7 @@ from broker_lite.log.storage import Storage
 from broker_lite.replication.replicas import ReplicationSettings
 from broker_lite.server.listener import Listener, ServerError
 from broker_lite.server.peers import PeerNetwork
+from broker_lite.server.pulse import Pulse
 from broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
@@ -108,6 +109,7 @@ class ClusterShell:
         assert config.metadata_log_dir is not None
         assert isinstance(broker.logs, ReplicatedLogs)
         between = _between_brokers(config, listeners)
+        self._broker = broker
         self._alive = asyncio.Event()
         self._network = PeerNetwork(loop, broker, between.endpoint)
         self._coordination = coordination
@@ -151,10 +153,27 @@ class ClusterShell:
         )
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, reader, self._lifecycle)
+        self._loop = loop
+        self._pulse: Pulse | None = None
 
     def join(self) -> None:
         """Read the controller's log, and follow it from now on."""
         self.member.join(self._membership)
+        config, clock = self._broker.config, self._broker.clock
+        interval_ms = config.controller_quorum_fetch_timeout_ms // BEATS_PER_TIMEOUT
+        self._pulse = Pulse(
+            lambda: self._coordination.touch(clock.now_ms()),
+            clock.monotonic_ms,
+            interval_ms,
+            config.broker_session_timeout_ms,
+        )
+        self._look(interval_ms / 1000)
+
+    def _look(self, interval_s: float) -> None:
+        """Let the pulse know, over and over, that the loop goes on."""
+        if self._pulse is not None:
+            self._pulse.loop_is_seen()
+            self._loop.call_later(interval_s, self._look, interval_s)
 
     async def register(self) -> None:
         """Let the cluster know of this broker, and wait until it has taken it in.
@@ -185,6 +204,9 @@ class ClusterShell:
 
     def leave(self) -> None:
         """Take no more part in the cluster."""
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            pulse.stop()
         self._fetchers.stop()
         self._partitions.close()
         self.member.leave()

@@ -1,0 +1,46 @@
+"""A thread beats for a loop that is busy, and not for one that is gone."""
+
+from __future__ import annotations
+
+import threading
+
+from broker_lite.server.pulse import Pulse
+from tests.unit.cluster.shared import SharedClock
+
+DEADLINE_S = 30.0
+
+
+def test_it_beats_as_long_as_the_loop_is_seen() -> None:
+    clock, beats = SharedClock(), threading.Semaphore(0)
+    pulse = Pulse(lambda: beats.release(), clock, 1, 100)
+    try:
+        assert beats.acquire(timeout=DEADLINE_S)
+        clock.ms += 99
+        assert beats.acquire(timeout=DEADLINE_S)
+        pulse.loop_is_seen()
+        clock.ms += 99
+        assert beats.acquire(timeout=DEADLINE_S)
+    finally:
+        pulse.stop()
+
+
+def test_it_is_silent_for_a_loop_that_is_gone() -> None:
+    clock, beats = SharedClock(), 0
+    asked = threading.Semaphore(0)
+
+    def now() -> int:
+        asked.release()
+        return clock()
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    clock.ms += 1_000
+    pulse = Pulse(beat, now, 1, 0)
+    try:
+        for _ in range(5):
+            assert asked.acquire(timeout=DEADLINE_S)
+    finally:
+        pulse.stop()
+    assert beats == 0
