@@ -62,12 +62,8 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
     yield "kafka_network_RequestMetrics_Count", "counter", "Requests answered, by API and version.", _requests(broker)
     yield from _times(broker)
     yield "kafka_log_Log_Value", "gauge", "Size in bytes, offsets and segments of each partition.", _logs(broker)
-    partitions = sum(topic.partition_count for topic in broker.topics())
-    replicas = {"PartitionCount": partitions, "LeaderCount": partitions}
-    replicas |= {"UnderReplicatedPartitions": 0, "OfflineReplicaCount": 0}
-    yield "kafka_server_ReplicaManager_Value", "gauge", "Partitions of this broker.", _named(replicas)
-    controller = {"ActiveControllerCount": 1, "OfflinePartitionsCount": 0, "GlobalPartitionCount": partitions}
-    controller["GlobalTopicCount"] = sum(1 for _ in broker.topics())
+    yield "kafka_server_ReplicaManager_Value", "gauge", "Partitions of this broker.", _named(_replicas(broker))
+    controller = _controller(broker)
     yield "kafka_controller_KafkaController_Value", "gauge", "Topics and partitions of the cluster.", _named(controller)
     yield from _groups(broker)
     yield (
@@ -80,6 +76,42 @@ def _families(broker: Broker, connections: Counter[str]) -> Iterator[Family]:
     processor_s = usage.ru_utime + usage.ru_stime
     yield "process_cpu_seconds_total", "counter", "Processor time of this process in seconds.", [({}, processor_s)]
     yield "process_resident_memory_bytes", "gauge", "Memory of this process.", [({}, _resident_bytes())]
+
+
+def _replicas(broker: Broker) -> dict[str, int]:
+    here = sum(len(topic.logs) for topic in broker.topics())
+    if broker.member is None:
+        counts = {"PartitionCount": here, "LeaderCount": here, "UnderReplicatedPartitions": 0}
+    else:
+        us = broker.member.broker_id
+        led = [state for _, state in broker.member.image.partitions() if state.leader == us]
+        lacking = sum(len(state.in_sync_replicas) < len(state.replicas) for state in led)
+        counts = {"PartitionCount": here, "LeaderCount": len(led), "UnderReplicatedPartitions": lacking}
+    return counts | {"OfflineReplicaCount": 0}
+
+
+def _controller(broker: Broker) -> dict[str, int]:
+    """Count what the controller knows; on a broker that is not the controller all is 0, so that sums are right."""
+    if broker.member is None:
+        topics = list(broker.topics())
+        partitions = sum(topic.partition_count for topic in topics)
+        offline, brokers, fenced, active = 0, 1, 0, 1
+        topic_count = len(topics)
+    else:
+        image, active = broker.member.image, int(broker.member.controller.active)
+        states = [state for _, state in image.partitions()]
+        partitions, topic_count = len(states), len(image.topics)
+        offline = sum(state.leader < 0 for state in states)
+        fenced = sum(each.fenced for each in image.brokers.values())
+        brokers = len(image.brokers) - fenced
+    return {
+        "ActiveControllerCount": active,
+        "OfflinePartitionsCount": offline * active,
+        "GlobalPartitionCount": partitions * active,
+        "GlobalTopicCount": topic_count * active,
+        "ActiveBrokerCount": brokers * active,
+        "FencedBrokerCount": fenced * active,
+    }
 
 
 def _topics(broker: Broker) -> Iterator[Sample]:
