@@ -126,6 +126,7 @@ def committed(spark: SparkSession, servers: str, topic: str) -> list[bytes]:
     return [bytes(row.value) for row in rows]
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("kills", "every_s"), [(1, 0.0), pytest.param(12, BETWEEN_KILLS_S, marks=pytest.mark.soak)], ids=["quick", "soak"]
 )
