@@ -379,6 +379,23 @@ class Stage:
         )
         self._write(found)
 
+    def stop(self, broker_id: int) -> bool:
+        """Let a broker ask whether it may stop, and end if so; gives whether it has."""
+        node = self.nodes[broker_id]
+        found, heard = self.controller.heartbeat(
+            broker_id, node.broker_epoch, self.controller.image.next_offset, True, self.now_ms
+        )
+        self._write(found)
+        if heard.may_shut_down:
+            self.crash(broker_id)
+        return heard.may_shut_down
+
+    def change_least(self, least: int) -> None:
+        """Let the topic have another `min.insync.replicas`."""
+        topic = self.controller.image.topics[TOPIC]
+        self._write(self.controller.change_settings("t", {**topic.settings, MIN_IN_SYNC_REPLICAS: str(least)}))
+        self._acknowledge()
+
     def _write(self, records: list[Record]) -> None:
         self._metadata += records
         self.spread()

@@ -179,5 +179,5 @@ class ControllerMachine(RuleBasedStateMachine):
 
 
 def test_whatever_brokers_do_the_cluster_stays_sound() -> None:
-    steps: Any = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    steps: Any = settings(max_examples=50, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(ControllerMachine, settings=steps)  # type: ignore[no-untyped-call]

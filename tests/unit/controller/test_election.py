@@ -123,7 +123,7 @@ _some = st.sets(st.integers(1, 3))
 @given(
     st.lists(st.tuples(_some, _some, st.integers(1, 3), st.booleans(), _some, st.booleans()), min_size=1, max_size=12)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whatever_comes_the_state_is_sound(
     steps: list[tuple[set[int], set[int], int, bool, set[int], bool]],
 ) -> None:
