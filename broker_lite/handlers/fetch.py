@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.leader import LEADER_EPOCH, Led
 from broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from broker_lite.log.leader_epochs import EpochEnd
 
 READ_COMMITTED = 1
-NO_REPLICA = -1
 
 
 class _Read(NamedTuple):
@@ -116,18 +116,20 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
     left = min(wanted.max_bytes, broker.config.fetch_max_bytes)
     size, failed, keys = 0, False, []
     only_committed = wanted.isolation_level == READ_COMMITTED
-    follower = wanted.replica_id if broker.cluster is not None else NO_REPLICA
+    follower = wanted.replica_id if broker.cluster is not None else None
     topics = []
     for name, topic_id, partitions in wanted.topics:
         by_id = request.version >= fetch.TOPIC_ID_FROM
-        topic, refusal = _find_topic(broker, request, name, topic_id if by_id else None, follower)
+        find = find_topic if follower is None or follower < 0 else _find_for_follower
+        topic, refusal = find(broker, request, Operation.READ, name, topic_id if by_id else None)
         results = []
         for partition in partitions:
             try:
                 if topic is None:
                     raise KafkaError(refusal)
                 result, got = _read_partition(broker, topic.name, partition, left, size == 0, only_committed, follower)
-                failed = failed or result.diverging_epoch is not None
+                if follower is not None and result.diverging_epoch is not None:
+                    failed = True
                 keys.append((topic.name, partition.partition))
                 size += got
                 left -= got
@@ -139,11 +141,10 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
     return _Read(topics, size, failed, tuple(keys))
 
 
-def _find_topic(
-    broker: Broker, request: Request, name: str, topic_id: uuid.UUID | None, follower: int
+def _find_for_follower(
+    broker: Broker, _request: Request, _operation: Operation, name: str, topic_id: uuid.UUID | None
 ) -> tuple[Topic | None, ErrorCode]:
-    if follower < 0:
-        return find_topic(broker, request, Operation.READ, name, topic_id)
+    """Give a topic to another broker, which may read all of them."""
     if topic_id is not None:
         return broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
     return broker.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -163,27 +164,32 @@ def _read_partition(
     left: int,
     first: bool,
     only_committed: bool,
-    follower: int,
+    follower: int | None,
 ) -> tuple[fetch.FetchPartitionResult, int]:
-    led = broker.leading(topic, wanted.partition)
-    log = led.log
-    if wanted.current_leader_epoch != led.leader_epoch:
-        led.check_epoch(wanted.current_leader_epoch)
+    # As quick as can be where nobody else can lead: this runs for every partition of every fetch.
+    log, leader_epoch, replicas = (
+        broker.leading(topic, wanted.partition)
+        if broker.cluster is not None
+        else (broker.partition(topic, wanted.partition), LEADER_EPOCH, None)
+    )
+    if 0 <= wanted.current_leader_epoch != leader_epoch:
+        Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
     # The first partition with records gives a batch whatever its size, or a small fetch would never get past it.
     offset, stable = wanted.fetch_offset, log.last_stable_offset
     limit = stable if only_committed else None
-    if led.replicas is not None:
+    if replicas is not None:
         if wanted.last_fetched_epoch >= 0:
-            parted = led.replicas.check_fetch(-1, wanted.last_fetched_epoch, offset)
+            parted = replicas.check_fetch(-1, wanted.last_fetched_epoch, offset)
             if parted is not None:
                 return _diverging(wanted.partition, log, parted), 0
-        limit = None if follower >= 0 else stable if only_committed else log.high_watermark
+        is_follower = follower is not None and follower >= 0
+        limit = None if is_follower else stable if only_committed else log.high_watermark
     most = max(min(wanted.max_bytes, left), 0)
     stretch = log.read(offset, most, first, limit)
     aborted = None
     if only_committed:
         aborted = _aborted(log, offset, stretch) if stretch.size else []
-    # Filled by position: this runs for every partition of every fetch.
+    # Filled by position, to be quick.
     result = fetch.FetchPartitionResult(
         wanted.partition, 0, log.high_watermark, stable, log.log_start_offset, stretch, aborted
     )

@@ -12,6 +12,7 @@ from broker_lite.coordinators.producer_state import Verification
 from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.leader_hints import leader_hint
 from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
@@ -141,7 +142,10 @@ def _append(
     broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
 ) -> tuple[produce.ProducePartitionResult, int]:
     """Append one batch; gives the result, and the offset of the last record."""
-    log, leader_epoch, replicas = broker.leading(topic, index)
+    cluster = broker.cluster
+    log, leader_epoch, replicas = (
+        broker.leading(topic, index) if cluster is not None else (broker.partition(topic, index), LEADER_EPOCH, None)
+    )
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")
     if not records:
@@ -157,8 +161,8 @@ def _append(
     reach(CrashPoint.BROKER_APPENDED)
     stable = log.last_stable_offset > appended.last_offset
     broker.purgatory.appended(topic, index, len(records), stable)
-    if broker.cluster is not None:
-        broker.cluster.appended(topic, index)
+    if cluster is not None:
+        cluster.appended(topic, index)
     if broker.metrics is not None:
         broker.metrics.produced(topic, appended.last_offset - appended.base_offset + 1, len(records))
     result = produce.ProducePartitionResult(
