@@ -176,6 +176,10 @@ class LetterTarget:
         self._extents: Extents = {}
         """Known after `begin`; tasks need it, and their answers do not."""
 
+    def __str__(self) -> str:
+        """See `Target`."""
+        return f"{self._place}"
+
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         return self._target.stored(batch)

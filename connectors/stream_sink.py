@@ -9,7 +9,7 @@ Spark calls ``streamWriter`` twice for every batch, in two long-lived processes 
 3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
 
 Only the messages link 1 and 3. A batch that is in every target already (a replay) is seen in step 1, so its tasks do
-not even read their records. ``abort`` is also called after a ``commit`` that failed.
+not even read their records, and a warning says so. ``abort`` is also called after a ``commit`` that failed.
 
 Targets are begun and finished in their order, dead letters before rows: whatever crash comes, a target that is earlier
 in the order has come as far as the later ones, or further.
@@ -36,6 +36,9 @@ from exactly_once.errors import CheckpointError
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
+
+RANGES_IN_MESSAGES = 3
+"""How many partitions of a batch a message names."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +92,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         checkpoint = Checkpoint.open(self._checkpoint)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
         self._plans = tuple(target.begin(batch) for target in self._targets)
+        if not self._plans[-1].writes_rows:
+            self._warn_of_passing_over(batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
@@ -164,6 +169,25 @@ class StreamSink(DataSourceStreamArrowWriter):
             return
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
+
+    def _warn_of_passing_over(self, batch: Batch) -> None:
+        """Say that a batch is there already; the last target is that of the rows."""
+        moved = sorted(batch.record.moved.items())
+        records = [
+            f"{source} {tp} [{extent.start}, {extent.end})" for (source, tp), extent in moved[:RANGES_IN_MESSAGES]
+        ]
+        if len(moved) > len(records):
+            records.append(f"{len(moved) - len(records)} more partitions")
+        _log.warning(
+            "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash came before "
+            "Spark noted the batch in checkpointLocation=%s, which is well; or that checkpoint is new: then option "
+            "offsetStore with this appId on the source begins behind what is there",
+            self._format_name,
+            batch,
+            self._targets[-1],
+            ", ".join(records) or "no new records",
+            self._checkpoint,
+        )
 
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
         return read_batch(checkpoint, batch_id, self._app_id, attempt_id)

@@ -84,6 +84,9 @@ class TaskWriter(Protocol):
 class Target(Protocol):
     """One place that rows go to."""
 
+    def __str__(self) -> str:
+        """Name the place, and where its offsets are, for messages."""
+
     def stored(self, batch: Batch) -> Stored:
         """See how far the place has come with the partitions of a batch, on the driver, before `begin`.
 

@@ -29,6 +29,7 @@ from exactly_once.commit import THE_TABLE, Delivery, Place, Plan, look
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.decision import Fresh, Stored, decide
 from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store import DELTA
 from offset_store.locations import Location
 from offset_store.tables import join, table_filesystem
 
@@ -57,6 +58,12 @@ class DeltaTarget:
         self._schema = schema
         self._place = place
         self._replace = replace
+
+    def __str__(self) -> str:
+        """See `Target`."""
+        together = self._options.guarantee is Guarantee.EXACTLY_ONCE or self._options.offset_store is None
+        store = f"{DELTA}{self._options.table}" if together else self._options.offset_store
+        return f"the table {self._options.table} (offsets in {store})"
 
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""

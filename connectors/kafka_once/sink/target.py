@@ -63,6 +63,11 @@ class KafkaTarget:
     """Where rows wait that the driver sends in one transaction; None: each task has a transaction of its own."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def __str__(self) -> str:
+        """See `Target`."""
+        named = [layout.topic or "the topics that rows name" for layout in self.layouts]
+        return f"{' and '.join(named)} (offsets in {self.offset_store})"
+
     def stored(self, batch: Batch) -> Stored:
         """See `Target.stored`."""
         if self.guarantee is not Guarantee.EXACTLY_ONCE:

@@ -18,6 +18,7 @@ from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink import driver as driver_module
 from connectors.kafka_once.sink import target as target_module
 from connectors.kafka_once.sink.driver import Driver
+from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
 from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
 from exactly_once.batch import Batch
@@ -92,6 +93,13 @@ def test_a_batch_that_is_there_is_not_written_again(application: Application, ob
     assert written.parts == []
     application.finish(again, written)
     check_whole(observer, application, 2)
+
+
+def test_a_target_names_its_topics_and_its_group(application: Application) -> None:
+    target, name = application.target, application.name
+    assert str(target) == f"{application.topic} (offsets in group:{name})"
+    by_row = RowLayout(None, value=0, topic_column=1)
+    assert str(replace(target, layouts=(by_row,))) == f"the topics that rows name (offsets in group:{name})"
 
 
 def test_a_batch_that_is_begun_twice_in_one_process(application: Application, observer: Client) -> None:

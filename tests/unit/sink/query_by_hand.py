@@ -55,8 +55,9 @@ class Query:
             **options,
         }
 
-    def log(self, batch_id: int, end: int) -> None:
-        line = SourceOffset("kafka", {TP: Position(0, end)}).to_json()
+    def log(self, batch_id: int, end: int, partitions: int = 1) -> None:
+        positions = {TP._replace(partition=number): Position(0, end) for number in range(partitions)}
+        line = SourceOffset("kafka", positions).to_json()
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{line}")
 
     def writer(self) -> StreamSink:

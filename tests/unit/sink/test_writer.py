@@ -130,6 +130,31 @@ def test_a_replayed_batch_runs_no_task(query: Query) -> None:
     assert (query.rows(), query.files()) == (2, 2)
 
 
+def test_a_batch_that_is_passed_over_is_told_once(
+    query: Query, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.commit(0, query.tasks())
+    assert caplog.records == []
+    fresh = Query(tmp_path, "fresh")
+    fresh.log(0, 10)
+    fresh.commit(0, fresh.tasks())
+    (told,) = caplog.messages
+    where = f"in the table {query.table} (offsets in delta:{query.table}) already, nothing is written again"
+    assert told.startswith(f"delta_once: batch 0 of query fresh (appId app): its rows are {where}. ")
+    assert "It covers kafka topic-0 [0, 10). " in told
+    assert f"checkpointLocation={fresh.checkpoint}, which" in told
+
+
+def test_a_batch_of_many_partitions_that_is_passed_over_names_some(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.log(0, 10, partitions=5)
+    query.commit(0, query.tasks())
+    query.tasks()
+    (told,) = caplog.messages
+    assert "kafka topic-0 [0, 10), kafka topic-1 [0, 10), kafka topic-2 [0, 10), 2 more partitions. Either" in told
+
+
 def test_the_loser_of_two_drivers_stops_and_cleans_up(query: Query, tmp_path: Path) -> None:
     rival = Query(tmp_path, "rival")
     rival.log(0, 10)
