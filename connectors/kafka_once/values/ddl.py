@@ -66,7 +66,10 @@ def parse_schema(text: str) -> t.StructType:
 
 def _from_json(text: str) -> t.DataType:
     try:
-        return t.StructType.fromJson(json.loads(text))
+        document = json.loads(text)
+        if isinstance(document, dict) and document.get("type") in ("array", "map"):
+            raise ValueError(f"the root is {document['type']}, and must be struct: named fields")
+        return t.StructType.fromJson(document)
     except Exception as error:  # PySpark raises what it likes for documents of another form
         raise ValueError(f"it is not a StructType in Spark's JSON form ({type(error).__name__}: {error})") from None
 
@@ -110,9 +113,20 @@ class _Parser:
         if self._word_is("STRUCT") and self._tokens[self._next + 1] == ("sign", "<"):
             kind = self._type(0)
         else:
+            self._refuse_root()
             kind = t.StructType(self._columns(0, "end"))
         self._expect(*_END)
         return kind
+
+    def _refuse_root(self) -> None:
+        """Refuse a type that stands alone: values are decoded into named columns, so the root is always an object."""
+        (kind, word), follows = self._tokens[self._next], self._tokens[self._next + 1]
+        is_type = word.upper() in (*_SIMPLE, *_DECIMALS, "ARRAY", "MAP")
+        if kind == "word" and is_type and follows in (("sign", "<"), ("sign", "("), _END):
+            raise ValueError(
+                f"{word.upper()} stands alone: the root of a value must be named fields, such as "
+                "id BIGINT, tags ARRAY<INT>. For other values leave valueFormat out and use from_json"
+            )
 
     def _columns(self, depth: int, end: str) -> list[t.StructField]:
         fields: list[t.StructField] = []

@@ -20,6 +20,9 @@ MAX_DEPTH = 1000
 MAX_NUMBER_LENGTH = 1000
 """StreamReadConstraints' limits."""
 
+MAX_QUOTED = 20
+"""Characters of a word that an error quotes."""
+
 _SPACES = " \t\r\n"
 _DIGITS = "0123456789"
 _SPACE = re.compile(f"[{_SPACES}]*")
@@ -208,7 +211,7 @@ class Tokens:
             self._match(self.literal, 1)
             return Token.FLOAT
         if char and _in_identifier(char):
-            self._skip_identifier()
+            raise self._no_value(self._position - 1)
         raise self._error("expected a value")
 
     def _negative(self) -> Token:
@@ -258,15 +261,20 @@ class Tokens:
 
     def _match(self, word: str, matched: int) -> None:
         """Read the rest of a literal, of which ``matched`` characters are read; no identifier may go on behind it."""
+        start = self._position - matched
         for expected in word[matched:]:
             if self._peek() != expected:
-                self._skip_identifier()
-                raise self._error(f"expected {word}")
+                raise self._no_value(start)
             self._position += 1
         char = self._peek()
         if char and char >= "0" and char not in "]}" and _in_identifier(char):
-            self._skip_identifier()
-            raise self._error(f"expected {word}")
+            raise self._no_value(start)
+
+    def _no_value(self, start: int) -> JsonError:
+        """Go behind the word that begins at ``start`` and is none of JSON's, and make the error that quotes it."""
+        self._skip_identifier()
+        word = self._text[start : min(self._position, start + MAX_QUOTED)]
+        return JsonError(f"expected a value, found {word!r} at character {start + 1}")
 
     def _skip_identifier(self) -> None:
         while (char := self._peek()) and _in_identifier(char):

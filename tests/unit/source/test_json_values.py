@@ -130,6 +130,13 @@ def test_what_does_not_fit_is_null_and_the_rest_is_kept() -> None:
     [
         ('{"a":', "it is not JSON: expected a value at character 5"),
         ('{"a":1', "it is not JSON: it ends too early at character 6"),
+        ("not json at all 8", "it is not JSON: expected a value, found 'not' at character 1"),
+        ("junk", "it is not JSON: expected a value, found 'junk' at character 1"),
+        (' {"a": nullx}', "it is not JSON: expected a value, found 'nullx' at character 8"),
+        ('{"a":tru}', "it is not JSON: expected a value, found 'tru' at character 6"),
+        ('{"a":-Infinit}', "it is not JSON: expected a value, found '-Infinit' at character 6"),
+        ("t" * 99, f"it is not JSON: expected a value, found {'t' * 20!r} at character 1"),
+        ("}", "it is not JSON: unexpected } at character 1"),
         ("[]", "it is no JSON object, but an array"),
         ("null", "it is no JSON object, but null"),
         ('{"a":99999999999}', "field a: 99999999999 is no int: it is out of range"),
@@ -243,10 +250,27 @@ def test_local_times_of_a_region_change_with_its_clocks() -> None:
         "",
         "a 5",
         "a DECIMAL(5,6)",
-        "ARRAY<INT>",
-        "MAP<STRING, INT>",
     ],
 )
 def test_schemas_that_spark_refuses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|has no fields|38 digits|is no type"):
         parse_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("array<int>", "ARRAY stands alone"),
+        ("MAP<STRING, INT>", "MAP stands alone"),
+        ("decimal(5,2)", "DECIMAL stands alone"),
+        ("int", "INT stands alone"),
+        ('{"type":"array","elementType":"integer","containsNull":true}', "the root is array"),
+    ],
+)
+def test_the_root_of_a_schema_must_be_named_fields(text: str, found: str) -> None:
+    with pytest.raises(ValueError, match=rf"{found}.*named fields"):
+        parse_schema(text)
+
+
+def test_a_column_may_have_the_name_of_a_type() -> None:
+    assert parse_schema("array INT, map: STRING, int INT").names == ["array", "map", "int"]
