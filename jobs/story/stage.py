@@ -422,6 +422,7 @@ class Stage:
             node.log.abandon()
             node.alive = False
             if power:
+                node.disk.settle()  # what was to be flushed in the background has been, long ago
                 node.disk.lose_power(_Forgetful(), torn=False)
             else:
                 node.disk.process_died()
