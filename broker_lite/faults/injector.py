@@ -246,18 +246,21 @@ class Injector:
     def _fail_partitions(self, request: Request, rule: Rule) -> Body | None:
         """Have the handler of Produce or Fetch meet the error at each partition that the rule is about."""
         broker = self._broker
-        real = broker.partition
+        partition, leading = broker.partition, broker.leading
 
-        def partition(topic: str, index: int) -> Any:
-            if rule.spec.is_at((topic, index)):
-                raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
-            return real(topic, index)
+        def failing(real: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
+            def find(topic: str, index: int) -> Any:
+                if rule.spec.is_at((topic, index)):
+                    raise KafkaError(ErrorCode(rule.spec.error_code), "injected by a fault")
+                return real(topic, index)
 
-        broker.partition = partition
+            return find
+
+        broker.partition, broker.leading = failing(partition), failing(leading)
         try:
             return dispatch.handle(broker, request)
         finally:
-            broker.partition = real
+            broker.partition, broker.leading = partition, leading
 
     def check_write(self, path: str, _size: int) -> None:
         """Hold up or refuse a write.

@@ -82,6 +82,17 @@ def test_epochs_that_a_client_names_are_compared(leader: PlainClient, topic: str
     assert ask_offset(leader, topic, LATEST).leader_epoch == 0
 
 
+def test_faults_of_one_partition_are_injected_in_a_cluster_too(
+    cluster: EmbeddedCluster, leader: PlainClient, topic: str
+) -> None:
+    broker = cluster.brokers[cluster.leader(topic, 0)]
+    with broker.faults.fail("REQUEST_TIMED_OUT", api="Produce", topic=topic, partition=0, times=1):
+        assert write(leader, topic, [b"v"], acks=-1).error_code == ErrorCode.REQUEST_TIMED_OUT
+    with broker.faults.delay(50, api="Produce", topic=topic, times=1):
+        assert write(leader, topic, [b"v"], acks=-1).base_offset == 0
+    assert write(leader, topic, [b"v"], acks=-1).base_offset == 1
+
+
 def test_a_consumer_that_waits_is_answered_when_followers_have_the_records(
     cluster: EmbeddedCluster, leader: PlainClient, topic: str
 ) -> None:
