@@ -154,9 +154,9 @@ class PartitionLeader:
 
     def advance(self, now_ms: int) -> bool:
         """Move the high watermark to where it may be; gives whether it has moved."""
-        if len(self.in_sync_replicas) < self.min_in_sync_replicas:
-            return False
         end = self.log.log_end_offset
+        if self.log.high_watermark >= end or len(self.in_sync_replicas) < self.min_in_sync_replicas:
+            return False
         waited_for = self.maximal_in_sync_replicas
         offset = end
         for broker_id, follower in self.followers.items():
