@@ -22,7 +22,7 @@ NARROWEST = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    names = sorted({entry.name for reference in REFERENCES.values() for entry in reference.entries()})
+    names = {each.name: sorted({entry.name for entry in each.entries()}) for each in REFERENCES.values()}
     formats = list(REFERENCES)
     parser.add_argument("format", nargs="?", choices=formats, metavar="FORMAT", help="one of " + ", ".join(formats))
     name = parser.add_argument("name", nargs="?", metavar="NAME", help="one option, with kafka. or without")

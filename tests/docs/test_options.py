@@ -167,6 +167,12 @@ def bash_script() -> str:
         (["options", "so"], "source"),
         (["options", "source", "startingOffsetsBy"], "startingOffsetsByTimestamp startingOffsetsByTimestampStrategy"),
         (["options", "kafka-sink", "kafka.ack"], "kafka.acks"),
+        (["options", "kafka-sink", "starting"], ""),
+        (["options", "source", "kafka.ack"], ""),
+        (["options", "delta-sink", "merge"], "mergeSchema"),
+        (["options", "--json", "source", "sour"], "source"),
+        (["options", "source", "includeDead"], "includeDeadLetters"),
+        (["options", "kafka-sink", "--mark"], "--markdown"),
         (["completion", ""], "bash zsh"),
         (["transactions", "fin"], "finish"),
     ],
@@ -187,3 +193,5 @@ def test_zsh_gets_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
     script = capsys.readouterr().out
     for word in ("verifiable-producer", "--markdown", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
         assert word in script
+    assert "_sparkonce_name() {" in script
+    assert re.search(r":one option, with kafka. or without:_sparkonce_name", script)
