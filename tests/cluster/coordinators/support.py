@@ -21,6 +21,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 1_000,
 }
 """One partition for all groups, and one for all transactional ids, so that it is known who coordinates them."""
 

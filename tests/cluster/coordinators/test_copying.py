@@ -20,10 +20,8 @@ from jobs.peers import kafka_classpath, missing_kafka_reason
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     QUIET,
-    SETTINGS,
     create_topic,
     group_coordinator,
-    make_internal_topics,
     read,
     ready,
     transaction_coordinator,
@@ -37,28 +35,28 @@ SOAK_DEADLINE_S = 900.0
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+def topics(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> tuple[str, str]:
+    """From where to where is copied."""
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
-    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=SETTINGS) as cluster:
-        make_internal_topics(cluster)
-        for topic in ("in", "out"):
-            create_topic(cluster, topic, [1])
-        yield cluster
+    name = request.node.name.replace("[", "-").replace("]", "")
+    for topic in (f"{name}-in", f"{name}-out"):
+        create_topic(cluster, topic, [1])
+    return f"{name}-in", f"{name}-out"
 
 
 def values(count: int) -> list[str]:
     return [f"{number:06d}" for number in range(count)]
 
 
-def fill(cluster: EmbeddedCluster, count: int) -> None:
+def fill(cluster: EmbeddedCluster, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, **QUIET})
-    write(producer, "in", values(count), 1)
+    write(producer, topic, values(count), 1)
 
 
 class Copier:
-    """A process that copies `in` to `out`, and says a line for each transaction."""
+    """A process that copies, and says a line for each transaction."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
@@ -87,13 +85,13 @@ class Copier:
 
 
 @contextmanager
-def copier(cluster: EmbeddedCluster, count: int) -> Iterator[Copier]:
+def copier(cluster: EmbeddedCluster, topics: tuple[str, str], count: int) -> Iterator[Copier]:
     classpath = kafka_classpath()
     assert classpath is not None
     command = [
         *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, COPIER),
-        *("--broker-list", cluster.bootstrap_servers, "--transactional-id", "copier", "--consumer-group", "g"),
-        *("--input-topic", "in", "--input-partition", "0", "--output-topic", "out"),
+        *("--broker-list", cluster.bootstrap_servers, "--transactional-id", topics[0], "--consumer-group", topics[0]),
+        *("--input-topic", topics[0], "--input-partition", "0", "--output-topic", topics[1]),
         *("--max-messages", str(count), "--transaction-size", str(PER_TRANSACTION)),
         *("--transaction-timeout", "10000", "--enable-random-aborts", "--use-group-metadata"),
     ]
@@ -105,39 +103,43 @@ def copier(cluster: EmbeddedCluster, count: int) -> Iterator[Copier]:
                 child.kill()
 
 
-def check(cluster: EmbeddedCluster, count: int) -> None:
+def check(cluster: EmbeddedCluster, topic: str, count: int) -> None:
     found: list[str] = []
 
     def all_there() -> bool:
-        found[:] = read(cluster, "out", 1)
+        found[:] = read(cluster, topic, 1)
         return len(found) >= count
 
     cluster.wait_until(all_there, "records are missing", DEADLINE_S)
     assert found == values(count)
 
 
-def test_each_record_is_copied_once_through_the_death_of_both_coordinators(cluster: EmbeddedCluster) -> None:
-    count = 400
-    fill(cluster, count)
-    with copier(cluster, count) as running:
+def test_each_record_is_copied_once_through_the_death_of_both_coordinators(
+    cluster: EmbeddedCluster, topics: tuple[str, str]
+) -> None:
+    count = 240
+    fill(cluster, topics[0], count)
+    with copier(cluster, topics, count) as running:
         for coordinator in (transaction_coordinator, group_coordinator):
-            assert running.read_lines(3), "it has ended before anybody died"
+            assert running.read_lines(2), "it has ended before anybody died"
             cluster.kill(killed := coordinator(cluster))
-            assert running.read_lines(2), "it has ended before the next coordinator was at work"
+            assert running.read_lines(1), "it has ended before the next coordinator was at work"
             cluster.restart(killed)
             cluster.wait_in_sync()
         running.finish()
-    check(cluster, count)
+    check(cluster, topics[1], count)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(SOAK_DEADLINE_S)
 @pytest.mark.parametrize("seed", range(4))
-def test_each_record_is_copied_once_while_brokers_die_and_stop_in_turn(cluster: EmbeddedCluster, seed: int) -> None:
+def test_each_record_is_copied_once_while_brokers_die_and_stop_in_turn(
+    cluster: EmbeddedCluster, topics: tuple[str, str], seed: int
+) -> None:
     count = 4_000
-    fill(cluster, count)
+    fill(cluster, topics[0], count)
     chance = random.Random(seed)
-    with copier(cluster, count) as running:
+    with copier(cluster, topics, count) as running:
         while running.read_lines(chance.randint(1, 10)):
             broker = chance.choice([1, 2, 3])
             end: Callable[[int], None] = chance.choice([cluster.kill, cluster.kill, cluster.stop])
@@ -146,4 +148,4 @@ def test_each_record_is_copied_once_while_brokers_die_and_stop_in_turn(cluster: 
                 break
             ready(cluster)
         running.finish()
-    check(cluster, count)
+    check(cluster, topics[1], count)

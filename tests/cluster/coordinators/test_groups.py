@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 import pytest
@@ -17,31 +17,14 @@ from broker_lite import EmbeddedCluster
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     QUIET,
-    SETTINGS,
     create_topic,
     group_coordinator,
-    make_internal_topics,
-    ready,
     write,
 )
 
 PARTITIONS = 4
 FIRST = [f"a{number}" for number in range(2 * PARTITIONS)]
 SECOND = [f"b{number}" for number in range(2 * PARTITIONS)]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    settings = {**SETTINGS, "group.consumer.heartbeat.interval.ms": 1_000}
-    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=settings) as cluster:
-        make_internal_topics(cluster)
-        yield cluster
-
-
-@pytest.fixture
-def cluster(shared: EmbeddedCluster) -> EmbeddedCluster:
-    ready(shared)
-    return shared
 
 
 @pytest.fixture

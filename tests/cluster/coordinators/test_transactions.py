@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,12 @@ from tests.cluster.coordinators.support import (
     create_topic,
     make_internal_topics,
     read,
-    ready,
     transaction_coordinator,
     transactional,
     write,
 )
 
 PARTITIONS = 4
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=SETTINGS) as cluster:
-        make_internal_topics(cluster)
-        yield cluster
-
-
-@pytest.fixture
-def cluster(shared: EmbeddedCluster) -> EmbeddedCluster:
-    ready(shared)
-    return shared
 
 
 @pytest.fixture
