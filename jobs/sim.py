@@ -1,4 +1,4 @@
-"""The command `sparkonce sim`: clusters simulated from seeds, judged by invariants. What they are: docs/simulator.md."""
+"""The command `sparkonce sim`: clusters simulated from seeds, judged by invariants. More: docs/simulator.md."""
 
 from __future__ import annotations
 

@@ -139,6 +139,8 @@ class Producer(Client):
     def _answered(self, connection: int, send: _Send, answer: Produced | ErrorCode | None) -> None:
         if isinstance(answer, Produced) and self.acks == _ALL:
             self.world.history_of(self.key).acknowledged(answer.last_offset, send.crc)
+        told = answer.name if isinstance(answer, ErrorCode) else answer
+        self.world.trace(lambda: f"producer {self.number} hears of its batch {send.number}: {told}")
         if connection != self._connection:
             return
         if isinstance(answer, Produced):

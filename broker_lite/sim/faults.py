@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_LEADER
+from broker_lite.controller.records import NO_LEADER, PartitionState
 from broker_lite.replication.leader import Proposal
 from broker_lite.sim.network import CLIENT
 from broker_lite.sim.plan import Durability, Kind, Step
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from broker_lite.sim.world import World
 
 _RESTART_MS = 200
+_DUEL_MS = 60
+"""How long a leader in a duel goes on by itself."""
 
 
 class Faults:
@@ -55,6 +57,8 @@ class Faults:
             Kind.ELECT: self._elect,
             Kind.AMBUSH: self._lie_in_wait,
             Kind.DUEL: self._duel,
+            Kind.THERE_AND_BACK: self._there_and_back,
+            Kind.LAGGARD: self._leave_behind,
         }
 
     def carry_out(self, step: Step) -> None:
@@ -77,32 +81,35 @@ class Faults:
             if not broker.alive:
                 world.start_later(broker, _RESTART_MS)
 
-    def proposed(self, leader: SimulatedBroker, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> None:
-        """Strike while a leader asks the controller for more replicas in sync, if somebody lies in wait."""
+    def proposed(self, leader: SimulatedBroker, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> int:
+        """Strike while a leader asks for more replicas in sync, if somebody lies in wait.
+
+        Gives after how many milliseconds the request comes to the controller a second time, 0 for never.
+        """
         step = self._ambush
         world, holder = self._world, self._world.metadata.holder
         joins = [each for key, proposal in proposals for each in self._joins(leader, key, proposal)]
         if step is None or not joins or holder == leader.node_id:
-            return
+            return 0
         self._ambush = None
         world.trace(lambda: f"ambush: broker {leader.node_id} asks for {joins}")
-        joining = world.brokers[joins[0]]
-        if step.amount % 4:
-            # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
-            waits_ms = min(step.duration_ms, world.plan.settings.session_ms // 2)
-            self._block({(leader.node_id, holder)}, waits_ms)
-            self._block({(joining.node_id, leader.node_id)}, step.duration_ms + world.plan.settings.session_ms)
+        settings, joining = world.plan.settings, world.brokers[joins[0]]
+        if step.amount % 4 == 0:
+            # Once in sync, it falls behind; when it is out of sync again, the request comes once more.
+            world.scheduler.after(100, self._pause_for, joining, settings.lag_ms * 3)
+            return settings.lag_ms * 2 + 100
+        # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
+        self._block({(leader.node_id, holder)}, settings.session_ms // 2)
+        self._block({(joining.node_id, leader.node_id)}, settings.session_ms + 2 * settings.timeout_ms)
         victims = (joining, joining, joining, world.brokers.get(holder), leader)
         victim = victims[step.amount % len(victims)]
         if victim is not None:
             # Later, as this may be in the middle of what the victim does.
-            world.scheduler.after(0, self._strike, victim, step)
+            world.scheduler.after(0, self._strike, victim, step.amount % 3 != 0)
+        return 0
 
-    def _strike(self, victim: SimulatedBroker, step: Step) -> None:
-        if step.amount % 7:
-            self._die(victim, 30, power=step.amount % 2 == 1)
-        else:
-            self._pause_for(victim, step.duration_ms)
+    def _strike(self, victim: SimulatedBroker, power: bool) -> None:
+        self._die(victim, 30, power=power)
 
     @staticmethod
     def _joins(leader: SimulatedBroker, key: PartitionKey, proposal: Proposal) -> list[int]:
@@ -110,24 +117,77 @@ class Faults:
         return [broker_id for broker_id, _ in proposal.in_sync_replicas if broker_id not in in_sync]
 
     def _duel(self, step: Step) -> None:
-        """Let one partition's leaders die one after the other, each with records that it alone has."""
-        keys = [key for key, _ in self._world.metadata.image.partitions()]
-        if not keys:
+        """Let a partition's leaders die one after the other, each with records that it alone has (KIP-279).
+
+        Every second time two replicas have it out among themselves, as the third one is down all the while.
+        """
+        key, state = self._some_partition(step)
+        if key is None or state is None:
             return
-        key = keys[step.amount % len(keys)]
-        apart_ms = 60 + step.duration_ms // 2
-        for round_number in range(2 + step.amount % 4):
+        apart_ms = 150 + step.duration_ms // 3
+        rounds = 2 + step.amount % 4
+        if step.amount % 2:
+            third = next(each for each in reversed(state.replicas) if each != state.leader)
+            self._die(self._world.brokers[third], rounds * apart_ms, power=False)
+        for round_number in range(rounds):
             self._world.scheduler.after(round_number * apart_ms, self._duel_round, key, apart_ms)
+
+    def _some_partition(self, step: Step) -> tuple[PartitionKey | None, PartitionState | None]:
+        """Give a partition, of a topic with unclean elections if there is one."""
+        image = self._world.metadata.image
+        keys = [key for key, _ in image.partitions()]
+        keys = [key for key in keys if self._world.plan.topics[key[0].int - 1].unclean] or keys
+        key = keys[step.amount // 2 % len(keys)] if keys else None
+        return key, None if key is None else image.partition(key)
 
     def _duel_round(self, key: PartitionKey, apart_ms: int) -> None:
         state = self._world.metadata.image.partition(key)
         if self._over or state is None or state.leader == NO_LEADER:
             return
+        leader = self._world.brokers[state.leader]
+        self._block({(state.leader, each) for each in state.replicas if each != state.leader}, _DUEL_MS)
         self._world.produce_to(key)
-        self._world.scheduler.after(10, self._die_in_duel, self._world.brokers[state.leader], apart_ms)
+        self._world.scheduler.after(_DUEL_MS, self._die_in_duel, leader, apart_ms + apart_ms // 2)
 
-    def _die_in_duel(self, broker: SimulatedBroker, apart_ms: int) -> None:
-        self._die(broker, apart_ms, power=False)
+    def _die_in_duel(self, broker: SimulatedBroker, down_ms: int) -> None:
+        if not self._over:
+            self._die(broker, down_ms, power=False)
+
+    def _there_and_back(self, step: Step) -> None:
+        """Let leadership go to another broker and back, while a third one with records of its own hears of neither.
+
+        This is what KAFKA-7164 needs: to the third one the leader seems never to have changed.
+        """
+        key, state = self._some_partition(step)
+        if key is None or state is None or state.leader == NO_LEADER:
+            return
+        first, second, third = state.leader, *(each for each in state.replicas if each != state.leader)
+        self._block({(first, second)}, _DUEL_MS)
+        self._world.produce_to(key)
+        self._world.scheduler.after(_DUEL_MS, self._change_leaders, first, second, third)
+
+    def _change_leaders(self, first: int, second: int, third: int) -> None:
+        world = self._world
+        apart_ms = world.plan.settings.session_ms + 700
+        world.brokers[third].blind_until_ms = world.scheduler.now_ms + 2 * apart_ms
+        self._die(world.brokers[first], 100, power=False)
+        world.scheduler.after(apart_ms, self._die_in_duel, world.brokers[second], 300)
+
+    def _leave_behind(self, step: Step) -> None:
+        """Let a replica fall out of sync, then all others start again with high watermarks that are behind (KAFKA-7128)."""
+        key, state = self._some_partition(step)
+        if key is None or state is None or state.leader == NO_LEADER:
+            return
+        laggard = [each for each in state.replicas if each != state.leader][-1]
+        others = [each for each in self._world.brokers if each != laggard]
+        apart_ms = self._world.plan.settings.lag_ms * 2 + 100
+        self._block({(laggard, each) for each in others}, apart_ms + _DUEL_MS)
+        # Something that it does not have makes it late; what comes at the end is safe, but hardly anybody knows it.
+        self._world.scheduler.after(20, self._world.produce_to, key)
+        for late_ms in (0, _DUEL_MS // 2):
+            self._world.scheduler.after(apart_ms - late_ms, self._world.produce_to, key)
+        for each in others:
+            self._world.scheduler.after(apart_ms + _DUEL_MS, self._die_in_duel, self._world.brokers[each], 100)
 
     def _lie_in_wait(self, step: Step) -> None:
         self._ambush = step

@@ -58,6 +58,8 @@ class Kind(Enum):
     ELECT = "elect"
     AMBUSH = "ambush"
     DUEL = "duel"
+    THERE_AND_BACK = "there-and-back"
+    LAGGARD = "laggard"
 
 
 class Step(NamedTuple):
@@ -129,6 +131,14 @@ class Plan:
 
 
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK)
+_THEMED = 0.3
+"""How many seeds have faults of one theme only."""
+_THEMES: tuple[tuple[Kind, ...], ...] = (
+    (Kind.AMBUSH, Kind.AMBUSH, Kind.CRASH, Kind.PAUSE),
+    (Kind.THERE_AND_BACK, Kind.THERE_AND_BACK, Kind.ELECT),
+    (Kind.CRASH_LEADER, Kind.POWER, Kind.PAUSE_LEADER),
+    (Kind.LAGGARD, Kind.PAUSE, Kind.POWER),
+)
 
 
 def plan_of(seed: int) -> Plan:
@@ -139,7 +149,7 @@ def plan_of(seed: int) -> Plan:
     producers = tuple(_producers(rng, topics))
     brokers = rng.choice((3, 3, 4, 5))
     settings = _settings(rng)
-    steps = [*_produces(rng, len(producers)), *_faults(rng, brokers, durability, settings, topics)]
+    steps = [*_produces(rng, len(producers)), *_faults(rng, brokers, settings, topics)]
     return Plan(seed, brokers, durability, topics, producers, settings, tuple(sorted(steps, key=_at)))
 
 
@@ -194,12 +204,15 @@ def _produces(rng: random.Random, producers: int) -> list[Step]:
     ]
 
 
-def _faults(
-    rng: random.Random, brokers: int, durability: Durability, settings: Settings, topics: tuple[TopicPlan, ...]
-) -> list[Step]:
-    del durability, topics
-    kinds = [kind for kind in Kind if kind is not Kind.PRODUCE and rng.random() < (0.25 if kind in _RARE else 0.55)]
+def _faults(rng: random.Random, brokers: int, settings: Settings, topics: tuple[TopicPlan, ...]) -> list[Step]:
+    kinds: list[Kind] = [
+        kind for kind in Kind if kind is not Kind.PRODUCE and rng.random() < (0.25 if kind in _RARE else 0.55)
+    ]
     kinds = kinds or [Kind.CRASH_LEADER]
+    if rng.random() < _THEMED:
+        kinds = list(rng.choice(_THEMES))
+    if any(topic.unclean for topic in topics):
+        kinds += [Kind.DUEL] * 2
     count = rng.choice((3, 6, 10, 16))
     steps = []
     for _ in range(count):

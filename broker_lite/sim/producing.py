@@ -79,6 +79,12 @@ class ProduceService:
         appended = log.append(bytearray(batch), role.state.leader_epoch, broker.now_ms)
         if appended.base_offset < before:
             broker.world.mark(Mark.DUPLICATE)
+        broker.world.trace(
+            lambda: (
+                f"broker {broker.node_id} appends {broker.world.name_of(key)} {appended.base_offset} to "
+                f"{appended.last_offset} in epoch {role.state.leader_epoch}, acks {acks}"
+            )
+        )
         now = broker.world.metadata.image.partition(key)
         if now is not None and now.leader_epoch > role.state.leader_epoch:
             broker.world.mark(Mark.OLD_LEADER)

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_LEADER, ControllerElected, PartitionChanged, PartitionState, Record
 from broker_lite.replication.replicas import ReplicationSettings
-from broker_lite.sim.broker import SimulatedBroker
+from broker_lite.sim.broker import SimulatedBroker, nothing
 from broker_lite.sim.chance import stream
 from broker_lite.sim.clients import Client, Consumer, Producer
 from broker_lite.sim.controller_host import ControllerHost
@@ -229,7 +229,7 @@ class World:
             if holder.host is not None:
                 handle(holder.host, call)
 
-        Call(self._admin, holder, deliver, _nothing, 1_000).send()
+        Call(self._admin, holder, deliver, nothing, 1_000).send()
 
     def reads_out_of_range(self, consumer: Consumer) -> None:
         """Take a consumer that has read more than there is now."""
@@ -310,10 +310,6 @@ class World:
         """Compare a broker's image with the truth."""
         if image.next_offset == self.metadata.image.next_offset:
             check_images_equal(image, self.metadata.image, f"broker {broker_id}")
-
-
-def _nothing(answer: Any) -> None:
-    """Take an answer that nobody waits for."""
 
 
 def _shown(record: Record) -> str:

@@ -1,0 +1,56 @@
+"""What `sparkonce sim` prints and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.cli import main
+
+
+def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seed", "12"]) == 0
+    first = capsys.readouterr().out
+    assert "is the controller" in first
+    assert "TRACE seed=12 " in first.splitlines()[-1]
+    assert main(["sim", "--seed", "12"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_a_planted_bug_fails_and_fewer_steps_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seed", "0", "--plant", "truncate-to-high-watermark"]) == 1
+    assert "VIOLATION safe-in-sync" in capsys.readouterr().out
+    assert main(["sim", "--seed", "0", "--keep", ""]) == 0
+    assert "steps (0 of" in capsys.readouterr().out
+
+
+def test_many_seeds_end_with_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seeds", "3", "--first", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "RESULT seeds=3 violations=0 planted_found=not-searched simulated_s_per_s=" in out.splitlines()[-1]
+    assert "a follower cut its log by a diverging epoch" in out
+
+
+def test_too_few_seeds_do_not_find_all_planted_bugs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seeds", "1", "--planted"]) == 1
+    out = capsys.readouterr().out
+    assert "NOT FOUND" in out
+    assert " planted_found=" in out.splitlines()[-1]
+
+
+def test_a_failing_seed_is_made_small_and_can_be_replayed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker_lite.replication.leader.PartitionLeader.is_acknowledged", lambda *_: True)
+    assert main(["sim", "--seeds", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 0: acknowledged-is-safe" in out
+    assert "again: sparkonce sim --seed 0 --keep " in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--seed", "1", "--planted"], ["--seeds", "1", "--keep", "1"], ["--seeds", "1", "--plant", "ask-once"]],
+)
+def test_options_that_do_not_go_together(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", *words]) == 2
+    assert "goes with" in capsys.readouterr().err.replace("go with", "goes with")

@@ -1,0 +1,100 @@
+"""The simulated disk keeps what it must, and loses what it may."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from broker_lite.sim.disk import CutShort, SimulatedDisk
+
+
+def after_a_loss_of_power(seed: int, *, torn: bool = False, flushed: bytes = b"1234", more: bytes = b"5678") -> bytes:
+    disk = SimulatedDisk()
+    file = disk.open("/a")
+    file.append(flushed)
+    file.flush()
+    file.append(more)
+    disk.lose_power(random.Random(seed), torn)
+    return disk.read("/a")
+
+
+def test_a_loss_of_power_keeps_what_was_flushed_and_any_part_of_the_rest() -> None:
+    left = {after_a_loss_of_power(seed) for seed in range(60)}
+    assert left == {b"1234", b"12345", b"123456", b"1234567", b"12345678"}
+
+
+def test_a_torn_end_may_be_zeros() -> None:
+    left = {after_a_loss_of_power(seed, torn=True) for seed in range(60)}
+    assert all(each.startswith(b"1234") for each in left)
+    assert any(each.endswith(b"\0") for each in left)
+
+
+def test_a_cut_may_be_undone_until_anything_is_flushed() -> None:
+    left = set()
+    for seed in range(30):
+        disk = SimulatedDisk()
+        file = disk.open("/a")
+        file.append(b"123456")
+        file.flush()
+        file.truncate(2)
+        file.append(b"xy")
+        disk.lose_power(random.Random(seed), torn=False)
+        left.add(disk.read("/a"))
+    assert {b"123456", b"12"} <= left <= {b"123456", b"12", b"12x", b"12xy"}
+
+
+def test_a_flush_of_another_file_makes_a_cut_durable() -> None:
+    for seed in range(30):
+        disk = SimulatedDisk()
+        file = disk.open("/a")
+        file.append(b"123456")
+        file.flush()
+        file.truncate(2)
+        disk.write("/b", b"new", durable=True)
+        disk.lose_power(random.Random(seed), torn=False)
+        assert disk.read("/a") == b"12"
+        assert disk.read("/b") == b"new"
+
+
+def test_a_file_replaced_without_a_flush_is_the_old_one_or_some_of_the_new() -> None:
+    left = set()
+    for seed in range(60):
+        disk = SimulatedDisk()
+        disk.write("/a", b"old", durable=True)
+        disk.write("/a", b"new", durable=False)
+        disk.lose_power(random.Random(seed), torn=False)
+        left.add(disk.read("/a"))
+    assert left == {b"old", b"", b"n", b"ne", b"new"}
+
+
+def test_a_dead_process_loses_nothing() -> None:
+    disk = SimulatedDisk()
+    disk.open("/a").append(b"1234")
+    disk.lock("/lock")
+    disk.process_died()
+    assert disk.read("/a") == b"1234"
+    disk.lock("/lock")
+
+
+def test_a_full_disk_takes_a_part_and_says_so() -> None:
+    disk = SimulatedDisk()
+    disk.room = 3
+    file = disk.open("/a")
+    with pytest.raises(OSError, match="no space left") as refused:
+        file.append(b"1234")
+    assert refused.value.errno == errno.ENOSPC
+    assert disk.read("/a") == b"123"
+
+
+def test_a_fuse_cuts_a_change_short() -> None:
+    disk = SimulatedDisk()
+    file = disk.open("/a")
+    disk.fuse = 1
+    file.append(b"1")
+    with pytest.raises(CutShort):
+        file.append(b"2")
+    assert disk.read("/a") == b"1"
+    file.append(b"3")
+    assert disk.read("/a") == b"13"
