@@ -103,6 +103,8 @@ class OptionSet:
     ignored: Sequence[str] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Names that belong to something else, and what to say to who gives one; ``name.*`` stands for all of that kind."""
+    reference: str = ""
+    """What `sparkonce options` calls them; with it, errors tell of the options of other formats, too."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check ``given`` and return a value for every declared option, by its declared name.
@@ -119,7 +121,7 @@ class OptionSet:
             if lower in self.ignored or any(lower.startswith(prefix) for prefix in self.passed_through):
                 continue
             if lower not in by_key:
-                raise OptionError(self._unknown(key, list(by_key)))
+                raise OptionError(f"{self.format}: {self._unknown(key, list(by_key))}")
             option = by_key[lower]
             seen.add(option.name)
             values[option.name] = option.read(text, self.format)
@@ -132,11 +134,15 @@ class OptionSet:
         lower = key.lower()
         for name, what in self.elsewhere.items():
             if lower == name.lower() or (name.endswith("*") and lower.startswith(name[:-1].lower())):
-                return f"{self.format}: option {key if name.endswith('*') else name} {what}"
+                return f"option {key if name.endswith('*') else name} {what}"
+        if self.reference:
+            from connectors.hints import option_hint  # which imports all formats
+
+            return option_hint(self, key)
         near = nearest(lower, known)
         names = {option.name.lower(): option.name for option in self.options}
         hint = f"did you mean {names[near]!r}?" if near else "known: " + ", ".join(sorted(names.values()))
-        return f"{self.format}: unknown option {key!r}; {hint}"
+        return f"unknown option {key!r}; {hint}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

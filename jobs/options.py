@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = {each.name: sorted({entry.name for entry in each.entries()}) for each in REFERENCES.values()}
     formats = list(REFERENCES)
     parser.add_argument("format", nargs="?", choices=formats, metavar="FORMAT", help="one of " + ", ".join(formats))
-    name = parser.add_argument("name", nargs="?", metavar="NAME", help="one option, with kafka. or without")
+    name = parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="one option, with kafka. or without; or how several begin"
+    )
     name.completions = names  # type: ignore[attr-defined]  # for `sparkonce completion`
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="the page of the docs")
@@ -63,6 +65,12 @@ def _write(checkout: Path) -> None:
 
 def _one(reference: Reference, name: str, *, as_json: bool) -> int:
     entry = reference.find(name)
+    beginning = [each for each in reference.entries() if each.name.lower().startswith(name.lower())]
+    if entry is None and beginning:
+        print(
+            json.dumps([_plain(each) for each in beginning], indent=1) + "\n" if as_json else _listed(beginning), end=""
+        )
+        return GOOD
     if entry is None:
         near = reference.nearest(name)
         hint = f"; did you mean {near}?" if near else f"; `sparkonce options {reference.name}` lists all"
@@ -83,6 +91,10 @@ def _one(reference: Reference, name: str, *, as_json: bool) -> int:
         if said:
             print(f"    {fact}: {said}" if fact else f"    {said}")
     return GOOD
+
+
+def _listed(entries: list[Entry]) -> str:
+    return "".join(f"{entry.name}\n{_filled(entry.doc, 100, 4)}\n" for entry in entries)
 
 
 def _plain(entry: Entry) -> dict[str, object]:

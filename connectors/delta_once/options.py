@@ -160,6 +160,7 @@ OPTIONS = OptionSet(
     ),
     passed_through=(STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
+    reference="delta-sink",
     elsewhere=_ELSEWHERE,
 )
 

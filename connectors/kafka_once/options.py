@@ -279,6 +279,7 @@ OPTIONS = OptionSet(
         ),
     ],
     passed_through=("kafka.", STORAGE_PREFIX),
+    reference="source",
     elsewhere={
         "topic": "is of the sink; here subscribe names the topics",
         "path": "has no use: load() takes no path here; name the topics with the option subscribe",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.options import Option, OptionError, nearest
+from connectors.options import Option, OptionError
 
 PREFIX = "kafka."
 FORMAT = "kafka_once"
@@ -35,6 +35,8 @@ class SettingTable:
     """What to use instead of each; a name that ends in ``.*`` stands for all that begin like it."""
     of_others: Mapping[str, str] = field(default_factory=dict)
     """What to say of names that another kind of client knows."""
+    reference: str = "source"
+    """What `sparkonce options` calls the use that has these settings."""
 
     def check(self, given: Iterable[str]) -> None:
         """Look at the names of settings.
@@ -70,9 +72,9 @@ class SettingTable:
         }
 
     def _unknown(self, name: str) -> OptionError:
-        near = nearest(name, [*self.honoured, *self.without_effect])
-        known = ", ".join(PREFIX + each for each in self.honoured)
-        hint = f"did you mean {PREFIX + near!r}?" if near else f"known: {known}"
+        from connectors.hints import setting_hint  # which imports all formats
+
+        hint = setting_hint(self, name)
         return OptionError(f"{FORMAT}: option {PREFIX}{name} is not one that this client can honour; {hint}")
 
 

@@ -108,6 +108,16 @@ def test_it_tells_the_nearest_of_what_it_does_not_know(capsys: pytest.CaptureFix
     assert "`sparkonce options source` lists all" in capsys.readouterr().err
 
 
+def test_it_lists_what_begins_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "source", "startingOffsetsBy"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert told == ["startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"]
+    assert main(["options", "kafka-sink", "kafka.", "--json"]) == 0
+    names = {entry["name"] for entry in json.loads(capsys.readouterr().out)}
+    entries = REFERENCES["kafka-sink"].entries()
+    assert names == {entry.name for entry in entries if entry.name.startswith("kafka.")}
+
+
 def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options"]) == 0
     told = capsys.readouterr().out
@@ -194,4 +204,4 @@ def test_zsh_gets_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("verifiable-producer", "--markdown", "kafka-sink", "startingOffsetsByTimestamp", "kafka.acks"):
         assert word in script
     assert "_sparkonce_name() {" in script
-    assert re.search(r":one option, with kafka. or without:_sparkonce_name", script)
+    assert re.search(r":one option, with kafka\. or without[^:]*:_sparkonce_name", script)

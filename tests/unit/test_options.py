@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.delta_once.options import OPTIONS as DELTA_SINK
 from connectors.delta_once.options import SinkOptions
+from connectors.kafka_once.options import OPTIONS as SOURCE
+from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.sink.options import BATCH_OPTIONS as KAFKA_BATCH
+from connectors.kafka_once.sink.options import OPTIONS as KAFKA_SINK
 from connectors.options import Option, OptionError, OptionSet, boolean, nearest, one_of, positive
 
+LONGEST_HINT = 160
 OPTIONS = OptionSet(
     "kafka_once",
     [
@@ -88,3 +94,59 @@ def test_the_nearest_name() -> None:
 def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=instead):
         SinkOptions.read({"path": "/t", "appId": "a", "checkpointLocation": "/c", name: "x"})
+
+
+@pytest.mark.parametrize(
+    "options", [SOURCE, KAFKA_SINK, KAFKA_BATCH, DELTA_SINK], ids=lambda options: options.reference
+)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "bootstrap.servers",
+            "unknown option 'bootstrap.servers'; settings of Kafka's clients .* say 'kafka.bootstrap.se",
+        ),
+        ("Security.Protocol", "unknown option 'Security.Protocol'; settings .* say 'kafka.security.protocol'"),
+        ("bootstrap.server", "did you mean 'kafka.bootstrap.servers'?"),
+        ("zzzzzz", "unknown option 'zzzzzz'; `sparkonce options (source|kafka-sink|delta-sink)` lists those"),
+    ],
+)
+def test_a_setting_without_its_prefix_is_told_from_others(options: OptionSet, name: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said) as caught:
+        options.read({name: "x"})
+    assert len(str(caught.value)) < LONGEST_HINT
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "said"),
+    [
+        (KAFKA_SINK, "mergeschema", "option mergeSchema is of the Delta sink"),
+        (KAFKA_BATCH, "TargetFileBytes", "option targetFileBytes is of the Delta sink"),
+        (KAFKA_SINK, "STARTINGOFFSETS", "option startingOffsets is of the source: set it on readStream"),
+        (
+            KAFKA_SINK,
+            "mergeShema",
+            "unknown option 'mergeShema'; did you mean 'mergeSchema'. That is of the Delta sink",
+        ),
+        (DELTA_SINK, "Topic", "option topic is of the Kafka sink"),
+        (DELTA_SINK, "startingoffsets", "option startingOffsets is of the source: set it on readStream"),
+        (SOURCE, "atomicvisibility", "option atomicVisibility is of the Kafka sink"),
+        (SOURCE, "partitionBy", "option partitionBy is of the Delta sink"),
+        (SOURCE, "deadLetters", "option deadLetters is of the Kafka sink"),
+        (SOURCE, "topic", "option topic is of the sink; here subscribe names the topics"),
+    ],
+)
+def test_an_option_of_another_format_is_told_whose_it_is(options: OptionSet, name: str, said: str) -> None:
+    with pytest.raises(OptionError, match=rf"^(kafka|delta)_once: {said}"):
+        options.read({name: "x"})
+
+
+def test_an_unknown_setting_gets_a_short_hint() -> None:
+    for name, said in {
+        "kafka.foo": "; `sparkonce options source kafka.` lists those that there are",
+        "kafka.fetch.min.byte": "; did you mean 'kafka.fetch.min.bytes'?",
+        "kafka.subscribe": "; without kafka. it is an option, subscribe, of the source: set it on readStream or read",
+    }.items():
+        with pytest.raises(OptionError, match="is not one that this client can honour") as caught:
+            SourceOptions.read({"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: "1"})
+        assert str(caught.value).endswith(said)

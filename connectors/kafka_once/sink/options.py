@@ -134,6 +134,7 @@ OPTIONS = OptionSet(
     (STORAGE_PREFIX, PREFIX),
     ignored=("queryname",),
     elsewhere=_ELSEWHERE,
+    reference="kafka-sink",
 )
 """The options of ``writeStream``."""
 
@@ -148,6 +149,7 @@ BATCH_OPTIONS = OptionSet(
             for option in _STREAM_ONLY
         },
     },
+    reference="kafka-sink",
 )
 """The options of ``df.write``."""
 

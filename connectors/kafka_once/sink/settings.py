@@ -183,6 +183,7 @@ PRODUCER = SettingTable(
         "default.api.timeout.ms": "that is a reader's; set kafka.max.block.ms",
     },
     of_others=dict.fromkeys([*READER.honoured, *READER.without_effect, *READER.refused], _READERS),
+    reference="kafka-sink",
 )
 """All that a producer knows."""
 

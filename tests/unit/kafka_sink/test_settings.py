@@ -196,7 +196,8 @@ def test_an_unknown_setting_gets_the_nearest_name() -> None:
         "batchsize": "batch.size",
     }.items():
         assert f"did you mean 'kafka.{near}'?" in refusal({name: "1"})
-    assert "known: " in refusal({"zzzzzzzz": "1"})
+    assert refusal({"zzzzzzzz": "1"}).endswith("`sparkonce options kafka-sink kafka.` lists those that there are")
+    assert "without kafka. it is an option, topic, of the Kafka sink" in refusal({"topic": "t"})
 
 
 SECRET = "s3cret"
