@@ -131,10 +131,7 @@ def _listeners(document: Mapping[str, Any]) -> tuple[tuple[str, str, int], ...]:
 
 
 def _state(values: Any) -> PartitionState:
-    replicas, in_sync, leader, leader_epoch, partition_epoch, eligible, last_known = values
-    return PartitionState(
-        tuple(replicas), tuple(in_sync), leader, leader_epoch, partition_epoch, tuple(eligible), last_known
-    )
+    return PartitionState(*(tuple(each) if isinstance(each, list) else each for each in values))
 
 
 def _camel(name: str) -> str:

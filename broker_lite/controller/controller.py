@@ -185,7 +185,8 @@ class Controller:
         records = self._move(proposal.key, state, wanted)
         now = self.image.partition(proposal.key)
         assert now is not None
-        return records, now
+        # What is over with that is a change of its own: the leader hears of it from the log, as of any other.
+        return records + self._end_move(proposal.key, now), now
 
     def create_topic(
         self,
@@ -265,6 +266,52 @@ class Controller:
         if not records:
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {state.replicas[0]} cannot lead now")
         return records
+
+    def reassign(self, key: PartitionKey, target: Sequence[int] | None) -> list[Record]:
+        """Let a partition move to other replicas, the preferred leader first; None gives up a move that is under way.
+
+        Those that are new copy the partition first. When all of them are in sync, those go that are not in `target`.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+        """
+        state = self.image.partition(key)
+        if state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {key}")
+        before = tuple(each for each in state.replicas if each not in state.adding_replicas)
+        if target is None:
+            if not (state.adding_replicas or state.removing_replicas):
+                raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no move is under way")
+            target = before
+        self._check_placed([tuple(target)])
+        going = tuple(each for each in before if each not in target)
+        coming = tuple(each for each in target if each not in before)
+        wanted = state._replace(replicas=(*target, *going), adding_replicas=coming, removing_replicas=going)
+        records = self._settle(key, state, wanted)
+        return records + self._end_move(key, self.image.topics[key[0]].partitions[key[1]])
+
+    def _end_move(self, key: PartitionKey, state: PartitionState) -> list[Record]:
+        """End a move when all replicas that are new are in sync, and one is that stays."""
+        target = tuple(each for each in state.replicas if each not in state.removing_replicas)
+        under_way = state.adding_replicas or state.removing_replicas
+        in_sync = set(state.in_sync_replicas)
+        if not under_way or not set(state.adding_replicas) <= in_sync or not in_sync & set(target):
+            return []
+        return self._settle(key, state, state._replace(replicas=target, adding_replicas=(), removing_replicas=()))
+
+    def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[Record]:
+        """Let a partition have other replicas; who is none any more is not in sync, and does not lead."""
+        if wanted == state:
+            return []
+        have_all = set(state.in_sync_replicas) or {state.last_known_leader} - {NO_LEADER}
+        if have_all and not have_all & set(wanted.replicas):
+            text = f"none of {wanted.replicas} is in sync: they would lose what {sorted(have_all)} have"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        least = self._min_in_sync_replicas(key)
+        settled = next_state(wanted, wanted.in_sync_replicas, self.image.may_join, least)
+        if settled.partition_epoch == state.partition_epoch:
+            settled = settled._replace(partition_epoch=state.partition_epoch + 1)
+        return self._record([PartitionChanged(*key, settled)])
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
         """Give a broker a block of producer ids that nobody else gets.

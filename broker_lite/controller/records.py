@@ -29,6 +29,10 @@ class PartitionState(NamedTuple):
     """Out of sync, but with all that was ever acknowledged under `min.insync.replicas` (KIP-966)."""
     last_known_leader: int = NO_LEADER
     """Who led last, kept where nobody in sync is left: it alone may come back without an unclean election."""
+    adding_replicas: tuple[int, ...] = ()
+    """Replicas that a move is waiting for, to be in sync (KIP-455); `replicas` has them already."""
+    removing_replicas: tuple[int, ...] = ()
+    """Replicas that go when it is over."""
 
 
 @dataclass(frozen=True, slots=True)

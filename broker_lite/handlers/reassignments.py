@@ -1,12 +1,12 @@
 """ElectLeaders v0 to v2, AlterPartitionReassignments v0 and v1, ListPartitionReassignments v0 (KIP-460, KIP-455).
 
-A broker by itself leads all partitions and is the preferred leader of each, so no election is needed. In a cluster the
-controller elects. Moving a partition to where it is succeeds, any other move is refused, and none is ever under way.
+A broker by itself leads all partitions and is the preferred leader of each, so no election is needed; moving a
+partition to where it is succeeds, and any other move is refused. In a cluster the controller elects, and moves.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.create_partitions import check_replicas
@@ -16,6 +16,10 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
 from broker_lite.security.authorizer import authorized_on_cluster
+
+if TYPE_CHECKING:
+    from broker_lite.controller.controller import Controller
+    from broker_lite.controller.records import Record
 
 PREFERRED, UNCLEAN = 0, 1
 TYPES_FROM = 1
@@ -84,20 +88,24 @@ def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[An
     return request.response(replica_election_results=elections, **error)
 
 
+@by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Body:
-    """Judge each move: to this broker alone, which is done already, or refused."""
+    """Begin moves, or give them up; a broker by itself has all partitions where they can be."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), responses=[])
     types = apis.response_class(request.api_key).ReassignableTopicResponse
+    may_change_factor = version < FACTOR_FROM or wanted.allow_replication_factor_change
     answers = []
     for topic in wanted.topics:
         partitions = []
         for each in topic.partitions:
             code, text = ErrorCode.NONE, None
             try:
-                _move(broker, topic.name, each)
+                _move(broker, topic.name, each, may_change_factor)
             except KafkaError as error:
+                if error.code is ErrorCode.NOT_CONTROLLER:
+                    raise
                 code, text = error.code, error.message or None
             partitions.append(
                 types.ReassignablePartitionResponse(
@@ -111,25 +119,57 @@ def handle_alter(broker: Broker, request: Request) -> Body:
     return request.response(error_code=0, error_message=None, responses=answers, **factor)
 
 
-def _move(broker: Broker, name: str, wanted: Any) -> None:
+def _move(broker: Broker, name: str, wanted: Any, may_change_factor: bool) -> None:
     topic = broker.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     if not 0 <= wanted.partition_index < topic.partition_count:
         text = f"Unable to find partition {name}:{wanted.partition_index}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-    if wanted.replicas is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas(broker, wanted.replicas)
-    if broker.member is not None:
-        state = broker.member.image.partition((topic.topic_id, wanted.partition_index))
-        if state is None or list(state.replicas) != list(wanted.replicas):
-            text = "replicas of a partition stay where they are: moving them is not served"
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    target = wanted.replicas
+    if target is not None:
+        check_replicas(broker, target)
+    if broker.member is None:
+        if target is None:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        return
+    key = (topic.topic_id, wanted.partition_index)
+
+    def reassign(controller: Controller) -> tuple[list[Record], None]:
+        state = controller.image.partition(key)
+        if state is not None and target is not None and not may_change_factor:
+            now = len(state.replicas) - len(state.adding_replicas)
+            if len(target) != now:
+                text = f"The replication factor is changed from {now} to {len(target)}"
+                raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+        return controller.reassign(key, target), None
+
+    broker.member.controller.decide(reassign)
 
 
 def handle_list(broker: Broker, request: Request) -> Body:
-    """List no move."""
-    allowed = authorized_on_cluster(broker, request, Operation.DESCRIBE)
-    code = ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return request.response(error_code=int(code), error_message=None, topics=[])
+    """List the moves that are under way, of the partitions asked for or of all."""
+    wanted, version = request.message(), request.version
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
+        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=None, topics=[])
+    asked = None
+    if wanted.topics is not None:
+        asked = {each.name: frozenset(each.partition_indexes) for each in wanted.topics}
+    kind = apis.response_class(request.api_key).OngoingTopicReassignment
+    topics = []
+    for topic in () if broker.member is None else broker.member.image.topics.values():
+        partitions = [
+            kind.OngoingPartitionReassignment(
+                version=version,
+                partition_index=index,
+                replicas=list(state.replicas),
+                adding_replicas=list(state.adding_replicas),
+                removing_replicas=list(state.removing_replicas),
+            )
+            for index, state in topic.partitions.items()
+            if (state.adding_replicas or state.removing_replicas)
+            and (asked is None or index in asked.get(topic.name, ()))
+        ]
+        if partitions:
+            topics.append(kind(version=version, name=topic.name, partitions=partitions))
+    return request.response(error_code=0, error_message=None, topics=topics)

@@ -102,7 +102,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if state.leader == NO_LEADER or state.leader in self.gone:
             return
         others = sorted(set(state.replicas) - {state.leader})
-        in_sync = [state.leader, *data.draw(st.lists(st.sampled_from(others), unique=True))]
+        in_sync = [state.leader, *(data.draw(st.lists(st.sampled_from(others), unique=True)) if others else ())]
         joined = set(in_sync) - set(state.in_sync_replicas)
         if joined & self.gone.keys():
             return
@@ -132,6 +132,15 @@ class ControllerMachine(RuleBasedStateMachine):
             return
         self.settle(unclean=unclean)
 
+    @rule(index=st.integers(0, 1), replicas=st.none() | st.lists(BROKERS, min_size=1, max_size=3, unique=True))
+    def reassign(self, index: int, replicas: list[int] | None) -> None:
+        """Move a partition, or give a move up; one that is not among its replicas any more has nothing of it."""
+        try:
+            self.cluster.write(self.cluster.controller.reassign(PARTITIONS[index], replicas))
+        except KafkaError:
+            return
+        self.settle()
+
     @rule()
     def fail_over(self) -> None:
         self.cluster.fail_over()
@@ -146,6 +155,7 @@ class ControllerMachine(RuleBasedStateMachine):
         for key in PARTITIONS:
             before, now = self.before[key], self.state(key)
             self.before[key] = now
+            self.whole[key] &= set(now.replicas)
             assert now.partition_epoch >= before.partition_epoch
             assert now.leader_epoch >= before.leader_epoch
             assert now.leader == before.leader or now.leader_epoch > before.leader_epoch
