@@ -84,6 +84,21 @@ def test_what_a_leader_had_alone_is_cut_off_when_it_comes_back(cluster: Embedded
     assert read_all(cluster, "cut", 1, 2) == [[b"kept", b"alone", b"after"][:: 3 - base_offset]]
 
 
+def test_what_was_acknowledged_outlives_the_death_of_all_brokers(cluster: EmbeddedCluster) -> None:
+    create_topic(cluster, "all", min_insync_replicas="2")
+    values = [b"%d" % number for number in range(20)]
+    with client_of(cluster, cluster.leader("all", 0)) as client:
+        for value in values:
+            assert write(client, "all", [value], acks=-1).error_code == 0
+    for broker_id in cluster.brokers:
+        cluster.kill(broker_id)
+    for broker_id in cluster.brokers:
+        cluster.restart(broker_id)
+    cluster.wait_in_sync()
+    assert read_all(cluster, "all", 1, len(values)) == [values]
+    wait_for_equal_logs(cluster, "all-0")
+
+
 def test_writes_of_one_connection_wait_for_followers_together_and_are_answered_in_order(
     cluster: EmbeddedCluster,
 ) -> None:
