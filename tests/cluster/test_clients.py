@@ -1,7 +1,7 @@
 """Clients of three languages ride through the deaths of leaders within their own default time-outs.
 
 confluent-kafka is in the other tests of this folder as well; here are Kafka's Java client, by its VerifiableProducer,
-and franz-go, by the tests of groups and transactions that its authors run against Apache Kafka.
+and franz-go, by the tests of groups that its authors run against Apache Kafka.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.interop.test_franz_go import MODULE, PACKAGE, go
 
 TOPIC = "t"
 RECORDS = 3000
-CONFIG = {"min.insync.replicas": 2, "num.partitions": 4, "group.min.session.timeout.ms": 100}
+CONFIG = {"num.partitions": 4, "group.min.session.timeout.ms": 100}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(3, tmp_path / "data", process=True, config=CONFIG) as embedded:
         admin = AdminClient({"bootstrap.servers": embedded.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(60)
+        admin.create_topics([NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})])[TOPIC].result(60)
         embedded.wait_in_sync()
         yield embedded
 
@@ -82,7 +82,8 @@ def test_the_java_client_with_its_defaults(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_franz_go_s_groups_and_transactions_while_brokers_die(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_franz_go_s_groups_while_brokers_die(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """Its tests of transactions take the first error of a produce for the end, so that no death may happen in them."""
     if shutil.which("go") is None:
         pytest.skip("needs Go")
     folder = Path(json.loads(go("mod", "download", "-json", MODULE, cwd=tmp_path))["Dir"])
@@ -92,7 +93,7 @@ def test_franz_go_s_groups_and_transactions_while_brokers_die(cluster: EmbeddedC
         **os.environ,
         "KGO_LOG_LEVEL": "none",
         "KGO_SEEDS": cluster.bootstrap_servers,
-        "KGO_TEST_RF": "3",
+        "KGO_TEST_RF": "2",  # it makes topics while one broker of three is away
         "KGO_TEST_RECORDS": "20000",
     }
     ended, deaths = threading.Event(), []
@@ -106,7 +107,7 @@ def test_franz_go_s_groups_and_transactions_while_brokers_die(cluster: EmbeddedC
     killer.start()
     try:
         done = subprocess.run(
-            [suite, "-test.v", "-test.run=TestGroupETL|TestTxnEtl", "-test.timeout=20m"],
+            [suite, "-test.v", "-test.run=TestGroupETL", "-test.timeout=20m"],
             cwd=folder / PACKAGE,  # some tests read the sources
             env=environment,
             capture_output=True,
