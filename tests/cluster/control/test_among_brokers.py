@@ -28,6 +28,8 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.ENVELOPE: {"request_data": b"", "request_principal": None, "client_host_address": bytes(4)},
 }  # fmt: skip
 
+USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
@@ -122,7 +124,30 @@ def test_who_cannot_join(cluster: EmbeddedCluster, tmp_path: Path) -> None:
         pass
     with pytest.raises(BrokerStartError, match=r"belongs to cluster\.id="):
         EmbeddedBroker(data_dir=tmp_path / "c", config={**shared, "node.id": 8})
+    only_sasl = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
+    }
+    with pytest.raises(BrokerStartError, match="need a PLAINTEXT listener among themselves: add one"):
+        EmbeddedBroker(data_dir=tmp_path / "e", config={**shared, **only_sasl, "node.id": 6})
     between = {"listeners": "A://127.0.0.1:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     with EmbeddedBroker(data_dir=tmp_path / "d", config={**shared, **between, "node.id": 5}):
         cluster.wait_until(lambda: 5 in cluster.alive, "broker 5 is not alive")
     cluster.wait_until(lambda: 5 not in cluster.alive, "broker 5 is alive")
+
+
+def test_clients_hear_of_the_listener_that_they_use() -> None:
+    config = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "B",
+    }
+    with EmbeddedCluster(brokers=2, config=config) as cluster:
+        create(admin(cluster.bootstrap_servers), "t", partitions=1, factor=2)
+        cluster.wait_in_sync()
+        for name in ("A", "B"):
+            with PlainClient(cluster.brokers[1].listeners[name]) as client:
+                answer = client.ask(ApiKey.METADATA, 9, topics=None)
+            told = {each.node_id: f"{each.host}:{each.port}" for each in answer.brokers}
+            assert told == {broker_id: broker.listeners[name] for broker_id, broker in cluster.brokers.items()}
