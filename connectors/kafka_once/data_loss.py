@@ -17,18 +17,22 @@ class DataLossError(RuntimeError):
     """Records that this query should have read are gone; the message names partition and offsets."""
 
 
-def report_loss(what: str, *, fail: bool) -> None:
+NEW_CHECKPOINT = "or begin with a new checkpointLocation"
+RETENTION = "Longer retention (retention.ms, retention.bytes) prevents this"
+
+
+def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "") -> None:
     """Raise, or warn if the option failOnDataLoss is false.
+
+    ``instead`` is what helps beside that option in this case, and ``prevention`` what keeps it from happening again.
 
     Raises:
         DataLossError: if ``fail``.
     """
     if fail:
-        raise DataLossError(
-            f"Some data may have been lost: {what}. The query stops because option failOnDataLoss is true: set it to "
-            "false to go on with what is left, or begin with a new checkpoint. Longer retention (retention.ms, "
-            "retention.bytes) prevents this"
-        )
+        stops = "The query stops because option failOnDataLoss is true: set it to false to go on with what is left"
+        way_out = ", ".join(filter(None, [stops, instead]))
+        raise DataLossError(". ".join(filter(None, [f"Some data may have been lost: {what}", way_out, prevention])))
     _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
-from connectors.kafka_once.data_loss import ask_again, report_loss
+from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.options import SourceOptions
@@ -155,9 +155,10 @@ class Planner:
         gone = [tp for tp in gone if tp.topic not in recreated]
         if gone:
             report_loss(
-                f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or subscribe, "
-                "subscribePattern or assign does not name them any more (then set that back)",
+                f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or {self._chosen_by} "
+                "does not name them any more",
                 fail=self._options.fail_on_data_loss,
+                instead=f"or set {self._chosen_by} back, {NEW_CHECKPOINT}",
             )
         new = [tp for tp in partitions if tp not in start.positions]
         if not gone and not recreated and not new:
@@ -168,6 +169,7 @@ class Planner:
                 report_loss(
                     f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
                     fail=self._options.fail_on_data_loss,
+                    prevention=RETENTION,
                 )
             positions[tp] = Position(earliest, earliest)
         return SourceOffset(start.source, positions)
@@ -195,6 +197,7 @@ class Planner:
                     "log ends now: what was read before or where the query should start is gone, and new records take "
                     "the same offsets again",
                     fail=self._options.fail_on_data_loss,
+                    instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
                 )
         return offsets
 
@@ -283,6 +286,13 @@ class Planner:
                     f"{len(topic.partitions) - 1}"
                 )
         return [number for number in assigned if number in topic.partitions]
+
+    @property
+    def _chosen_by(self) -> str:
+        """The option that says which topics are read."""
+        if self._options.assigned is not None:
+            return "assign"
+        return "subscribe" if self._options.pattern is None else "subscribePattern"
 
     def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         current = set(partitions)

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 
 from connectors.collector import begin_call
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
-from connectors.kafka_once.data_loss import report_loss
+from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, report_loss
 from connectors.kafka_once.decode import RecordDecoder
 from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
 from connectors.kafka_once.open_ends import close, is_open
@@ -112,7 +112,7 @@ def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, 
         raise error
     name = f"{wanted.topic}-{wanted.partition}"
     what = f"could not read the records of {name} at offsets {position} to {wanted.end - 1}: {error}"
-    report_loss(what, fail=options.fail_on_data_loss)
+    report_loss(what, fail=options.fail_on_data_loss, instead=_instead())
 
 
 def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:
@@ -126,12 +126,18 @@ def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, posit
     name = f"{wanted.topic}-{wanted.partition}"
     if position < earliest:
         lost_to = min(earliest, wanted.end)
-        what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log begins at {earliest}"
+        end_of_log, prevention = f"begins at {earliest}", RETENTION
     else:
         lost_to = wanted.end
-        what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log ends at {latest}"
-    report_loss(what, fail=options.fail_on_data_loss)
+        end_of_log, prevention = f"ends at {latest}", ""
+    what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log {end_of_log}"
+    report_loss(what, fail=options.fail_on_data_loss, instead=_instead(), prevention=prevention)
     return lost_to
+
+
+def _instead() -> str:
+    """Say what to do about records that were there when they were planned: a batch query has no checkpoint."""
+    return NEW_CHECKPOINT if _batch_id() is not None else "or load the DataFrame anew, which asks what is there"
 
 
 def _batch_id() -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.data_loss import report_loss
+from connectors.kafka_once.data_loss import RETENTION, report_loss
 from connectors.kafka_once.offset_rules import EachPartition, OffsetRule, names
 from connectors.options import OptionError
 from offset_store.offsets import TopicPartition
@@ -84,6 +84,8 @@ def _by_offsets(option: str, wanted: Mapping[TopicPartition, int], ask: Ask, *, 
             report_loss(
                 f"{option} for {tp} was {offsets[tp]}, but its log holds offsets {earliest[tp]} to {latest[tp]}",
                 fail=fail_on_data_loss,
+                instead=f"or correct {option}",
+                prevention=RETENTION if offsets[tp] < earliest[tp] else "",
             )
             offsets[tp] = min(max(offsets[tp], earliest[tp]), latest[tp])
     return offsets
