@@ -186,7 +186,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "maxOffsetsPerTrigger",
-            "about how many records one micro-batch reads at most, shared out by what each partition has",
+            "about how many records one micro-batch reads at most, shared out by what each partition has. A batch "
+            "query ignores it with a warning, as in Spark's connector",
             positive,
             default_text="no limit",
             scope=Scope.STREAM,
@@ -195,7 +196,8 @@ OPTIONS = OptionSet(
         ),
         Option(
             "minOffsetsPerTrigger",
-            "how many records there must be before a micro-batch is made; maxTriggerDelay bounds the wait",
+            "how many records there must be before a micro-batch is made; maxTriggerDelay bounds the wait. A batch "
+            "query ignores both with a warning, as in Spark's connector",
             positive,
             scope=Scope.STREAM,
             spark=True,

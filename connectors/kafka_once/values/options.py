@@ -67,7 +67,14 @@ def _name(text: str) -> str:
 
 
 ROW_OPTIONS = (
-    Option("includeHeaders", "whether to add the column headers", boolean, False, spark=True, group=_COLUMNS),
+    Option(
+        "includeHeaders",
+        "whether to add the column headers; columns can name it, too",
+        boolean,
+        False,
+        spark=True,
+        group=_COLUMNS,
+    ),
     Option(
         "columns",
         "the columns to read, in this order; the others are not even decoded. Names separated by commas, of "
@@ -215,10 +222,15 @@ def read_rows(values: Mapping[str, Any], options: OptionSet, given: Mapping[str,
             f"{options.format}: includeHeaders=true, but columns={','.join(columns)} leaves headers out: add it to "
             "columns, or leave out includeHeaders"
         )
+    names = {key.lower() for key in given}
+    if columns is not None and HEADERS in columns and "includeheaders" in names and not values["includeHeaders"]:
+        raise OptionError(
+            f"{options.format}: includeHeaders=false, but columns={','.join(columns)} names headers: take it out of "
+            "columns, or leave out includeHeaders"
+        )
     if columns is None:
         columns = default_columns(values["includeHeaders"])
     if values["valueFormat"] == BINARY:
-        names = {key.lower() for key in given}
         useless = [name for name in _FOR_JSON if name.lower() in names]
         if useless:
             raise OptionError(

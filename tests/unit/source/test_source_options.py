@@ -197,6 +197,8 @@ def test_columns_in_the_order_given() -> None:
         ({"columns": "value,vlaue"}, "found 'vlaue'"),
         ({"columns": "value,VALUE"}, "value is there twice"),
         ({"columns": "value", "includeHeaders": "true"}, "leaves headers out"),
+        ({"columns": "headers,value", "includeHeaders": "false"}, "columns=headers,value names headers"),
+        ({"columns": "Headers", "INCLUDEHEADERS": "False"}, "take it out of columns, or leave out includeHeaders"),
         ({"valueFormat": "avro"}, "expected one of binary, json"),
         ({"valueFormat": "json"}, "needs the option valueSchema"),
         ({"valueSchema": "a INT"}, 'option("valueFormat", "json")'),
