@@ -110,7 +110,10 @@ def heard_of(cluster: EmbeddedCluster, group_id: str) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_stay_when_their_coordinator_is_killed(cluster: EmbeddedCluster, topic: str, protocol: str) -> None:
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.soak)])
+def test_members_stay_when_their_coordinator_is_gone(
+    cluster: EmbeddedCluster, topic: str, protocol: str, how: str
+) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **QUIET})
     with ExitStack() as stack:
         members = Members(cluster, topic, topic, stack, protocol)
@@ -119,7 +122,7 @@ def test_members_stay_when_their_coordinator_is_killed(cluster: EmbeddedCluster,
         assert members.read(len(FIRST)) == FIRST
         members.commit()
         before = (members.assigned, members.revoked)
-        cluster.kill(group_coordinator(cluster))
+        (cluster.kill if how == "killed" else cluster.stop)(group_coordinator(cluster))
         write(producer, topic, SECOND, PARTITIONS)
         assert members.read(len(SECOND)) == SECOND
         members.commit()
