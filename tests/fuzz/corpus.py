@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker_lite.protocol import apis, fetch, produce
-from broker_lite.protocol.apis import APIS, Api, ApiKey
+from broker_lite.protocol.apis import AMONG_BROKERS, APIS, Api, ApiKey
 from broker_lite.protocol.frames import encode_request_header
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.records import Record, encode_batch
@@ -33,9 +33,14 @@ def body(api: Api, version: int, rng: random.Random, topic_id: uuid.UUID = ZERO_
     return bytes(apis.encode_request(message(api, version, rng, topic_id), version))
 
 
-def frames(rng: random.Random, topic_id: uuid.UUID = ZERO_UUID) -> Iterator[tuple[Api, int, bytes]]:
-    """Give a frame, without its size, for each API and version."""
-    for api in APIS.values():
+CLIENTS_APIS = [api for api in APIS.values() if api.key not in AMONG_BROKERS]
+
+
+def frames(
+    rng: random.Random, topic_id: uuid.UUID = ZERO_UUID, kinds: Iterable[Api] = CLIENTS_APIS
+) -> Iterator[tuple[Api, int, bytes]]:
+    """Give a frame, without its size, for each version of APIs; of those that clients use by default."""
+    for api in kinds:
         for version in range(api.min_version, api.max_version + 1):
             header = encode_request_header(api.key, version, rng.getrandbits(31), "fuzz")
             yield api, version, bytes(header) + body(api, version, rng, topic_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.frames import encode_request_header
 from tests.cluster.control.clients import admin, create
+from tests.fuzz import corpus
 from tests.interop.plain_client import PlainClient
 
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
@@ -151,3 +153,25 @@ def test_clients_hear_of_the_listener_that_they_use() -> None:
                 answer = client.ask(ApiKey.METADATA, 9, topics=None)
             told = {each.node_id: f"{each.host}:{each.port}" for each in answer.brokers}
             assert told == {broker_id: broker.listeners[name] for broker_id, broker in cluster.brokers.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_that_are_damaged_are_answered_or_refused(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    rng = random.Random(seed)
+    print(f"seed {seed}")
+    kinds = [apis.APIS[key] for key in sorted(AMONG_BROKERS)]
+    answered = refused = 0
+    with EmbeddedCluster(brokers=1) as cluster:
+        for _ in range(60):
+            for _, _, frame in corpus.frames(rng, uuid.UUID(int=rng.getrandbits(128)), kinds):
+                damaged = bytearray(frame)
+                for _ in range(rng.randrange(3)):
+                    damaged[rng.randrange(8, len(damaged))] = rng.getrandbits(8)
+                with PlainClient(cluster.bootstrap_servers) as client:
+                    client._socket.sendall(struct.pack(">i", len(damaged)) + damaged)
+                    size = client._file.read(4)
+                    answered, refused = answered + bool(size), refused + (not size)
+        with PlainClient(cluster.bootstrap_servers) as client:
+            assert client.ask(ApiKey.METADATA, 9, topics=None).controller_id == 1
+    assert min(answered, refused) > 10
+    assert "this is a mistake of the broker's" not in caplog.text
