@@ -19,6 +19,7 @@ from tests.cluster.coordinators.support import (
     QUIET,
     create_topic,
     group_coordinator,
+    ready,
     write,
 )
 
@@ -129,6 +130,26 @@ def test_members_stay_when_their_coordinator_is_gone(
         cluster.wait_until(heard_of(cluster, topic), f"{topic} is not stable", DEADLINE_S)
         assert (members.assigned, members.revoked) == before, "the group was rebalanced"
         assert committed(cluster, topic, topic) == [4] * PARTITIONS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_that_join_while_the_coordinator_dies(cluster: EmbeddedCluster, topic: str, protocol: str) -> None:
+    """A rebalance that is under way then begins again; whoever is left reads everything."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **QUIET})
+    for step in range(4):
+        values = [f"{step}-{value}" for value in FIRST]
+        with ExitStack() as stack:
+            members = Members(cluster, topic, topic, stack, protocol)
+            for _ in range(step * 3):
+                members.consumers[step % 2].poll(0.05)
+            cluster.kill(group_coordinator(cluster))
+            members.settle()
+            write(producer, topic, values, PARTITIONS)
+            assert members.read(len(values)) == values
+            members.commit()
+        assert committed(cluster, topic, topic) == [2 * (step + 1)] * PARTITIONS
+        ready(cluster)
 
 
 PYTHON_MEMBER = """
