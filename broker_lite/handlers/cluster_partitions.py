@@ -12,13 +12,13 @@ import logging
 from typing import TYPE_CHECKING, Final, cast
 
 from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.image import PartitionKey as ClusterKey
 from broker_lite.handlers.deletions import Deletions, Then
 from broker_lite.handlers.leader import Led
 from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Scheduler, Timer
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.fetch import FetchPartition, FetchRequest
-from broker_lite.replication.leader import PartitionLeader
 from broker_lite.replication.replicas import Event, HighWatermarkMoved
 
 if TYPE_CHECKING:
@@ -97,33 +97,46 @@ class ClusterPartitions:
         found = self.logs.topics[topic]
         self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
 
-    def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> None:
+    def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> tuple[PartitionKey, ...]:
         """Note how far a follower is: what it asks for next is what it has everything before.
 
+        Gives all partitions that it asks for if there is nothing to tell of any, so that it has to wait; else none.
         What it asks for wrongly is left out, and refused when it is read.
         """
         now_ms = self._monotonic_ms()
-        replicas = self.member.replicas
         events: list[Event] = []
+        up_to_date: list[PartitionKey] = []
+        asked = 0
         for name, topic_id, partitions in wanted.topics:
             topic = self.logs.topic_by_id(topic_id) if uses_topic_ids else self.logs.topics.get(name)
+            asked += len(partitions)
             for each in partitions if topic is not None else ():
                 assert topic is not None
-                key = (topic.topic_id, each.partition)
                 try:
-                    if self._has_all_before(replicas.leader(key), each):
-                        events += replicas.fetched_by(
-                            key,
-                            wanted.replica_id,
-                            wanted.replica_epoch,
-                            each.fetch_offset,
-                            each.log_start_offset,
-                            now_ms,
-                        )
+                    has_all = self._follower_fetched((topic.topic_id, each.partition), wanted, each, now_ms, events)
                 except KafkaError:
                     continue
-                self.deletions.fetched(key)
+                if has_all:
+                    up_to_date.append((topic.name, each.partition))
         self.member.publish(events)
+        return tuple(up_to_date) if len(up_to_date) == asked else ()
+
+    def _follower_fetched(
+        self, key: ClusterKey, wanted: FetchRequest, partition: FetchPartition, now_ms: int, events: list[Event]
+    ) -> bool:
+        """Note how far a follower is in one partition; gives whether it has everything."""
+        replicas, offset = self.member.replicas, partition.fetch_offset
+        leader = replicas.leader(key)
+        end = leader.log.log_end_offset
+        if not leader.log.log_start_offset <= offset <= end:
+            return False
+        if leader.check_fetch(partition.current_leader_epoch, partition.last_fetched_epoch, offset) is not None:
+            return False
+        events += replicas.fetched_by(
+            key, wanted.replica_id, wanted.replica_epoch, offset, partition.log_start_offset, now_ms
+        )
+        self.deletions.fetched(key)
+        return offset == end
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
         """Call `then` when every replica that is there begins at `offset` or later; followers are told at once.
@@ -133,14 +146,6 @@ class ClusterPartitions:
         """
         self.purgatory.followers.answer_now((topic, index))
         self.deletions.when_deleted((self.logs.topics[topic].topic_id, index), offset, timeout_ms, then)
-
-    @staticmethod
-    def _has_all_before(leader: PartitionLeader, wanted: FetchPartition) -> bool:
-        log, offset = leader.log, wanted.fetch_offset
-        return (
-            log.log_start_offset <= offset <= log.log_end_offset
-            and leader.check_fetch(wanted.current_leader_epoch, wanted.last_fetched_epoch, offset) is None
-        )
 
     def take(self, image: ClusterImage) -> None:
         """Let there be the logs that the cluster says.

@@ -54,9 +54,12 @@ def handle(broker: Broker, request: Request) -> Body | None:
             if context.error:
                 return fetch.encode_response(request.version, fetch.FetchResponse([], error_code=int(context.error)))
             wanted = wanted._replace(topics=context.topics)
-    if wanted.replica_id >= 0 and broker.cluster is not None:
-        broker.cluster.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
     deadline_ms = broker.clock.monotonic_ms() + wanted.max_wait_ms
+    if wanted.replica_id >= 0 and broker.cluster is not None:
+        idle = broker.cluster.fetched(wanted, uses_topic_ids=request.version >= fetch.TOPIC_ID_FROM)
+        if idle and min(wanted.min_bytes, wanted.max_bytes, wanted.max_wait_ms) > 0:
+            _wait(broker, request, wanted, context, deadline_ms, idle, wanted.min_bytes)
+            return None
     return _answer_or_wait(broker, request, wanted, context, deadline_ms, final=wanted.max_wait_ms <= 0)
 
 
@@ -81,6 +84,20 @@ def _answer_or_wait(
         if read.failed and broker.member is not None:
             response = _with_endpoints(broker, request, response)
         return fetch.encode_response(request.version, response)
+    _wait(broker, request, wanted, context, deadline_ms, read.keys, missing)
+    return None
+
+
+def _wait(
+    broker: Broker,
+    request: Request,
+    wanted: fetch.FetchRequest,
+    context: FetchContext | None,
+    deadline_ms: int,
+    keys: tuple[PartitionKey, ...],
+    missing_bytes: int,
+) -> None:
+    """File a fetch under its partitions, to be answered later."""
 
     def retry(final: bool) -> None:
         try:
@@ -94,13 +111,12 @@ def _answer_or_wait(
             request.answer(body)
 
     only_committed = wanted.isolation_level == READ_COMMITTED
-    waiter = Waiter(read.keys, missing, deadline_ms, retry, only_committed)
+    waiter = Waiter(keys, missing_bytes, deadline_ms, retry, only_committed)
     purgatory = broker.purgatory
     if wanted.replica_id >= 0 and broker.cluster is not None:
         purgatory = broker.cluster.purgatory.followers
     purgatory.wait(waiter, broker.clock.monotonic_ms())
     request.on_abandoned = lambda: purgatory.cancel(waiter)
-    return None
 
 
 def _with_endpoints(broker: Broker, request: Request, response: fetch.FetchResponse) -> fetch.FetchResponse:
