@@ -86,13 +86,13 @@ class LogConfig:
         broker=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
     )
     follower_replication_throttled_replicas: tuple[str, ...] = names(
-        (), "Replicas whose copying is slowed down. There is one replica: no effect."
+        (), "Replicas whose copying is slowed down, which is not served: no effect."
     )
     index_interval_bytes: int = integer(
         4096, "Bytes of records between two entries of the offset index.", broker=(("log.index.interval.bytes", 1),)
     )
     leader_replication_throttled_replicas: tuple[str, ...] = names(
-        (), "Replicas whose copying is slowed down. There is one replica: no effect."
+        (), "Replicas whose copying is slowed down, which is not served: no effect."
     )
     local_retention_bytes: int = long(
         -2,
@@ -190,7 +190,7 @@ class LogConfig:
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        "Whether a replica that lags may lead. There is one replica: no effect.",
+        "Whether a replica that lags may lead where nobody else can; without a cluster: no effect.",
         broker=(("unclean.leader.election.enable", 1),),
     )
 

@@ -50,7 +50,7 @@ class SecurityConfig:
         kafka_kind=Kind.STRING,
     )
     inter_broker_listener_name: str | None = text(
-        None, "The listener that brokers of a cluster use among themselves; it must exist. Else the first PLAINTEXT one."
+        None, "The listener that brokers of a cluster use among themselves; by default the first PLAINTEXT one."
     )
     sasl_enabled_mechanisms: tuple[str, ...] = names(
         (), "The SASL mechanisms that are served: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.", kafka_default="GSSAPI"
