@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from broker_lite.controller import records as kinds
@@ -130,8 +130,9 @@ def _listeners(document: Mapping[str, Any]) -> tuple[tuple[str, str, int], ...]:
     return tuple((name, host, port) for name, host, port in document["listeners"])
 
 
-def _state(values: Any) -> PartitionState:
-    return PartitionState(*(tuple(each) if isinstance(each, list) else each for each in values))
+def _state(values: Sequence[Any]) -> PartitionState:
+    values = [tuple(each) if isinstance(each, list) else each for each in values]
+    return PartitionState._make(values)
 
 
 def _camel(name: str) -> str:
