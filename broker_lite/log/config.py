@@ -143,7 +143,7 @@ class LogConfig:
     )
     min_insync_replicas: int = integer(
         1,
-        "Replicas that must have a record before acks=all is answered; never more than there are, so without a cluster: no effect.",
+        "Replicas that must have a record before acks=all is answered; never more than there are, that is 1 without a cluster.",
         least=1,
         broker=(("min.insync.replicas", 1),),
     )
