@@ -143,7 +143,7 @@ class LogConfig:
     )
     min_insync_replicas: int = integer(
         1,
-        "Replicas that must have a record before acks=all is answered; never more than there are, that is 1 without a cluster.",
+        "Replicas that must have a record before acks=all is answered; at most as many as there are.",
         least=1,
         broker=(("min.insync.replicas", 1),),
     )
