@@ -19,6 +19,7 @@ from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Schedul
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.fetch import FetchPartition, FetchRequest
+from broker_lite.replication.leader import PartitionLeader
 from broker_lite.replication.replicas import Event, HighWatermarkMoved
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class ClusterPartitions:
         """
         now_ms = self._monotonic_ms()
         events: list[Event] = []
-        up_to_date: list[PartitionKey] = []
+        up_to_date: list[tuple[PartitionKey, PartitionLeader, int]] = []
         asked = 0
         for name, topic_id, partitions in wanted.topics:
             topic = self.logs.topic_by_id(topic_id) if uses_topic_ids else self.logs.topics.get(name)
@@ -113,30 +114,33 @@ class ClusterPartitions:
             for each in partitions if topic is not None else ():
                 assert topic is not None
                 try:
-                    has_all = self._follower_fetched((topic.topic_id, each.partition), wanted, each, now_ms, events)
+                    leader = self._follower_fetched((topic.topic_id, each.partition), wanted, each, now_ms, events)
                 except KafkaError:
                     continue
-                if has_all:
-                    up_to_date.append((topic.name, each.partition))
+                if leader is not None:
+                    up_to_date.append(((topic.name, each.partition), leader, each.fetch_offset))
         self.member.publish(events)
-        return tuple(up_to_date) if len(up_to_date) == asked else ()
+        # Coordinators may have appended, now that what they waited for is safe.
+        if len(up_to_date) < asked or any(leader.log.log_end_offset != offset for _, leader, offset in up_to_date):
+            return ()
+        return tuple(key for key, _, _ in up_to_date)
 
     def _follower_fetched(
         self, key: ClusterKey, wanted: FetchRequest, partition: FetchPartition, now_ms: int, events: list[Event]
-    ) -> bool:
-        """Note how far a follower is in one partition; gives whether it has everything."""
+    ) -> PartitionLeader | None:
+        """Note how far a follower is in one partition; gives the partition if it has everything."""
         replicas, offset = self.member.replicas, partition.fetch_offset
         leader = replicas.leader(key)
         end = leader.log.log_end_offset
         if not leader.log.log_start_offset <= offset <= end:
-            return False
+            return None
         if leader.check_fetch(partition.current_leader_epoch, partition.last_fetched_epoch, offset) is not None:
-            return False
+            return None
         events += replicas.fetched_by(
             key, wanted.replica_id, wanted.replica_epoch, offset, partition.log_start_offset, now_ms
         )
         self.deletions.fetched(key)
-        return offset == end
+        return leader if offset == end else None
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
         """Call `then` when every replica that is there begins at `offset` or later; followers are told at once.
