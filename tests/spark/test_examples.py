@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -26,15 +28,18 @@ EXAMPLES = {
     for section in PAGE.split("\n## ")[1:]
 }
 STORES = PROJECT / "tests" / "unit" / "source" / "key_stores"
-NEW_YEAR_MS = 1_704_067_200_000
+HOUR_MS = 60 * 60 * 1000
+NOW_MS = int(time.time() * 1000)
 FLIGHTS = [
-    ("AA", '{"carrier":"AA","flight":1141,"delay":12.5}', NEW_YEAR_MS - 1),
-    ("UA", '{"carrier":"UA","flight":1545,"delay":2.0}', NEW_YEAR_MS),
-    ("B6", '{"carrier":"B6","flight":725,"delay":-3.0}', NEW_YEAR_MS + 1),
-    ("DL", "{not JSON", NEW_YEAR_MS + 86_399_999),
-    ("UA", '{"carrier":"UA","flight":1696,"delay":-0.0}', NEW_YEAR_MS + 86_400_000),
-    ("B6", '{"carrier":"B6","flight":507,"delay":null}', NEW_YEAR_MS + 90_000_000),
+    ("AA", '{"carrier":"AA","flight":1141,"delay":12.5}', NOW_MS - 26 * HOUR_MS),
+    ("UA", '{"carrier":"UA","flight":1545,"delay":2.0}', NOW_MS - 22 * HOUR_MS),
+    ("B6", '{"carrier":"B6","flight":725,"delay":-3.0}', NOW_MS - 5 * HOUR_MS),
+    ("DL", "{not JSON", NOW_MS - 1),
+    ("UA", '{"carrier":"UA","flight":1696,"delay":-0.0}', NOW_MS + 50 * HOUR_MS),
+    ("B6", '{"carrier":"B6","flight":507,"delay":null}', NOW_MS + 51 * HOUR_MS),
 ]
+PRODUCES = "A topic to try them on"
+"""Run on a broker of its own, which has no topic yet: the others count the records of theirs."""
 UPPER = sorted(value.upper() for _, value, _ in FLIGHTS)
 
 
@@ -51,6 +56,10 @@ class Scene:
         return DeltaTable(self.data / name).to_pyarrow_table().to_pylist()
 
 
+def refused_or_not(error: KafkaError | None, _: Message) -> None:
+    assert error is None, error
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     config = {
@@ -62,12 +71,14 @@ def broker() -> Iterator[EmbeddedBroker]:
     }
     with EmbeddedBroker(config=config) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        for made in admin.create_topics([NewTopic("flights", 1, 1), NewTopic("flights-upper", 1, 1)]).values():
+        any_time = {"message.timestamp.after.max.ms": str(99 * HOUR_MS)}
+        topics = [NewTopic("flights", 1, 1, config=any_time), NewTopic("flights-upper", 1, 1)]
+        for made in admin.create_topics(topics).values():
             made.result()
         producer = Producer({"bootstrap.servers": running.bootstrap_servers})
         for index, (key, value, timestamp) in enumerate(FLIGHTS):
             headers = [("source", b"radar")] if index % 2 else [("source", b"tower"), ("more", b"")]
-            producer.produce("flights", value, key, headers=headers, timestamp=timestamp)
+            producer.produce("flights", value, key, headers=headers, timestamp=timestamp, on_delivery=refused_or_not)
         assert producer.flush(60) == 0
         del admin, producer  # they would miss the broker, and say so
         yield running
@@ -83,6 +94,18 @@ def spark_s_own_checkpoint(folder: Path) -> None:
     for name, lines in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(lines))
+
+
+def check_produced(scene: Scene) -> None:
+    read = scene.spark.read.format("kafka_once").option("kafka.bootstrap.servers", scene.broker.bootstrap_servers)
+    found = read.option("subscribe", "flights").option("includeHeaders", "true").load().collect()
+    rows = {(bytes(row.key).decode(), bytes(row.value).decode()) for row in found}
+    assert rows == {(key, value) for key, value, _ in FLIGHTS[:4]}
+    assert sorted((header.key, bytes(header.value)) for row in found for header in row.headers) == [
+        *[("source", b"radar")] * 2,
+        *[("source", b"tower")] * 2,
+    ]
+    assert all(row.timestamp.timestamp() * 1000 > NOW_MS - HOUR_MS for row in found)
 
 
 def check_stream(scene: Scene) -> None:
@@ -146,6 +169,7 @@ def check_carried_on(scene: Scene) -> None:
 
 
 CHECKS: dict[str, Callable[[Scene], None]] = {
+    PRODUCES: check_produced,
     "Read a stream": check_stream,
     "What came between two moments": check_between,
     "Headers": check_headers,
@@ -168,10 +192,16 @@ def test_every_example_has_a_check() -> None:
 def test_the_example_does_what_it_says(
     title: str, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with EmbeddedBroker() if title == PRODUCES else nullcontext(broker) as used:
+        run(title, used, broker.listeners["SASL_SSL"], tmp_path)
+        CHECKS[title](Scene(used, tmp_path, spark, capsys.readouterr().out))
+
+
+def run(title: str, broker: EmbeddedBroker, listener_with_login: str, tmp_path: Path) -> None:
     code = EXAMPLES[title]
     for written, here in {
         "localhost:9092": broker.bootstrap_servers,
-        "localhost:9093": broker.listeners["SASL_SSL"],
+        "localhost:9093": listener_with_login,
         "/etc/kafka/": f"{STORES}/",
         "/data/": f"{tmp_path}/",
     }.items():
@@ -179,4 +209,3 @@ def test_the_example_does_what_it_says(
     if "checkpoints/old" in code:
         spark_s_own_checkpoint(tmp_path / "checkpoints" / "old")
     exec(code, {"__name__": "example"})
-    CHECKS[title](Scene(broker, tmp_path, spark, capsys.readouterr().out))
