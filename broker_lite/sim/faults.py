@@ -101,11 +101,11 @@ class Faults:
         # The request waits, but not until its sender is fenced; what it is about does not fetch in the meantime.
         self._block({(leader.node_id, holder)}, settings.session_ms // 2)
         self._block({(joining.node_id, leader.node_id)}, settings.session_ms + 2 * settings.timeout_ms)
-        victims = (joining, joining, joining, world.brokers.get(holder), leader)
+        victims = (joining, joining, joining, joining, world.brokers.get(holder), leader)
         victim = victims[step.amount % len(victims)]
         if victim is not None:
             # Later, as this may be in the middle of what the victim does.
-            world.scheduler.after(0, self._strike, victim, step.amount % 3 != 0)
+            world.scheduler.after(0, self._strike, victim, step.amount % 5 != 0)
         return 0
 
     def _strike(self, victim: SimulatedBroker, power: bool) -> None:
@@ -174,23 +174,27 @@ class Faults:
         world.scheduler.after(apart_ms, self._die_in_duel, world.brokers[second], 300)
 
     def _leave_behind(self, step: Step) -> None:
-        """Let a replica fall out of sync, then all others start again with high watermarks that are behind (KAFKA-7128)."""
+        """Fence a replica that has everything, then start all others again, not knowing what is safe (KAFKA-7128)."""
         key, state = self._some_partition(step)
         if key is None or state is None or state.leader == NO_LEADER:
             return
         laggard = [each for each in state.replicas if each != state.leader][-1]
         others = [each for each in self._world.brokers if each != laggard]
-        apart_ms = self._world.plan.settings.lag_ms * 2 + 100
+        apart_ms = self._world.plan.settings.session_ms + 300
         self._block({(laggard, each) for each in others}, apart_ms + _DUEL_MS)
-        # Something that it does not have makes it late; what comes at the end is safe, but hardly anybody knows it.
-        self._world.scheduler.after(20, self._world.produce_to, key)
-        for late_ms in (0, _DUEL_MS // 2):
-            self._world.scheduler.after(apart_ms - late_ms, self._world.produce_to, key)
+        # What comes at the end is safe soon, but no high watermark on a disk says so yet.
+        self._world.scheduler.after(apart_ms, self._world.produce_to, key)
         for each in others:
             self._world.scheduler.after(apart_ms + _DUEL_MS, self._die_in_duel, self._world.brokers[each], 100)
 
     def _lie_in_wait(self, step: Step) -> None:
+        """Strike at the next proposal, and let a follower fall behind for a while, so that there will be one."""
         self._ambush = step
+        for _, state in self._world.metadata.image.partitions():
+            if state.leader not in (NO_LEADER, self._world.metadata.holder):
+                follower = [each for each in state.replicas if each != state.leader][step.amount % 2]
+                self._pause_for(self._world.brokers[follower], self._world.plan.settings.lag_ms * 2)
+                return
 
     # What may happen to durability.
 

@@ -131,10 +131,11 @@ class Plan:
 
 
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK)
-_THEMED = 0.3
+_THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
     (Kind.AMBUSH, Kind.AMBUSH, Kind.CRASH, Kind.PAUSE),
+    (Kind.AMBUSH, Kind.AMBUSH, Kind.PAUSE, Kind.DEAF),
     (Kind.THERE_AND_BACK, Kind.THERE_AND_BACK, Kind.ELECT),
     (Kind.CRASH_LEADER, Kind.POWER, Kind.PAUSE_LEADER),
     (Kind.LAGGARD, Kind.PAUSE, Kind.POWER),
@@ -192,7 +193,7 @@ def _settings(rng: random.Random) -> Settings:
         loss=rng.choice((0.0, 0.0, 0.01, 0.04)),
         doubling=rng.choice((0.0, 0.02, 0.1)),
         torn=rng.random() < 0.5,
-        locks=rng.random() < 0.6,
+        locks=rng.random() < 0.7,
     )
 
 
