@@ -15,6 +15,7 @@ from broker_lite import EmbeddedCluster
 from broker_lite.handlers.list_offsets import EARLIEST
 from broker_lite.protocol import produce
 from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.records import Record, encode_batch, scan
 from tests.interop.plain_client import PlainClient
@@ -24,13 +25,13 @@ PRODUCE_VERSION = 12
 
 
 def create_topic(cluster: EmbeddedCluster, name: str, partitions: int = 1, **settings: str) -> None:
-    """Make a topic with a replica on every broker, and wait until its leaders know of it."""
+    """Make a topic with a replica on every broker, and wait until all of them know of it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     config = {key.replace("_", "."): value for key, value in settings.items()}
     replicas = len(cluster.brokers)
     admin.create_topics([NewTopic(name, partitions, replicas, config=config)])[name].result(DEADLINE_S)
     for index in range(partitions):
-        cluster.wait_until(partial(_is_led, cluster, name, index), f"{name} is not led", DEADLINE_S)
+        cluster.wait_until(partial(_is_known, cluster, name, index), f"{name} is not known to all", DEADLINE_S)
 
 
 def client_of(cluster: EmbeddedCluster, broker_id: int) -> PlainClient:
@@ -55,9 +56,14 @@ def send(client: PlainClient, topic: str, values: list[bytes], acks: int, timeou
     client.send(ApiKey.PRODUCE, PRODUCE_VERSION, produce.encode_request(PRODUCE_VERSION, request))
 
 
-def _is_led(cluster: EmbeddedCluster, topic: str, partition: int) -> bool:
-    with client_of(cluster, cluster.leader(topic, partition)) as client:
-        return not ask_offset(client, topic, EARLIEST, partition).error_code
+def _is_known(cluster: EmbeddedCluster, topic: str, partition: int) -> bool:
+    leader = cluster.leader(topic, partition)
+    for broker_id in cluster.brokers:
+        with client_of(cluster, broker_id) as client:
+            expected = ErrorCode.NONE if broker_id == leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if ask_offset(client, topic, EARLIEST, partition).error_code != expected:
+                return False
+    return True
 
 
 def ask_offset(client: PlainClient, topic: str, timestamp: int, partition: int = 0) -> Any:
