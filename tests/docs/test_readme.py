@@ -39,7 +39,7 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """`verify`, `duel`: tests/verify; `broker`: tests/unit/broker; `options`: tests/docs; the last two: tests/sim, stories."""
+    """In tests/verify, tests/unit/broker, tests/docs, tests/sim and tests/stories; with a broker: below."""
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
     elsewhere = "broker verifiable-producer verify duel transactions options sim story"
     assert words == elsewhere.split()
