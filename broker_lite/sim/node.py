@@ -68,8 +68,9 @@ class Node:
     def resume(self) -> None:
         """Go on, with what has come in the meantime."""
         backlog, self._backlog = self._backlog or [], None
-        for action, arguments in backlog:
-            self.do(self.incarnation, action, arguments)
+        incarnation = self.incarnation
+        for action, arguments in backlog:  # if it dies at one of them, the rest is dropped
+            self.do(incarnation, action, arguments)
 
     def started(self) -> None:
         """Note that a new process begins."""
