@@ -28,12 +28,14 @@ class InSyncProposals:
         self,
         replicas: Replicas,
         send_to_controller: Callable[[Any, Callable[[Any], None]], None],
+        catch_up: Callable[[], None],
         publish: Callable[[Iterable[Event]], None],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`publish` is told what follows from the answers."""
+        """`catch_up` applies what the controller's log has; `publish` is told what follows from the answers."""
         self._replicas = replicas
         self._send = send_to_controller
+        self._catch_up = catch_up
         self._publish = publish
         self._monotonic_ms = monotonic_ms
 
@@ -45,6 +47,9 @@ class InSyncProposals:
             self._send(request, lambda answer: self._answered(proposals, answer))
 
     def _answered(self, proposals: Proposals, answer: Any) -> None:
+        # What the controller went by when it answered is in its log. A leader that goes by an older word, as about
+        # `min.insync.replicas`, would acknowledge records that whoever may be elected does not have.
+        self._catch_up()
         found = {} if answer is None or answer.error_code else dict(_answers(answer, self._replicas))
         events: list[Event] = []
         for key, proposal in proposals:

@@ -90,7 +90,7 @@ class ClusterMember:
         self._looked_for_lag_ms = monotonic_ms()
         self._waiting: list[_ToController] = []
         self._after_failover: list[tuple[int, Callable[[], None]]] = []
-        self._proposals = InSyncProposals(self.replicas, self.send_to_controller, self.publish, monotonic_ms)
+        self._proposals = InSyncProposals(self.replicas, self.send_to_controller, self.poll, self.publish, monotonic_ms)
         self._polls = 0
         self._timer: Timer | None = None
         self._membership: Membership | None = None
@@ -137,7 +137,10 @@ class ClusterMember:
         """Tell everybody of events, in order."""
         for event in events:
             for listener in self._listeners:
-                listener(event)
+                try:
+                    listener(event)
+                except Exception:  # a mistake about one partition must not keep from the others what became of them
+                    logger.exception("what follows from %s is not done", event)
 
     def key(self, topic: str, index: int) -> PartitionKey:
         """Give what the cluster knows a partition by.
@@ -243,6 +246,8 @@ class ClusterMember:
                 logger.error(
                     "what the controller has decided cannot be done here; after its next word again: %s", error
                 )
+            except Exception:  # the log has been read already: whoever comes after this one must hear of it, too
+                logger.exception("what the controller has decided is not done; after its next word again")
         assert self._membership is not None
         if self._membership.lifecycle.registered:
             self.publish(self.replicas.apply(self.image, self._monotonic_ms()))

@@ -91,6 +91,10 @@ class Replicas:
         """
         self._image = image
         self.failed.clear()
+        # Before who is in sync: a high watermark must not move by a minimum that the controller no longer goes by.
+        for key, role in self._led():
+            if key[0] in image.topics:
+                role.change_min_in_sync_replicas(self._min_in_sync_replicas(key))
         events: list[Event] = []
         ours = set()
         for key, state in image.partitions():
@@ -107,7 +111,7 @@ class Replicas:
         for key in self.roles.keys() - ours:
             del self.roles[key], self._partition_epochs[key]
             events.append(Gone(key))
-        return events + self._reconsider(now_ms)
+        return events + self._advanced(now_ms)
 
     def leader(self, key: PartitionKey) -> PartitionLeader:
         """Give a partition that this broker leads.
@@ -211,16 +215,11 @@ class Replicas:
         settings = self._image.topics[key[0]].settings
         return int(settings.get(MIN_IN_SYNC_REPLICAS, self._settings.min_in_sync_replicas))
 
-    def _reconsider(self, now_ms: int) -> list[Event]:
-        """Look at what high watermarks go by beside the partitions: who may join, and what topics ask for."""
-        for key, role in self._led():
-            role.change_min_in_sync_replicas(self._min_in_sync_replicas(key))
-        return self._advanced(now_ms)
-
     def _led(self) -> list[tuple[PartitionKey, PartitionLeader]]:
         return [(key, role) for key, role in self.roles.items() if isinstance(role, PartitionLeader)]
 
     def _advanced(self, now_ms: int) -> list[Event]:
+        """Look again where high watermarks may be: who may join can have changed with brokers, not with partitions."""
         return [HighWatermarkMoved(key) for key, role in self._led() if role.advance(now_ms)]
 
     def _joinable_epoch(self, broker_id: int) -> int:

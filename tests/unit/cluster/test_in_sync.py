@@ -1,0 +1,76 @@
+"""Proposals of who is in sync: what a leader goes by when the controller's answer comes."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from typing import Any
+
+from broker_lite.cluster.in_sync import InSyncProposals
+from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, Controller, ControllerSettings, InSyncProposal
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.replication.replicas import Replicas, ReplicationSettings
+from tests.unit.replication.partition import new_log
+
+TOPIC = uuid.UUID(int=1)
+KEY = (TOPIC, 0)
+VERSION = 3
+
+
+def accepted(state: PartitionState) -> Any:
+    """Give the answer to AlterPartition."""
+    topic = apis.response_class(ApiKey.ALTER_PARTITION).TopicData
+    partition = topic.PartitionData(
+        version=VERSION,
+        partition_index=0,
+        error_code=0,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.in_sync_replicas),
+        leader_recovery_state=0,
+        partition_epoch=state.partition_epoch,
+    )
+    data = topic(version=VERSION, topic_id=TOPIC, partitions=[partition])
+    return apis.response(ApiKey.ALTER_PARTITION, VERSION, throttle_time_ms=0, error_code=0, topics=[data])
+
+
+def test_a_leader_hears_what_the_controller_went_by_before_its_answer() -> None:
+    """Else it acknowledges by an older `min.insync.replicas` what an eligible replica does not have (KIP-966)."""
+    image = ClusterImage()
+    controller = Controller(image, ControllerSettings(), 0)
+    epochs = {}
+    for broker_id in (1, 2):
+        _, epochs[broker_id] = controller.register(broker_id, uuid.uuid4(), "h", 1, NO_BROKER_EPOCH, 0)
+        controller.heartbeat(broker_id, epochs[broker_id], image.next_offset, False, 0)
+    controller.create_topic("t", TOPIC, 1, 2, {}, [(1, 2)])
+    log, now_ms = new_log(), [0]
+    asked: list[Any] = []
+    replicas = Replicas(1, lambda _: log, ReplicationSettings(replica_lag_time_max_ms=1000))
+
+    def catch_up() -> None:
+        replicas.apply(copy.deepcopy(image), now_ms[0])
+
+    catch_up()
+    proposals = InSyncProposals(
+        replicas, lambda request, then: asked.append((request, then)), catch_up, lambda _: None, lambda: now_ms[0]
+    )
+    log.begin_at(5)  # both have everything below
+    replicas.fetched_by(KEY, 2, epochs[2], 5, 0, 1)
+    log.log_end_offset = 6
+    now_ms[0] = 5_000
+    replicas.tick(5_000)
+    proposal = replicas.leader(KEY).proposal
+    proposals.send(1, epochs[1])
+    controller.change_settings("t", {MIN_IN_SYNC_REPLICAS: "2"})
+    assert proposal is not None
+    found = InSyncProposal(KEY, proposal.leader_epoch, proposal.partition_epoch, proposal.in_sync_replicas)
+    _, (state,) = controller.alter_in_sync(1, epochs[1], [found])
+    assert isinstance(state, PartitionState)
+    assert (state.in_sync_replicas, state.eligible_leader_replicas) == ((1,), (2,))
+    [(_, answer)] = asked
+    answer(accepted(state))
+    assert log.high_watermark == 5, "record 5 is on this broker alone, and 2 may be elected"
+    assert replicas.leader(KEY).min_in_sync_replicas == 2
