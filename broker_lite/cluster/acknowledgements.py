@@ -8,6 +8,7 @@ for the earliest deadline, and looks at everybody who is still waiting then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -17,6 +18,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
 
 Then = Callable[[ErrorCode], None]
+logger = logging.getLogger(__name__)
 
 
 class Timer(Protocol):
@@ -87,7 +89,7 @@ class Acknowledgements:
         # Led anew, by this broker or another: what was appended in the former epoch may have been cut off since.
         del self._waiting[event.key]
         for waiter in waiting:
-            waiter.then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _tell(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
     def size(self) -> int:
@@ -110,7 +112,7 @@ class Acknowledgements:
             waiter = heappop(waiting)
             if not waiting:
                 self._waiting.pop(key, None)
-            waiter.then(answer)
+            _tell(waiter, answer)
             waiting = self._waiting.get(key, [])
 
     def _answer(self, key: PartitionKey, last_offset: int) -> ErrorCode | None:
@@ -141,4 +143,12 @@ class Acknowledgements:
         if deadlines:
             self._set_timer(min(deadlines))
         for waiter in sorted(late):
-            waiter.then(ErrorCode.REQUEST_TIMED_OUT)
+            _tell(waiter, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _tell(waiter: _Waiter, code: ErrorCode) -> None:
+    """Call one back; whatever goes wrong there, the others are called back as well."""
+    try:
+        waiter.then(code)
+    except Exception:
+        logger.exception("an answer that waited until records are safe was not given")

@@ -130,3 +130,20 @@ def test_who_hears_may_wait_for_more(world: World) -> None:
     assert world.heard[1:] == [("third", ErrorCode.NONE)]
     world.waiting.close()
     assert world.timers == []
+
+
+def test_a_mistake_of_one_that_is_called_back_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+
+    def mistaken(_: ErrorCode) -> None:
+        raise RuntimeError("by the test")
+
+    heard: list[ErrorCode] = []
+    for event in (Follows(KEY, 2), HighWatermarkMoved(KEY)):
+        world.high_watermarks[KEY] = 0
+        for then in (mistaken, heard.append):
+            world.waiting.when_safe(KEY, 4, 60_000, then)
+        world.high_watermarks[KEY] = 5
+        world.waiting.on_event(event)
+    assert heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert caplog.text.count("by the test") >= 2
