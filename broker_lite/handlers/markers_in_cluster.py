@@ -207,13 +207,27 @@ class MarkerSender:
         batches[-1][1].append(place)
 
     def _send(self, leader: int) -> None:
-        batches = self._outbox.pop(leader, [])
-        if not batches or leader in self._asked:
+        if leader in self._asked:
+            return
+        batches = self._due(leader)
+        if not batches:
             return
         self._asked.add(leader)
         markers = [_encoded(sending, places) for sending, places in batches]
         request = apis.request(ApiKey.WRITE_TXN_MARKERS, _VERSION, markers=markers)
         self._member.send(leader, request, partial(self._on_answer, leader, batches))
+
+    def _due(self, leader: int) -> list[_Batch]:
+        """Take what waits for a broker, but for what has been ended, or sent to another one, in the meantime.
+
+        Such a marker would end whatever transaction the producer has there by now.
+        """
+        batches = [
+            (sending, [place for place in places if sending.under_way.get(place) == leader])
+            for sending, places in self._outbox.pop(leader, [])
+            if self._sending.get(sending.name) is sending
+        ]
+        return [(sending, places) for sending, places in batches if places]
 
     def _on_answer(self, leader: int, batches: list[_Batch], answer: Any) -> None:
         self._asked.discard(leader)
