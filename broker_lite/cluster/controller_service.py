@@ -58,6 +58,8 @@ class ControllerService:
         self._monotonic_ms = monotonic_ms
         self._controller: Controller | None = None
         self._writer: MetadataWriter | None = None
+        self._snapshot_bytes = 0
+        """What this epoch's log began with: however much that is, it does not make another epoch due."""
         self.on_written: list[Callable[[], None]] = []
         """Called after each batch."""
 
@@ -122,6 +124,7 @@ class ControllerService:
             logger.error("broker %d cannot be the controller: %s", self._broker_id, error)
             coordination.resign()
             return
+        self._snapshot_bytes = self._writer.size
         self._controller = Controller(image, self._settings, self._monotonic_ms())
         logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
         self._written()
@@ -144,7 +147,7 @@ class ControllerService:
         if latest != self._coordination.epoch:
             self._end("another broker has taken over")
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"controller epoch {latest} has begun")
-        if self._writer.size > self._max_log_bytes:
+        if self._writer.size - self._snapshot_bytes > self._max_log_bytes:
             self._end("its log is long: the next epoch begins with a snapshot")
         self._written()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_lite.config import broker_settings
 from broker_lite.handlers.broker import Broker
@@ -24,6 +24,10 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
 from broker_lite.settings import Kind, Setting
+
+if TYPE_CHECKING:
+    from broker_lite.controller.controller import Controller
+    from broker_lite.controller.records import Record
 
 
 class Change(IntEnum):
@@ -117,8 +121,15 @@ def _change_topic(broker: Broker, request: Request, name: str, values: NewValues
         broker.logs.change_settings(name, after)
     elif after != before:
         assert broker.member is not None
-        broker.logs.config.with_topic_settings(after)
-        broker.member.controller.decide(lambda controller: (controller.change_settings(name, after), None))
+
+        def change(controller: Controller) -> tuple[list[Record], None]:
+            """Begin with what was decided last, which this broker may not have applied yet."""
+            found = controller.image.topic(name)
+            wanted = values(_Inherited(dict(found.settings) if found is not None else {}, lists), topic_settings())
+            broker.logs.config.with_topic_settings(wanted)
+            return controller.change_settings(name, wanted), None
+
+        broker.member.controller.decide(change)
 
 
 def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:

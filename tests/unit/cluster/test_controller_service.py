@@ -77,6 +77,20 @@ def test_a_long_log_begins_anew_with_a_snapshot() -> None:
     assert set(candidate.image.topic_ids) == {f"t{number}" for number in range(20)}
 
 
+def test_a_snapshot_that_is_long_by_itself_ends_no_controller() -> None:
+    candidate = Candidate(SharedStorage(), SharedClock(), 1, max_log_bytes=2_000)
+    candidate.service.tick()
+    candidate.register(SharedClock())
+    for number in range(60):
+        candidate.create(f"t{number}")
+        candidate.service.tick()
+    begun = candidate.coordination.epoch
+    for _ in range(3):
+        candidate.service.decide(lambda controller: (controller.delete_topic(min(controller.image.topic_ids)), None))
+        candidate.service.tick()
+    assert candidate.coordination.epoch <= begun + 1
+
+
 def test_a_broker_whose_process_is_gone_leads_no_more() -> None:
     storage, clock = SharedStorage(), SharedClock()
     first, second = Candidate(storage, clock, 1), Candidate(storage, clock, 2)
