@@ -22,7 +22,7 @@ from broker_lite.handlers.leader import LEADER_EPOCH, Led
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
-from broker_lite.log.log_manager import LogManager, Topic
+from broker_lite.log.log_manager import LogDirectoryError, LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Files, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -65,6 +65,23 @@ class RequestFaults(Protocol):
         """Answer a request in the place of `dispatch.handle`."""
 
 
+MEMBER_FILE = "broker-epoch"
+"""What a member of a cluster keeps in its data directory (`cluster.lifecycle`)."""
+
+
+def _check_alone(storage: Storage, log_dir: str) -> None:
+    """Refuse a cluster's data: what a broker by itself would write there is not what the others have at its offsets.
+
+    Raises:
+        LogDirectoryError: if it is a member's.
+    """
+    if storage.is_directory(log_dir) and MEMBER_FILE in storage.list_directory(log_dir):
+        raise LogDirectoryError(
+            f"{log_dir} is that of a member of a cluster: give metadata.log.dir, the folder that its brokers share, or "
+            "another data directory"
+        )
+
+
 class Broker:
     """One broker's state; used from one thread only."""
 
@@ -91,6 +108,8 @@ class Broker:
         self.scheduler = scheduler
         self.new_uuid = new_uuid
         now_ms = clock.now_ms()
+        if config.metadata_log_dir is None:
+            _check_alone(storage, log_dir)
         self.logs = _kind_of_logs(config).open(
             storage,
             log_dir,

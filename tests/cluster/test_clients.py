@@ -57,14 +57,17 @@ def test_librdkafka_with_its_defaults(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.java
-def test_the_java_client_with_its_defaults(cluster: EmbeddedCluster) -> None:
+def test_the_java_client_with_its_defaults(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """The tool turns retries off, which are on by default."""
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
     classpath = kafka_classpath()
     assert classpath is not None
     arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", TOPIC, "--acks", "-1"]
-    arguments += ["--max-messages", str(RECORDS), "--throughput", "1000"]
+    config = tmp_path / "producer.properties"
+    config.write_text("retries=2147483647\n")
+    arguments += ["--command-config", str(config), "--max-messages", str(RECORDS), "--throughput", "1000"]
     command = [java_command(), "-Xmx128m", "-cp", classpath, "org.apache.kafka.tools.VerifiableProducer", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -114,8 +114,9 @@ def strike(world: World, fault: str, victim: int, seconds: float) -> None:
             proxy.heal()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("faults", [3, pytest.param(40, marks=pytest.mark.soak)], ids=["quick", "soak"])
+@pytest.mark.parametrize("faults", [3, 40])
 def test_histories_have_no_anomalies(world: World, tmp_path: Path, stack: ExitStack, faults: int) -> None:
     seed = int(os.environ.get("FIRE_SEED") or random.SystemRandom().getrandbits(32))
     print(f"FIRE_SEED={seed}")
