@@ -113,23 +113,25 @@ def _change_topic(broker: Broker, request: Request, name: str, values: NewValues
         for setting in topic_settings().values()
         if setting.kind is Kind.LIST
     }
-    before = dict(topic.settings)
-    after = values(_Inherited(before, lists), topic_settings())
-    if validate_only:
+
+    def checked(before: Mapping[str, str]) -> dict[str, str]:
+        after = values(_Inherited(before, lists), topic_settings())
         broker.logs.config.with_topic_settings(after)
-    elif after != before and broker.member is None:
-        broker.logs.change_settings(name, after)
-    elif after != before:
-        assert broker.member is not None
+        return after
 
-        def change(controller: Controller) -> tuple[list[Record], None]:
-            """Begin with what was decided last, which this broker may not have applied yet."""
-            found = controller.image.topic(name)
-            wanted = values(_Inherited(dict(found.settings) if found is not None else {}, lists), topic_settings())
-            broker.logs.config.with_topic_settings(wanted)
-            return controller.change_settings(name, wanted), None
+    def change(controller: Controller) -> tuple[list[Record], None]:
+        """Begin with what was decided last, which this broker may not have applied yet."""
+        found = controller.image.topic(name)
+        before = found.settings if found is not None else {}
+        after = checked(before)
+        return (controller.change_settings(name, after) if after != before else []), None
 
+    if broker.member is not None and not validate_only:
         broker.member.controller.decide(change)
+        return
+    after = checked(topic.settings)
+    if after != topic.settings and not validate_only:
+        broker.logs.change_settings(name, after)
 
 
 def _change_broker(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:
