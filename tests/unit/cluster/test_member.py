@@ -214,3 +214,20 @@ def test_who_leaves_takes_no_more_part() -> None:
     assert setup.told == []
     assert setup.first.coordination.is_gone(2)
     assert setup.member.broker_epoch == NO_BROKER_EPOCH
+
+
+def test_a_mistake_of_one_listener_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has been read by then: what is not heard now is never heard."""
+    setup = Setup()
+
+    def mistaken(_: object) -> None:
+        raise ZeroDivisionError("by the test")
+
+    setup.member.on_image.insert(0, mistaken)
+    setup.member._listeners.insert(0, mistaken)
+    setup.register()
+    setup.decide(lambda controller: controller.create_topic("t", uuid.uuid4(), 1, 2, {}, [(2, 1)]))
+    assert list(setup.member.image.topic_ids) == ["t"]
+    assert ["t"] in setup.told
+    assert any(isinstance(each, Leads) for each in setup.told)
+    assert "by the test" in caplog.text
