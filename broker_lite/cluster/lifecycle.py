@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH
+from broker_lite.log.checkpoints import BROKER_EPOCH
 from broker_lite.log.storage import Storage
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
@@ -22,7 +23,6 @@ from broker_lite.protocol.errors import ErrorCode
 
 RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""
-EPOCH_FILE = "broker-epoch"
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Lifecycle:
         """Be ready to register; `stopped_cleanly` says how the former start of this broker ended."""
         self._identity = identity
         self._storage = storage
-        self._path = f"{log_dir}/{EPOCH_FILE}"
+        self._path = f"{log_dir}/{BROKER_EPOCH}"
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._scheduler = scheduler
         self._send = send_to_controller

@@ -22,6 +22,7 @@ from broker_lite.handlers.leader import LEADER_EPOCH, Led
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
 from broker_lite.handlers.request import Body, Request
+from broker_lite.log.checkpoints import BROKER_EPOCH
 from broker_lite.log.log_manager import LogDirectoryError, LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Files, Storage
@@ -65,17 +66,13 @@ class RequestFaults(Protocol):
         """Answer a request in the place of `dispatch.handle`."""
 
 
-MEMBER_FILE = "broker-epoch"
-"""What a member of a cluster keeps in its data directory (`cluster.lifecycle`)."""
-
-
 def _check_alone(storage: Storage, log_dir: str) -> None:
     """Refuse a cluster's data: what a broker by itself would write there is not what the others have at its offsets.
 
     Raises:
         LogDirectoryError: if it is a member's.
     """
-    if storage.is_directory(log_dir) and MEMBER_FILE in storage.list_directory(log_dir):
+    if storage.is_directory(log_dir) and BROKER_EPOCH in storage.list_directory(log_dir):
         raise LogDirectoryError(
             f"{log_dir} is that of a member of a cluster: give metadata.log.dir, the folder that its brokers share, or "
             "another data directory"

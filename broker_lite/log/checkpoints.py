@@ -21,6 +21,9 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
+BROKER_EPOCH = "broker-epoch"
+"""Not one of Kafka's: what a member of a cluster keeps in its data directory, and nobody else has."""
+
 _VERSION = 0
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite.cluster.lifecycle import EPOCH_FILE, RETRY_MS, Identity, Lifecycle, State
+from broker_lite.cluster.lifecycle import RETRY_MS, Identity, Lifecycle, State
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
+from broker_lite.log.checkpoints import BROKER_EPOCH
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -116,7 +117,7 @@ def test_it_names_its_former_epoch_only_after_a_clean_stop(clean: bool) -> None:
 @pytest.mark.parametrize("content", [b"", b"nine"])
 def test_an_epoch_that_cannot_be_read_is_none(content: bytes) -> None:
     storage = SharedStorage()
-    storage.write(f"/data/{EPOCH_FILE}", content, durable=True)
+    storage.write(f"/data/{BROKER_EPOCH}", content, durable=True)
     setup = Setup(storage, stopped_cleanly=True)
     setup.lifecycle.start()
     assert setup.request().previous_broker_epoch == NO_BROKER_EPOCH
