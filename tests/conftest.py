@@ -35,17 +35,52 @@ DELTA_CONF = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
+SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a JVM that lives for seconds: nothing pays for the slower compiler, which takes a third of its processor time."""
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, SHORT_JVM)  # read by whatever starts Spark, in processes that tests start too
+
 # A test judges no times, and a busy machine is slow; what failed is printed so that it can be run again.
 settings.register_profile("sparkonce", deadline=None, print_blob=True)
 settings.load_profile("sparkonce")
 
 
+OWN_DRIVER = "tests/spark/test_fencing.py"
+"""Has a driver in a process of its own, and never the session that the others of its folder share."""
+LONGEST = (
+    "spark",
+    "tests/unit/source/test_json_values.py",  # compiles, in a new checkout, what others find compiled
+    "tests/docs/test_readme.py",
+    OWN_DRIVER,
+    "tests/sim/test_seeds.py",
+    "tests/interop/test_verifiable.py",
+    "tests/cluster/control/test_failover.py",
+    "tests/cluster/test_bounces.py",
+    "tests/cluster/test_fire.py",
+    "tests/interop/test_java_transactions.py",
+    "tests/unit/kafka_sink/test_letter_sweep.py",
+    "tests/crash/test_broker_sigkill.py",
+    "tests/interop/test_java.py",
+    "tests/unit/broker/test_pytest_plugin.py",
+)
+"""What takes long with few tests, nearly longest first: xdist goes by the number of tests."""
+
+
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each process whole files, and one of them all that share the Spark session."""
+    """Gives each process whole files, and one of them all that share the Spark session.
+
+    What takes longest goes first, so that in the end no process waits for another one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "spark" if Path(file).parent.name == "spark" else file
+        return "spark" if Path(file).parent.name == "spark" and file != OWN_DRIVER else file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        longest = next((scope for scope in LONGEST if scope in self.workqueue), None)
+        if longest is not None:
+            self.workqueue.move_to_end(longest, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

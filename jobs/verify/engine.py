@@ -23,10 +23,15 @@ from jobs.verify.evidence import verdict
 from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from jobs.verify.spark import SessionError, SparkProcess
 from jobs.verify.timeline import commits, sendings
-from jobs.verify.wave import RECORDS_PER_BATCH, Running, Wave
+from jobs.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 
-WAVE = 9
-"""Cells of one wave; those of a driver's share one kill, and what starting Spark again costs."""
+WAVE = 10
+"""Cells of one wave."""
+WAVE_OF_DRIVERS = 13
+"""Cells of one wave of those that share one kill of the driver, and what starting Spark again costs."""
+WAVE_OF_LONERS = 30
+"""Cells of one wave of those that share no victim: the fewer waves, the less often a core idles while the last run. A
+cell's own broker runs from the beginning of its wave."""
 MOST_TRIES = 4
 SESSION = {
     "spark.master": "local[16]",  # tasks that hold keep a slot each; none is tried a second time
@@ -98,12 +103,12 @@ class Engine:
             self._session = None
 
     def run(self, cells: Sequence[Cell]) -> Iterator[Outcome]:
-        """Run cells and give their outcomes, wave by wave."""
+        """Run cells and give their outcomes, wave by wave, each as soon as it is judged."""
         left, tries = list(cells), 0
         while left:
             tries += 1
             again: list[Cell] = []
-            for wave in waves(left, size=1 if tries > 1 else WAVE):
+            for wave in [(cell,) for cell in left] if tries > 1 else waves(left):
                 for outcome in self._wave(wave):
                     trouble = _trouble_of_a_busy_machine(outcome) if tries < MOST_TRIES else None
                     if trouble is not None:
@@ -113,28 +118,35 @@ class Engine:
                         yield outcome
             left = again
 
-    def _wave(self, cells: Sequence[Cell]) -> list[Outcome]:
+    def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome]:
         retries = cells[0].kind is Kind.TASK_RETRIED
         if retries is not self._retries:
             self.close()
             self._retries = retries
         running = [self._begin(cell) for cell in cells]
+        left = {one.folder: one for one in running}
         try:
-            Wave(running, self).run()
+            for one in Wave(running, self).run():
+                outcome = self._judged(one)
+                del left[one.folder]
+                yield outcome
         except SessionError:
             raise  # nothing can be run at all
         except Exception as error:
             self.close()  # what the cells have left running there would be in the way
-            for one in running:
+            for one in left.values():
                 one.trouble.append(f"{type(error).__name__}: {error}")
-        outcomes = [_outcome(one, self.second_opinion) for one in running]
-        for one in running:
-            # What is run again has the same appId: what is still armed for the first try would hit the second.
-            disarm(one.crash_folder, one.folder.name)
-            disarm(self.crash_folder, one.anchor_name)
-            if not self.keep:
-                shutil.rmtree(one.folder, ignore_errors=True)
-        return outcomes
+        for one in left.values():
+            yield self._judged(one)
+
+    def _judged(self, one: Running) -> Outcome:
+        outcome = _outcome(one, self.second_opinion)
+        # What is run again has the same appId: what is still armed for the first try would hit the second.
+        disarm(one.crash_folder, one.folder.name)
+        disarm(self.crash_folder, one.anchor_name)
+        if not self.keep:
+            shutil.rmtree(one.folder, ignore_errors=True)
+        return outcome
 
     def _begin(self, cell: Cell) -> Running:
         number = next(self._numbers)
@@ -149,7 +161,7 @@ class Engine:
         return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
 
 
-def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
+def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
     """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first."""
     groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
     impatient = []
@@ -164,11 +176,19 @@ def waves(cells: Sequence[Cell], size: int = WAVE) -> list[tuple[Cell, ...]]:
             groups["broker"].append(cell)
         else:
             groups["alone"].append(cell)
-    groups["alone"].sort(key=lambda cell: cell.kind is not Kind.TRANSACTION_TIMED_OUT)  # others run while these wait
-    dealt = [wave for members in groups.values() for wave in _batched(members, size)]
+    groups["alone"] = _timed_out_early(groups["alone"])
+    sizes = {"alone": WAVE_OF_LONERS, "driver": WAVE_OF_DRIVERS}
+    dealt = [wave for name, members in groups.items() for wave in _batched(members, sizes.get(name, WAVE))]
     dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
     # A broker that holds answers nobody, and clients give up after a while: such cells come last in their wave.
     return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
+
+
+def _timed_out_early(cells: Sequence[Cell]) -> list[Cell]:
+    """Let others run while transactions time out, but a few before: the first batches of a session take long."""
+    patient = [cell for cell in cells if cell.kind is Kind.TRANSACTION_TIMED_OUT]
+    others = [cell for cell in cells if cell.kind is not Kind.TRANSACTION_TIMED_OUT]
+    return [*others[:AT_ONCE], *patient, *others[AT_ONCE:]]
 
 
 def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:

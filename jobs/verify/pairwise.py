@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
+from math import lcm
 
 from jobs.verify.cells import Cell, Kind, Result
 from jobs.verify.matrix import SOURCE_POINTS, must_show
@@ -30,9 +31,12 @@ def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
     order.sort(key=_costs_more)
     brings = {cell: pairs(cell) for cell in order}
     chances = Counter(pair for found in brings.values() for pair in found)
+    # In whole numbers: sets have another order in each process, and roundings must not decide between equals.
+    whole = lcm(*chances.values())
+    worth = {pair: whole // times for pair, times in chances.items()}
     missing, chosen = set(chances), list[Cell]()
     while missing:
-        best = max(order, key=lambda cell: sum(1 / chances[pair] for pair in brings[cell] & missing))
+        best = max(order, key=lambda cell: sum(worth[pair] for pair in brings[cell] & missing))
         chosen.append(best)
         missing -= brings[best]
     left = set(_without_needless(chosen, brings))

@@ -1,8 +1,9 @@
-"""Some cells side by side: run into the crash, hurt what is to be hurt, recover, judge.
+"""Some cells side by side: run into the crash, hurt what is to be hurt, recover, gather what is to be judged.
 
 Theory of operation. Every cell has a topic, a table, a checkpoint and an ``appId`` of its own, so its crash plan is
 meant for it alone. Cells that share a session or broker that is to be killed form one wave: each runs into its point
-and holds there; when all hold or have ended, the victim is killed once.
+and holds there; when all hold or have ended, the victim is killed once. A cell that shares no victim waits for nobody:
+it recovers as soon as its first run has ended, and each is handed over as soon as it has recovered.
 
 Points that know no batch are armed late: the pipeline is first held at the end of batch 0 (the anchor), then the plan
 is armed and the pipeline released. So whatever happens, happens in batch 1, with a batch before it and one after it.
@@ -14,7 +15,7 @@ import contextlib
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -35,13 +36,15 @@ BEFORE_THE_CRASH = 16
 AFTER_THE_CRASH = 4
 """Produced before the pipeline is started again: it has to go on, not only to mend."""
 CRASHED_BATCH = 1
+RUNS = 2
+"""Of each pipeline: into the crash, and after it."""
 RUN_LIMIT_S = 300.0
 """How long queries may take to end or to hold, before they are given up."""
 POLL_S = 0.02
 TRANSACTION_TIMEOUT_MS = 10_000
 """`transaction.timeout.ms` where it is to pass: enough for a batch, and not too long to wait for."""
 TRANSACTION_POLL_S = 0.25
-AT_ONCE = 3
+AT_ONCE = 4
 """Pipelines that run side by side, those that hold or wait not counted: enough to fill the pauses of two cores, and few
 enough for each Python process to be there within the ten seconds that Spark gives it."""
 
@@ -96,11 +99,13 @@ class Running:
     transactions_seen_s: float = 0.0
     """When it was last asked which of its transactions are open."""
     let_go: bool = False
-    """Whether the driver that waited for its transactions to be aborted goes on."""
+    """Whether what held goes on: its victim was killed, or its transactions were aborted."""
     runs: int = 0
     run_began_s: float = 0.0
     over: bool = True
     """Whether no query of it runs."""
+    finished: bool = False
+    """Whether the broker has told all that it will be judged by."""
 
     @property
     def app_id(self) -> str:
@@ -108,11 +113,15 @@ class Running:
         return f"{self.cell.name}_{self.topic}"
 
     @property
+    def shares_a_victim(self) -> bool:
+        """Whether what is killed at its point is killed once, for the whole wave."""
+        lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
+        return ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
+
+    @property
     def holds(self) -> bool:
         """Whether it stands at its point until somebody releases it."""
-        lets_go_by_itself = self.kills_its_own_broker or self.cell.kind is Kind.TRANSACTION_TIMED_OUT
-        holding = ACTIONS[self.cell.kind] is CrashAction.HOLD and not lets_go_by_itself
-        return holding and self.seen_firing and not self.over
+        return self.shares_a_victim and self.seen_firing and not (self.let_go or self.over)
 
     @property
     def waits_for_kafka(self) -> bool:
@@ -156,16 +165,15 @@ class Wave:
         self._around = around
         self._session = around.session()
 
-    def run(self) -> None:
-        """Do all of it; what fails in a cell is noted there."""
-        self._run(self._cells, self._prepare, lambda one: one.over or one.holds)
+    def run(self) -> Iterator[Running]:
+        """Do all of it, and give each cell when it can be judged; what fails in a cell is noted there."""
+        yield from self._run((one, self._prepare) for one in self._cells)
         self._hurt()
-        self._run(self._well(), self._between, lambda one: one.over)
-        for one in self._cells:
-            self._guarded(one, self._finish)
-
-    def _well(self) -> list[Running]:
-        return [one for one in self._cells if not one.trouble]
+        hurt = [one for one in self._cells if one.shares_a_victim]
+        yield from self._run((one, self._between) for one in hurt if not one.trouble)
+        for one in hurt:
+            if not one.finished:
+                yield self._finished(one)
 
     def _guarded(self, one: Running, step: Callable[[Running], None]) -> None:
         try:
@@ -209,19 +217,28 @@ class Wave:
 
     # Runs.
 
-    def _run(
-        self, cells: Sequence[Running], before: Callable[[Running], None], settled: Callable[[Running], bool]
-    ) -> None:
-        """Have every cell's pipeline run until it is settled, a few at a time; ``before`` is done right before."""
+    def _run(self, cells: Iterable[tuple[Running, Callable[[Running], None]]]) -> Iterator[Running]:
+        """Have the cells' pipelines run until they hold or are over, a few at a time, and what shares no victim again.
+
+        Each comes with what is done right before its run. Gives the cells that need no further run; those with trouble
+        that share a victim are left.
+        """
         waiting, active = deque(cells), list[Running]()
         while waiting or active:
             while waiting and sum(not one.waits_for_kafka for one in active) < AT_ONCE:
-                one = waiting.popleft()
+                one, before = waiting.popleft()
                 self._guarded(one, before)
                 if not one.trouble:
                     self._guarded(one, self._start)
-                    active.append(one)
-            active = self._follow(active, settled)
+                active.append(one)
+            left = self._follow(active)
+            settled = [one for one in active if all(one is not other for other in left)]
+            active = left
+            for one in settled:
+                if one.runs == RUNS or (one.trouble and not one.shares_a_victim):
+                    yield self._finished(one)
+                elif not one.shares_a_victim:
+                    waiting.appendleft((one, self._between))
 
     def _start(self, one: Running) -> None:
         self._session = self._around.session()
@@ -231,11 +248,11 @@ class Wave:
         one.note("pipeline", "starts" if one.runs == 1 else "is started again")
         self._session.start(one.query, one.pipeline())
 
-    def _follow(self, active: Sequence[Running], settled: Callable[[Running], bool]) -> list[Running]:
-        """Look at pipelines that run, and give those that are not settled yet."""
+    def _follow(self, active: Sequence[Running]) -> list[Running]:
+        """Look at pipelines that run, and give those that neither are over nor hold."""
         for one in active:
             self._look(one)
-        left = [one for one in active if not (settled(one) or one.trouble)]
+        left = [one for one in active if not (one.over or one.holds or one.trouble)]
         hung = [one for one in left if time.monotonic() - one.run_began_s > RUN_LIMIT_S]
         if hung:
             self._give_up(hung)
@@ -267,9 +284,12 @@ class Wave:
         one.transactions_seen_s = now_s
         if not open_transactions(one.broker.bootstrap_servers, one.app_id):
             one.note("broker", "has aborted what was open for too long")
-            one.let_go = True
-            assert one.plan is not None
-            release(one.plan)
+            self._let_go(one)
+
+    def _let_go(self, one: Running) -> None:
+        assert one.plan is not None
+        one.let_go = True
+        release(one.plan)
 
     def _ended(self, one: Running, error: str | None) -> None:
         one.over = True
@@ -306,14 +326,13 @@ class Wave:
             for one in holding:
                 one.over = True
                 one.note("pipeline", "is killed")
-                assert one.plan is not None
-                release(one.plan)  # a broker that holds lives on
+                self._let_go(one)  # a broker that holds lives on
             return
         for broker in {id(one.broker): one.broker for one in holding}.values():
             self._restart(broker, [one for one in holding if one.broker is broker])
         going_on = holding
         while going_on:
-            going_on = self._follow(going_on, lambda one: one.over)
+            going_on = self._follow(going_on)
 
     def _restart(self, broker: Broker, hurt: Sequence[Running]) -> None:
         broker.kill()
@@ -322,17 +341,22 @@ class Wave:
         broker.restart()
         for one in hurt:
             one.note("broker", "serves again")
-            assert one.plan is not None
-            release(one.plan)
+            self._let_go(one)
 
     # After it.
 
     def _between(self, one: Running) -> None:
         disarm(one.crash_folder, one.folder.name)  # what has not fired by now shall not fire later
+        one.let_go = True
         if one.cell.delete_checkpoint:
             remove_checkpoint(one.pipeline().checkpoint)
             one.note("checkpoint", "is deleted")
         self._produce(one, range(BEFORE_THE_CRASH, BEFORE_THE_CRASH + AFTER_THE_CRASH))
+
+    def _finished(self, one: Running) -> Running:
+        one.finished = True
+        self._guarded(one, self._finish)
+        return one
 
     def _finish(self, one: Running) -> None:
         with contextlib.ExitStack() as stack:

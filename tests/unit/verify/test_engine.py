@@ -344,3 +344,62 @@ def test_sessions_that_run_tasks_again_are_for_such_cells_alone(kafka: Kafka, tm
     engine.fake.folder = engine.crash_folder
     assert [outcome.wrong for outcome in engine.run([TOPIC, RETRIED])] == [None, None]
     assert closed == ["after 2 runs"]
+
+
+def test_a_cell_that_shares_no_victim_recovers_before_the_next_begins(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wave, "AT_ONCE", 1)
+    engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None)
+    engine.fake = FakeSpark([fails_at_the_point, recovers, fails_at_the_point, recovers])
+    engine.fake.folder = engine.crash_folder
+    outcomes = engine.run([EXCEPTION, ANCHORED])
+    first = next(outcomes)
+    assert (first.cell, first.wrong) == (EXCEPTION, None)
+    assert [name.rpartition("_")[2] for name in engine.fake.started] == ["no-checkpoint#1", "no-checkpoint#2"]
+    assert [each.cell for each in outcomes] == [ANCHORED]
+    assert len(engine.fake.started) == 4
+
+
+def test_cells_of_one_driver_wait_until_all_hold(kafka: Kafka, tmp_path: Path) -> None:
+    def holds(_pipeline: Pipeline, mark: Path) -> str:
+        reach(mark)
+        return "never ends"
+
+    def starts_again(pipeline: Pipeline, _mark: Path) -> None:
+        assert engine.fake.killed == 1
+        write(pipeline, records_of(pipeline))
+
+    engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None)
+    engine.fake = FakeSpark([holds, holds, starts_again, starts_again])
+    engine.fake.folder = engine.crash_folder
+    other = NAMES["exactly-once_append_sink.file_written_driver-killed"]
+    assert [(each.cell, each.wrong) for each in engine.run([DRIVER, other])] == [(DRIVER, None), (other, None)]
+    assert engine.fake.killed == 1
+
+
+def test_what_held_when_the_session_died_is_awaited_when_it_recovers(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cell hangs and is given up with the session; another one, which held there, is still started again."""
+    monkeypatch.setattr(wave, "RUN_LIMIT_S", 0.5)
+    left = [3]
+
+    def holds(_pipeline: Pipeline, mark: Path) -> str:
+        reach(mark)
+        return "never ends"
+
+    def takes_a_while(pipeline: Pipeline, _mark: Path) -> Callable[[], str | None]:
+        def ends() -> str | None:
+            left[0] -= 1
+            return None if left[0] else "FencedError: no"
+
+        return ends
+
+    engine = FakeEngine(kafka, tmp_path, second_opinion=lambda *_: None)
+    engine.fake = FakeSpark([holds, lambda *_: "never ends", takes_a_while])
+    engine.fake.folder = engine.crash_folder
+    other = NAMES["exactly-once_append_sink.file_written_driver-killed"]
+    wrong = {each.cell: each.wrong or "" for each in engine.run([DRIVER, other])}
+    assert "did not recover: FencedError" in wrong[DRIVER]
+    assert "neither ended nor reached its point" in wrong[other]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +44,20 @@ def test_what_the_source_does_need_not_meet_every_result() -> None:
 def test_one_seed_chooses_one_way() -> None:
     assert quick(full(), 3) == quick(full(), 3)
     assert quick(full(), 3) != quick(full(), 4)
+
+
+def test_the_choice_is_the_same_in_every_process() -> None:
+    code = "from jobs.verify.matrix import full; from jobs.verify.pairwise import quick\n"
+    code += "print(*(cell.name for cell in quick(full())))"
+    told = set()
+    for hashes in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hashes}
+        ended = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        told.add(ended.stdout)
+    assert len(told) == 1
+    assert len(told.pop().split()) > 100
 
 
 def test_the_quick_choice_shows_losses_and_duplicates() -> None:
