@@ -71,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
     from broker_lite.server.server import ServerError
 
     rate = LogRate(time.monotonic)
-    for handler in logging.getLogger().handlers:
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
         handler.addFilter(rate)
     try:
         config = _config(options)
@@ -80,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
     except (ConfigError, LogDirectoryError, ServerError) as error:
         print(f"broker_lite: {error}", file=sys.stderr)
         return 1
+    finally:  # the process may be a caller's, who has other things to log
+        for handler in handlers:
+            handler.removeFilter(rate)
     return 0
 
 

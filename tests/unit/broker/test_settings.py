@@ -129,6 +129,7 @@ def test_a_warning_names_what_a_file_has_in_vain(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         assert main(["--config", str(file), "--data-dir", str(tmp_path / "data")]) == 1
     assert "left out: num.io.threads" in caplog.text
+    assert not caplog.handler.filters, "what the caller logs is not bounded after it"
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,8 @@ def test_what_show_writes_set_reads(pipeline: Pipeline, tmp_path: Path, capsys: 
     file.write_text(json.dumps(document))
     assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 0
     assert pipeline.offsets() == {0: 30, 1: 101}
-    file.write_text(json.dumps(document).replace("101", '"101"'))
+    document["applications"][0]["offsets"][1]["nextOffset"] = "101"
+    file.write_text(json.dumps(document))
     assert offsets("set", pipeline.path, "--from-json", file, "--apply") == 2
     assert "not a whole number" in capsys.readouterr().err
     file.write_text("[]")
