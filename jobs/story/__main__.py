@@ -48,6 +48,10 @@ def run(options: argparse.Namespace) -> int:
         for story in STORIES:
             print(f"{story.name:<20}{story.title} ({story.source})")
         return GOOD
+    refusal = None if options.html is None else _refusal(options.html)
+    if refusal is not None:
+        print(f"sparkonce story: {options.html} cannot be written: {refusal}", file=sys.stderr)
+        return USAGE
     told = [(story, telling) for story in chosen(options.name) for telling in tell(story, options.which)]
     if not told:
         print(f"sparkonce story: {options.name} has no {options.which} rule", file=sys.stderr)
@@ -61,6 +65,18 @@ def run(options: argparse.Namespace) -> int:
             print(f"sparkonce story: {options.html} cannot be written: {error.strerror}", file=sys.stderr)
             return USAGE
     return GOOD if all(shown for _, (_, shown) in told) else FAILED
+
+
+def _refusal(path: Path) -> str | None:
+    """Say why a file cannot be written, before the stories are told; it stays as it is."""
+    was_there = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        return error.strerror
+    if not was_there:
+        path.unlink()
+    return None
 
 
 def tell(story: Story, which: str) -> list[tuple[Telling, bool]]:

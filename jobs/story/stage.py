@@ -17,14 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_lite.controller.controller import (
-    MIN_IN_SYNC_REPLICAS,
-    UNCLEAN_ELECTION,
-    Controller,
-    ControllerSettings,
-    InSyncProposal,
-)
-from broker_lite.controller.image import ClusterImage, PartitionKey
+from broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
+from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
 from broker_lite.log.config import LogConfig
 from broker_lite.log.replicated_log import ReplicatedLog
@@ -107,7 +101,7 @@ class Stage:
     ) -> None:
         """Begin with a new partition; `least` is min.insync.replicas, `absent` brokers come later."""
         self.now_ms = 0
-        self._settings = ReplicationSettings(LAG_TIME_MAX_MS, least, rule)
+        self._settings = ReplicationSettings(LAG_TIME_MAX_MS, rule)
         self.controller = self.controller_class(ClusterImage(), ControllerSettings(LEASE_MS, 0), 0)
         self._metadata: list[Record] = []
         self._incarnations = 0

@@ -125,7 +125,9 @@ def test_what_cannot_be_asked(words: list[str], capsys: pytest.CaptureFixture[st
 
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["story", "acks", "--html", str(tmp_path / "none" / "x.html")]) == USAGE
-    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "cannot be written: No such file or directory" in printed.err
+    assert not printed.out, "it is found out before anything is told"
 
 
 def test_a_story_that_does_not_show_its_fault_fails(
