@@ -383,7 +383,32 @@ def _one_directory(log_dirs: str) -> str:
     return found[0] if found else ""
 
 
+def _check_member(config: BrokerConfig) -> None:
+    """Look at what a member of a cluster needs, which a broker by itself does not."""
+    from broker_lite.security.acls import ANONYMOUS  # here, since most are by themselves
+
+    assert config.metadata_log_dir is not None
+    if not config.metadata_log_dir.strip():
+        raise ConfigError(
+            "metadata.log.dir is empty: give the directory that all brokers of the cluster share, or leave it out "
+            "for a broker by itself"
+        )
+    if "node.id" not in config.given:
+        raise ConfigError(
+            f"node.id is missing, and metadata.log.dir={config.metadata_log_dir} makes this broker a member of a "
+            "cluster: give each of its brokers a number of its own, the same at each start"
+        )
+    if config.authorizer_class_name and ANONYMOUS not in map(str.strip, config.super_users.split(";")):
+        raise ConfigError(
+            f"authorizer.class.name in a cluster needs super.users={ANONYMOUS} on each broker, since that is who "
+            "brokers are to each other; and let nobody but them reach the PLAINTEXT listener that they use "
+            "(inter.broker.listener.name), as whoever does may do everything"
+        )
+
+
 def _check(config: BrokerConfig) -> None:
+    if config.metadata_log_dir is not None:
+        _check_member(config)
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms")
     if config.broker_heartbeat_interval_ms * 2 > config.broker_session_timeout_ms:

@@ -5,6 +5,7 @@
 
 Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m broker_lite`,
 which tells its port through a pipe and ends when its parent does, by the end of a socket, over which faults are told.
+Its ports are held here until it is closed (`embedded_ports`), since others may be given them while it is down.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from broker_lite.config import BrokerConfig
+from broker_lite.embedded_ports import HeldPorts
 from broker_lite.server.server import Server
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ class EmbeddedBroker:
         config: settings by Kafka's names.
 
     Raises:
+        TypeError: for arguments of other types.
         ConfigError: for a setting that does not exist or cannot have that value.
         BrokerStartError: if the broker does not start.
     """
@@ -59,10 +63,9 @@ class EmbeddedBroker:
         process: bool = False,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        self._settings = dict(config or {})
-        log_dirs = BrokerConfig.of(self._settings).log_dirs
+        checked = _checked(data_dir, config)
         if data_dir is None:
-            data_dir = log_dirs or None
+            data_dir = checked.log_dirs or None
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
@@ -70,9 +73,13 @@ class EmbeddedBroker:
         self._closed = False
         self._faults: Faults | None = None
         self._lock = threading.RLock()  # a fault may restart the broker from a thread of its own
+        ports = HeldPorts(checked)
+        self._let_go_of_ports = weakref.finalize(self, ports.close)
+        self._settings = {**(config or {}), **ports.settings()}
         try:
             self._start()
         except BaseException:
+            self._let_go_of_ports()
             self._remove_temporary()
             raise
 
@@ -136,7 +143,6 @@ class EmbeddedBroker:
             if self._closed:
                 raise RuntimeError("this broker has been closed")
             self._stop()
-            self._settings |= _same_ports(self._settings, self._addresses)
             self._start()
 
     def close(self) -> None:
@@ -147,6 +153,7 @@ class EmbeddedBroker:
                 try:
                     self._stop()
                 finally:
+                    self._let_go_of_ports()
                     self._remove_temporary()
 
     def _restart_after_fault(self) -> None:
@@ -171,6 +178,20 @@ class EmbeddedBroker:
     def _remove_temporary(self) -> None:
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def _checked(data_dir: object, config: object) -> BrokerConfig:
+    """Read the settings, and look at what a mix-up of arguments would make of it.
+
+    Raises:
+        TypeError: see there.
+        ConfigError: as `BrokerConfig.of`.
+    """
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(f"config={config!r}: expected settings by their names, as in {{'num.partitions': 4}}")
+    if data_dir is not None and not isinstance(data_dir, (str, os.PathLike)):
+        raise TypeError(f"data_dir={data_dir!r}: expected a path; settings are given by name, as config={{…}}")
+    return BrokerConfig.of(config or {})
 
 
 class _Thread:
@@ -325,17 +346,3 @@ def _environment() -> dict[str, str]:
     here = str(Path(__file__).resolve().parent.parent)
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
-
-
-def _same_ports(settings: Mapping[str, object], addresses: Mapping[str, str]) -> dict[str, object]:
-    """Give the settings that make a restarted broker listen where it did before."""
-    config = BrokerConfig.of(settings)
-    if not config.security.listeners:
-        return {"port": int(next(iter(addresses.values())).rpartition(":")[2])}
-    listeners = []
-    for each in config.listener_configs:
-        told = addresses[each.name].rpartition(":")[2]
-        port = each.port if each.port or each.advertised_port else told
-        host = f"[{each.host}]" if ":" in each.host else each.host
-        listeners.append(f"{each.name}://{host}:{port}")
-    return {"listeners": ",".join(listeners)}

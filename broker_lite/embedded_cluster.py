@@ -22,15 +22,18 @@ from types import MappingProxyType, TracebackType
 from typing import Final
 
 from broker_lite.cluster.coordination import LockCoordination
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, taken
+from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from broker_lite.cluster.watching import WatchedImage
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.embedded import EmbeddedBroker
+from broker_lite.embedded import BrokerStartError, EmbeddedBroker
 from broker_lite.log.storage import DiskStorage
+from broker_lite.replication.invariants import ViolationError
 
 MAX_FACTOR: Final = 3
 LOOK_INTERVAL_S: Final = 0.01
 NOBODY: Final = -1
+_GIVEN_HERE: Final = frozenset({"log.dirs", "metadata.log.dir", "node.id"})
 
 
 class EmbeddedCluster:
@@ -45,7 +48,9 @@ class EmbeddedCluster:
         of_broker: settings of single brokers by their ids, on top of these.
 
     Raises:
-        ValueError: for no broker at all.
+        TypeError: for arguments of other types.
+        ValueError: for no broker at all, settings of a broker that there is not, and settings that each broker is given
+            here: its id, and its directories.
         ConfigError: for a setting that does not exist or cannot have that value.
         BrokerStartError: if a broker does not start.
     """
@@ -58,15 +63,19 @@ class EmbeddedCluster:
         config: Mapping[str, object] | None = None,
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
-        if brokers < 1:
-            raise ValueError(f"brokers={brokers}: a cluster has one at least")
+        _check_arguments(brokers, config, of_broker or {})
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="broker_lite-") if data_dir is None else data_dir).absolute()
         self._process = process
         self._of_broker = of_broker or {}
+        self._closed = False
         self._paused: set[int] = set()
         self._settings = {**_factors(brokers), **(config or {}), "metadata.log.dir": str(self.data_dir / "metadata")}
-        self._view = _View(self._settings["metadata.log.dir"])
+        try:
+            self._view = _View(self._settings["metadata.log.dir"])
+        except OSError as error:
+            text = f"{self.data_dir} cannot be used ({error}): choose another data directory"
+            raise BrokerStartError(text) from error
         self._brokers: dict[int, EmbeddedBroker] = {}
         self.brokers: Mapping[int, EmbeddedBroker] = MappingProxyType(self._brokers)
         """Each broker by its id."""
@@ -91,55 +100,65 @@ class EmbeddedCluster:
 
     @property
     def controller_id(self) -> int:
-        """Who the controller is, as the latest epoch says; it may have died since."""
-        return self._view.image().controller_id
+        """Who the controller is, as the latest epoch says; it may have died since. -1 where no broker runs."""
+        image = self.image()
+        return NO_LEADER if self._view.nobody_runs() else image.controller_id
 
     def image(self) -> ClusterImage:
         """Give the cluster as the controller has it; it changes with the next call, so keep none of it."""
+        self._check_open()
         return self._view.image()
 
     @property
     def alive(self) -> set[int]:
-        """Who is alive, as the controller has it."""
-        return {each.broker_id for each in self._view.image().brokers.values() if not each.fenced}
+        """Who is alive, as the controller has it; nobody where none runs that could be the controller."""
+        image = self.image()
+        if self._view.nobody_runs():
+            return set()
+        return {each.broker_id for each in image.brokers.values() if not each.fenced}
 
     def leader(self, topic: str, partition: int) -> int:
-        """Give who leads a partition; -1 if nobody does.
+        """Give who leads a partition, as the controller has it; -1 if nobody does, as where no broker runs.
 
         Raises:
             KeyError: if there is no such partition.
         """
-        return self.state(topic, partition).leader
+        leader = self.state(topic, partition).leader
+        return NO_LEADER if self._view.nobody_runs() else leader
 
     def in_sync_replicas(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Give who is in sync; as `leader`."""
+        """Give who is in sync, or was when the last broker ended: who may lead; raises as `leader`."""
         return self.state(topic, partition).in_sync_replicas
 
     def state(self, topic: str, partition: int) -> PartitionState:
-        """Give all that the cluster knows of a partition; as `leader`."""
-        found = self._view.image().topic(topic)
-        if found is None or partition not in found.partitions:
-            raise KeyError(f"the cluster has no partition {topic}-{partition}")
+        """Give all that the cluster knows of a partition, or knew when the last broker ended; raises as `leader`."""
+        found = self.image().topic(topic)
+        if found is None:
+            raise KeyError(f"the cluster has no topic {topic!r}")
+        if partition not in found.partitions:
+            raise KeyError(f"topic {topic!r} has no partition {partition!r}: it has {len(found.partitions)}, from 0 on")
         return found.partitions[partition]
 
     def kill(self, broker_id: int) -> None:
         """End a broker's process by SIGKILL; `restart` brings it back.
 
         Raises:
+            ValueError: if there is no such broker; so it is for the other methods that take an id.
             RuntimeError: for a broker in a thread, or one that is down.
         """
+        self._running_process(broker_id, "killed")
         self._brokers[broker_id].kill()
         self._paused.discard(broker_id)
 
     def stop(self, broker_id: int) -> None:
         """Stop a broker cleanly, so that others lead before it goes; `restart` brings it back."""
         self.resume(broker_id)
-        self._brokers[broker_id].stop()
+        self._named(broker_id).stop()
 
     def restart(self, broker_id: int) -> None:
         """Start a broker again, on the same port and data; one that is up is stopped cleanly first."""
         self.resume(broker_id)
-        self._brokers[broker_id].restart()
+        self._named(broker_id).restart()
 
     def pause(self, broker_id: int) -> None:
         """Let a broker hang, by SIGSTOP, until `resume`.
@@ -147,13 +166,14 @@ class EmbeddedCluster:
         Raises:
             RuntimeError: for a broker in a thread, or one that is down.
         """
-        self._signal(broker_id, signal.SIGSTOP)
+        os.kill(self._running_process(broker_id, "paused"), signal.SIGSTOP)
         self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
         """Let a broker go on that hangs; for any other one nothing happens."""
+        self._named(broker_id)
         if broker_id in self._paused:
-            self._signal(broker_id, signal.SIGCONT)
+            os.kill(self._running_process(broker_id, "resumed"), signal.SIGCONT)
             self._paused.discard(broker_id)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
@@ -161,7 +181,11 @@ class EmbeddedCluster:
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s`.
+            TypeError: if `condition` cannot be called.
         """
+        if not callable(condition):
+            text = f"condition={condition!r}: expected a function, as in wait_until(lambda: 2 not in cluster.alive, …)"
+            raise TypeError(text)
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
@@ -176,8 +200,8 @@ class EmbeddedCluster:
         """
 
         def all_in_sync() -> bool:
-            states = [state for _, state in self._view.image().partitions()]
-            return all(
+            states = [state for _, state in self.image().partitions()]
+            return not self._view.nobody_runs() and all(
                 set(state.in_sync_replicas) == set(state.replicas) and state.leader != NO_LEADER for state in states
             )
 
@@ -185,8 +209,11 @@ class EmbeddedCluster:
 
     def close(self) -> None:
         """Stop all brokers cleanly and remove a temporary folder; a second call does nothing."""
+        if self._closed:
+            return
         for broker_id in list(self._paused):
             self.resume(broker_id)
+        self._closed = True
         try:
             if self._brokers:
                 with ThreadPoolExecutor(len(self._brokers)) as pool:
@@ -216,11 +243,34 @@ class EmbeddedCluster:
             config={**self._settings, **self._of_broker.get(broker_id, {}), "node.id": broker_id},
         )
 
-    def _signal(self, broker_id: int, number: signal.Signals) -> None:
-        pid = self._brokers[broker_id].pid
-        if pid is None:
-            raise RuntimeError(f"broker {broker_id} has no running process: only EmbeddedCluster(process=True) can")
-        os.kill(pid, number)
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this cluster has been closed: make another EmbeddedCluster")
+
+    def _named(self, broker_id: int) -> EmbeddedBroker:
+        """Give a broker by its id.
+
+        Raises:
+            RuntimeError: if the cluster has been closed.
+            ValueError: if there is no such broker.
+        """
+        self._check_open()
+        found = self._brokers.get(broker_id)
+        if found is None:
+            raise ValueError(f"there is no broker {broker_id!r} in this cluster: it has {_ids(len(self._brokers))}")
+        return found
+
+    def _running_process(self, broker_id: int, wanted: str) -> int:
+        """Give a broker's process id, for what is `wanted` of it; raises as `kill`."""
+        pid = self._named(broker_id).pid
+        if pid is not None:
+            return pid
+        if self._process:
+            raise RuntimeError(
+                f"broker {broker_id} is down, and cannot be {wanted}: restart({broker_id}) brings it back"
+            )
+        text = f"broker {broker_id} runs in a thread, which cannot be {wanted}"
+        raise RuntimeError(f"{text}: EmbeddedCluster(process=True) has processes")
 
 
 class _View:
@@ -229,20 +279,38 @@ class _View:
     def __init__(self, directory: object) -> None:
         storage = DiskStorage()
         coordination = LockCoordination(storage, str(directory), NOBODY, 0)
+        self._is_gone = coordination.is_gone
         self._reader = MetadataReader(storage, MetadataLog(storage, str(directory)), coordination.latest_epoch)
-        self._image = ClusterImage()
+        self._watched = WatchedImage()
 
     def image(self) -> ClusterImage:
-        """Give the cluster as it is now."""
+        """Give the cluster as it is now.
+
+        Raises:
+            ViolationError: if the controller has decided what none may: then this is a bug of the cluster.
+        """
+        violation: ViolationError | None = None
         for step in self._reader.poll():
-            self._image = taken(self._image, step)
-        return self._image
+            try:
+                self._watched.take(step)
+            except ViolationError as error:
+                violation = violation or error
+        if violation is not None:
+            raise violation
+        return self._watched.image
 
     def description(self) -> str:
         """Say which partitions are led by whom, and which brokers are there."""
         image = self.image()
-        brokers = " ".join(f"{each.broker_id}{'(fenced)' if each.fenced else ''}" for each in image.brokers.values())
-        return f"controller {image.controller_id}, brokers {brokers}; {'; '.join(self._partitions(image))}"
+        brokers = [
+            f"{each.broker_id}{'(fenced)' if each.fenced else ''}{'(down)' if self._is_gone(each.broker_id) else ''}"
+            for each in image.brokers.values()
+        ]
+        return f"controller {image.controller_id}, brokers {' '.join(brokers)}; {'; '.join(self._partitions(image))}"
+
+    def nobody_runs(self) -> bool:
+        """Whether every broker is down, so that what the log says is the past."""
+        return all(map(self._is_gone, self._watched.image.brokers))
 
     def close(self) -> None:
         """Let go of the log."""
@@ -254,6 +322,32 @@ class _View:
             for index, state in topic.partitions.items():
                 in_sync = ",".join(map(str, state.in_sync_replicas))
                 yield f"{topic.name}-{index} leader {state.leader} in sync {in_sync}"
+
+
+def _check_arguments(brokers: object, config: object, of_broker: object) -> None:
+    """Look at what would only be found out late, or not at all; raises as the constructor."""
+    if not isinstance(brokers, int) or isinstance(brokers, bool):
+        raise TypeError(f"brokers={brokers!r}: expected how many")
+    if brokers < 1:
+        raise ValueError(f"brokers={brokers}: a cluster has one at least")
+    if not isinstance(of_broker, Mapping):
+        raise TypeError(f"of_broker={of_broker!r}: expected settings by ids, as in {{1: {{'num.partitions': 4}}}}")
+    for broker_id in of_broker:
+        if broker_id not in range(1, brokers + 1) or not isinstance(broker_id, int):
+            text = (
+                f"of_broker has settings of broker {broker_id!r}, which there is not: the cluster has {_ids(brokers)}"
+            )
+            raise ValueError(text)
+    named = {"config": config or {}} | {f"of_broker[{broker_id}]": of_broker[broker_id] for broker_id in of_broker}
+    for name, settings in named.items():
+        if not isinstance(settings, Mapping):
+            raise TypeError(f"{name}={settings!r}: expected settings by their names, as in {{'num.partitions': 4}}")
+        for given in sorted(_GIVEN_HERE & set(settings)):
+            raise ValueError(f"{name} has {given}, which each broker is given by EmbeddedCluster: leave it out")
+
+
+def _ids(brokers: int) -> str:
+    return f"brokers 1 to {brokers}" if brokers > 1 else "broker 1 only"
 
 
 def _factors(brokers: int) -> dict[str, object]:

@@ -39,6 +39,7 @@ COMMANDS = (
     Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
     Command("story", "tell step by step how replicated logs lose records, and what keeps them", "jobs.story.__main__"),
     Command("sim", "simulate clusters from seeds, with faults, and judge them by invariants", "jobs.sim"),
+    Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cluster_check"),
     Command("history", "look for anomalies in what clients saw", "jobs.history.__main__"),
     Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable_producer"),
     Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable_consumer"),

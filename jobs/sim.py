@@ -6,8 +6,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 
 from broker_lite.sim.campaign import BUGS, Tally, run_one, run_seeds, search, shrunk
 from broker_lite.sim.marks import Mark
@@ -16,9 +14,11 @@ from broker_lite.sim.planted import PLANTED
 from broker_lite.sim.shrinking import keep_steps
 from broker_lite.sim.world import Outcome
 from jobs.exit_status import FAILED, GOOD, USAGE
+from jobs.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 
-_SEEDS_AT_ONCE = 20
-_BAR = 40
+_BAR = 30
+_LINE_EVERY_S = 30.0
+"""How often progress is told where it is not a terminal that reads it."""
 _SHRUNK_AT_MOST = 3
 """Of the seeds that failed, so many are made smaller; of the others the number is shown."""
 
@@ -28,10 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, metavar="N", help="run one seed and print its trace, and the trace's hash")
     which.add_argument("--seeds", type=_count, metavar="N", help="run so many seeds, and print what was seen")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of --seeds (default: 0)")
-    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes for --seeds (default: 1)")
-    parser.add_argument("--planted", action="store_true", help="after that, plant each known bug, and search for it")
-    parser.add_argument("--plant", choices=BUGS, metavar="BUG", help=f"with --seed: plant a bug ({', '.join(BUGS)})")
+    parser.add_argument("--first", type=int, metavar="N", help="the first of --seeds (default: 0)")
+    parser.add_argument("--jobs", type=_count, metavar="N", help="processes for --seeds (default: 1)")
+    parser.add_argument(
+        "--planted", action="store_true", help="with --seeds: after that, plant each known bug, and search for it"
+    )
+    bugs = ", ".join(BUGS)
+    parser.add_argument(
+        "--plant",
+        choices=BUGS,
+        metavar="BUG",
+        help=f"with --seed: plant a bug; with --seeds: only search for it in these, in one process ({bugs})",
+    )
     parser.add_argument(
         "--keep", type=_indexes, metavar="I,I,...", help="with --seed: only these of its steps, counted from 0"
     )
@@ -53,15 +61,34 @@ def _indexes(text: str) -> tuple[int, ...]:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate; 1 if an invariant was violated, or a planted bug was not found."""
-    if options.seed is not None:
-        if options.planted:
-            print("sparkonce sim: --planted goes with --seeds; --plant BUG with --seed", file=sys.stderr)
-            return USAGE
-        return _one(options.seed, options.plant, options.keep)
-    if options.plant is not None or options.keep is not None:
-        print("sparkonce sim: --plant and --keep go with --seed", file=sys.stderr)
+    wrong = _misused(options)
+    if wrong is not None:
+        print(f"sparkonce sim: {wrong}", file=sys.stderr)
         return USAGE
-    return _many(options.first, options.seeds, options.jobs, options.planted)
+    if options.seed is not None:
+        return _one(options.seed, options.plant, options.keep)
+    first = options.first or 0
+    if options.plant is not None:
+        return _search_one(options.plant, first, options.seeds)
+    return _many(first, options.seeds, options.jobs or 1, options.planted)
+
+
+def _misused(options: argparse.Namespace) -> str | None:
+    """Give what is wrong with options that do not go together, or with steps that are not there."""
+    if options.seed is None:
+        if options.keep is not None:
+            return "--keep goes with --seed: steps are those of one seed"
+        if options.plant is not None and (options.planted or options.jobs is not None):
+            return "--plant goes with neither --planted, which searches for every bug, nor --jobs"
+        return None
+    for name in ("planted", "jobs", "first"):
+        if getattr(options, name):
+            return f"--{name} goes with --seeds; --seed runs one" + (", also with --plant BUG" * (name == "planted"))
+    steps = len(plan_of(options.seed).steps)
+    absent = [each for each in options.keep or () if not 0 <= each < steps]
+    if absent:
+        return f"--keep: seed {options.seed} has steps 0 to {steps - 1}, and no {', '.join(map(str, absent))}"
+    return None
 
 
 def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
@@ -84,12 +111,12 @@ def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
 
 
 def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
-    began = time.perf_counter()
+    progress = _Progress(count)
     tally = Tally()
     for part in _parts(first, count, jobs):
         tally.join(part)
-        _show_progress(tally.seeds, count)
-    seconds = time.perf_counter() - began
+        progress.show(tally.seeds)
+    seconds = progress.seconds
     _show_marks(tally)
     for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
         _show_failure(seed, None, violation)
@@ -109,14 +136,20 @@ def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
 def _parts(first: int, count: int, jobs: int) -> Iterator[Tally]:
     """Run the seeds, some at a time; the parts come in any order if there are several processes."""
     end = first + count
-    ranges = [range(start, min(start + _SEEDS_AT_ONCE, end)) for start in range(first, end, _SEEDS_AT_ONCE)]
-    if jobs == 1:
-        yield from map(run_seeds, ranges)
+    if jobs > 1:
+        yield from tallies(range(first, end), jobs)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures: list[Future[Tally]] = [pool.submit(run_seeds, each) for each in ranges]
-        for future in as_completed(futures):
-            yield future.result()
+    for start in range(first, end, SEEDS_AT_ONCE):
+        yield run_seeds(range(start, min(start + SEEDS_AT_ONCE, end)))
+
+
+def _search_one(bug: str, first: int, count: int) -> int:
+    """Search for one planted bug; the seed that finds it is made small."""
+    outcome, tried = search(bug, range(first, first + count))
+    if outcome is not None:
+        _show_failure(outcome.seed, bug, str(outcome.violation))
+    print(f"RESULT seeds={tried} planted_found={int(outcome is not None)}/1")
+    return GOOD if outcome is not None else FAILED
 
 
 def _search_all(first: int, count: int) -> int:
@@ -141,14 +174,43 @@ def _show_marks(tally: Tally) -> None:
 def _show_failure(seed: int, bug: str | None, violation: str) -> None:
     """Print a failing seed, made small, with the command that replays it."""
     print(f"seed {seed}: {violation}")
+    if violation.startswith(PROCESS_ENDS):
+        return  # to run it here would end this process as well
     kept = shrunk(seed, bug, violation.split(":")[0])
     outcome: Outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug)
     print(f"  with {len(kept)} of {len(plan_of(seed).steps)} steps: {outcome.violation}")
-    print(f"  again: sparkonce sim --seed {seed} --keep {','.join(map(str, kept))}")
+    planted = "" if bug is None else f" --plant {bug}"
+    print(f"  again: sparkonce sim --seed {seed}{planted} --keep {','.join(map(str, kept))}")
 
 
-def _show_progress(done: int, count: int) -> None:
-    if sys.stderr.isatty():
-        filled = _BAR * done // count
-        end = "\n" if done == count else ""
-        print(f"\r[{'#' * filled}{' ' * (_BAR - filled)}] {done}/{count} seeds", end=end, file=sys.stderr, flush=True)
+class _Progress:
+    """How far many seeds are, on stderr: a bar that moves on a terminal, else a line now and then."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._began_s = self._told_s = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self._began_s
+
+    def show(self, done: int) -> None:
+        """Show how far it is."""
+        seconds, count = self.seconds, self._count
+        rate = done / seconds
+        text = f"{done}/{count} seeds, {rate:.1f}/s, {_duration(round((count - done) / rate))} left" if done else ""
+        if sys.stderr.isatty():
+            filled = _BAR * done // count
+            end = "\n" if done == count else ""
+            bar = f"\r[{'#' * filled}{' ' * (_BAR - filled)}] {text:<50}"
+            print(bar, end=end, file=sys.stderr, flush=True)
+        elif time.perf_counter() - self._told_s >= _LINE_EVERY_S:
+            self._told_s = time.perf_counter()
+            print(f"sparkonce sim: {text}", file=sys.stderr, flush=True)
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -11,28 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Protocol
 
 from broker_lite.controller.image import PartitionKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
+from broker_lite.scheduling import Scheduler, Timer
 
 Then = Callable[[ErrorCode], None]
 logger = logging.getLogger(__name__)
-
-
-class Timer(Protocol):
-    """What `Scheduler.call_later` gives."""
-
-    def cancel(self) -> None:
-        """Let it not happen."""
-
-
-class Scheduler(Protocol):
-    """The part of an event loop that is used; delays are in seconds."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
-        """Call after a delay."""
 
 
 class _Waiter:

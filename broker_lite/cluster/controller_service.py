@@ -3,22 +3,27 @@
 Theory of operation: every broker tries to lead, over and over; one does, and its `Controller` decides. A decision
 gives records, which are written to the log as one batch, and made durable, before the answer goes out. Whatever goes
 wrong in between, this controller is over: its image may be ahead of the log. Another broker goes on from the log, or
-this one does, in a new epoch.
+this one does, in a new epoch; where its disk has failed it, not before some time has passed, which grows up to
+`MAX_BACKOFF_MS` and is over as soon as a decision is written down.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker_lite.cluster.coordination import Coordination
 from broker_lite.cluster.metadata_log import MetadataLog, MetadataWriter
 from broker_lite.controller.controller import Controller, ControllerSettings
-from broker_lite.controller.records import Record
+from broker_lite.controller.records import BrokerChanged, Record
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
+
+MIN_BACKOFF_MS: Final = 50
+MAX_BACKOFF_MS: Final = 5_000
 
 Result = TypeVar("Result")
 Decision = Callable[[Controller], tuple[list[Record], Result]]
@@ -60,6 +65,10 @@ class ControllerService:
         self._writer: MetadataWriter | None = None
         self._snapshot_bytes = 0
         """What this epoch's log began with: however much that is, it does not make another epoch due."""
+        self._backoff_ms = 0
+        self._not_before_ms = 0
+        self._told: set[str] = set()
+        """The failures that have been logged since a decision was written down last."""
         self.on_written: list[Callable[[], None]] = []
         """Called after each batch."""
 
@@ -79,7 +88,8 @@ class ControllerService:
             self.decide(self._look_around)
             overtaken = coordination.latest_epoch() != coordination.epoch
         except OSError as error:
-            self._end(f"it cannot go on ({error})")
+            self._back_off(f"broker {self._broker_id} cannot show that it is the controller: {error}")
+            self._end("it cannot go on")
         except KafkaError:  # it is over, and `_write` has said why
             return
         else:
@@ -116,18 +126,29 @@ class ControllerService:
 
     def _try_to_begin(self) -> None:
         coordination = self._coordination
+        if self._monotonic_ms() < self._not_before_ms:
+            return
         try:
             if not coordination.try_lead(self._monotonic_ms()):
                 return
             image, self._writer = self._log.begin(coordination.epoch, self._broker_id, self._now_ms())
         except OSError as error:
-            logger.error("broker %d cannot be the controller: %s", self._broker_id, error)
+            self._back_off(f"broker {self._broker_id} cannot be the controller: {error}")
             coordination.resign()
             return
         self._snapshot_bytes = self._writer.size
         self._controller = Controller(image, self._settings, self._monotonic_ms())
         logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
         self._written()
+        with contextlib.suppress(KafkaError):  # it is over, and `_write` has said why
+            self.decide(lambda controller: (controller.begin(), None))
+
+    def _back_off(self, failure: str) -> None:
+        if failure not in self._told:
+            self._told.add(failure)
+            logger.error("%s; trying again after some time, if no other broker is it by then", failure)
+        self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS) or MIN_BACKOFF_MS
+        self._not_before_ms = self._monotonic_ms() + self._backoff_ms
 
     def _look_around(self, controller: Controller) -> tuple[list[Record], None]:
         here = [each.broker_id for each in controller.image.brokers.values() if not each.fenced]
@@ -142,11 +163,17 @@ class ControllerService:
             self._writer.append(records, base_offset, self._now_ms())
             latest = self._coordination.latest_epoch()
         except OSError as error:
-            self._end(f"its log cannot be written ({error})")
+            self._back_off(f"broker {self._broker_id} cannot write the controller's log: {error}")
+            self._end("its log cannot be written")
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's log cannot be written: {error}") from error
         if latest != self._coordination.epoch:
             self._end("another broker has taken over")
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"controller epoch {latest} has begun")
+        for record in records:
+            if isinstance(record, BrokerChanged) and not record.shutting_down:
+                what = "fenced: it leads nothing, and is in sync nowhere" if record.fenced else "there, and may lead"
+                logger.info("broker %d is %s", record.broker_id, what)
+        self._backoff_ms, self._told = 0, set()
         if self._writer.size - self._snapshot_bytes > self._max_log_bytes:
             self._end("its log is long: the next epoch begins with a snapshot")
         self._written()

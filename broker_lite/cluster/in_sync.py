@@ -84,14 +84,9 @@ def _answers(answer: Any, replicas: Replicas) -> Iterable[tuple[PartitionKey, Pa
             key = (topic.topic_id, each.partition_index)
             role = replicas.roles.get(key)
             if each.error_code:
-                yield key, ErrorCode(each.error_code)
+                yield key, ErrorCode.of(each.error_code)
             elif isinstance(role, PartitionLeader):
-                yield (
-                    key,
-                    role.state._replace(
-                        in_sync_replicas=tuple(each.isr),
-                        leader=each.leader_id,
-                        leader_epoch=each.leader_epoch,
-                        partition_epoch=each.partition_epoch,
-                    ),
-                )
+                # The answer does not say who is eligible, the log does. Where that could not be read just now, it is
+                # waited for, as when the controller knows more than we do.
+                heard = role.state.partition_epoch >= each.partition_epoch
+                yield key, role.state if heard else ErrorCode.INVALID_UPDATE_VERSION

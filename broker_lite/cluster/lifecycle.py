@@ -1,7 +1,8 @@
 """A broker's life in its cluster: it registers, shows that it is alive, and says when it wants to stop.
 
 As Kafka's BrokerLifecycleManager. The broker's epoch is kept beside its data: who stopped cleanly says so by it when it
-comes back, and may then lead at once, as nothing of its logs can be missing.
+comes back, and may then lead at once, as nothing of its logs can be missing. A broker whose log directory has failed
+asks in its heartbeats to be fenced, until it is started again: others lead in its place.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH
@@ -20,28 +21,18 @@ from broker_lite.log.storage import Storage
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.scheduling import Scheduler, Timer
 
 RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""
+MAX_RETRY_MS = 1_000
+"""Where it is refused again and again, it asks less and less often, down to this."""
 
 logger = logging.getLogger(__name__)
 
 
-class Timer(Protocol):
-    """What `Scheduler.call_later` gives."""
-
-    def cancel(self) -> None:
-        """Let it not happen."""
-
-
-class Scheduler(Protocol):
-    """The part of an event loop that is used; delays are in seconds."""
-
-    def call_soon(self, callback: Callable[[], object]) -> object:
-        """Call when whatever runs now has ended."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
-        """Call after a delay."""
+def _nothing() -> None:
+    """Wait for nothing."""
 
 
 class State(enum.Enum):
@@ -79,8 +70,13 @@ class Lifecycle:
         scheduler: Scheduler,
         send_to_controller: Callable[[Any, Callable[[Any], None]], None],
         image: Callable[[], ClusterImage],
+        failure: Callable[[], OSError | None] = _nothing,
     ) -> None:
-        """Be ready to register; `stopped_cleanly` says how the former start of this broker ended."""
+        """Be ready to register.
+
+        `stopped_cleanly` says how the former start of this broker ended, `failure` what its log directory has failed
+        with for good.
+        """
         self._identity = identity
         self._storage = storage
         self._path = f"{log_dir}/{BROKER_EPOCH}"
@@ -88,6 +84,10 @@ class Lifecycle:
         self._scheduler = scheduler
         self._send = send_to_controller
         self._image = image
+        self._failure = failure
+        self._has_failed = False
+        self._refused: ErrorCode | None = None
+        self._retry_ms = RETRY_MS
         self._last_epoch = self._read_epoch() if stopped_cleanly else NO_BROKER_EPOCH
         self._timer: Timer | None = None
         self._asking = False
@@ -164,14 +164,32 @@ class Lifecycle:
             self._again_in(0)
             return
         if answer is None or answer.error_code != ErrorCode.NONE:
-            if answer is not None:
-                logger.warning("cannot register: %s", ErrorCode(answer.error_code).name)
-            self._again_in(RETRY_MS)
+            self._again_in(RETRY_MS if answer is None else self._refused_registration(ErrorCode.of(answer.error_code)))
             return
+        self._refused, self._retry_ms = None, RETRY_MS
         self.broker_epoch = self._last_epoch = answer.broker_epoch
         self._write_epoch(answer.broker_epoch)
         self.state = State.ALIVE
         self._again_in(0)
+
+    def _refused_registration(self, code: ErrorCode) -> int:
+        """Log a refusal, unless it is the same as before; gives after how many milliseconds to ask again."""
+        if code is not self._refused:
+            logger.warning("cannot register: %s; asking again", code.name)
+            self._refused, self._retry_ms = code, RETRY_MS
+        delay_ms, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, MAX_RETRY_MS)
+        return delay_ms
+
+    def _has_directory_failed(self) -> bool:
+        failure = self._failure()
+        if failure is not None and not self._has_failed:
+            self._has_failed = True
+            logger.error(
+                "the log directory has failed (%s): this broker asks to be fenced, so that others lead in its place; "
+                "see to the disk, then start it again",
+                failure,
+            )
+        return self._has_failed
 
     def _heartbeat(self) -> Any:
         return apis.request(
@@ -180,7 +198,7 @@ class Lifecycle:
             broker_id=self._identity.broker_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._image().next_offset,
-            want_fence=False,
+            want_fence=self._has_directory_failed(),
             want_shut_down=self.state is State.STOPPING,
         )
 
@@ -204,7 +222,7 @@ class Lifecycle:
 
     def _heard(self, fenced: bool) -> None:
         if fenced:
-            self._again_in(RETRY_MS)
+            self._again_in(self._heartbeat_interval_ms if self._has_failed else RETRY_MS)
         else:
             self._again_in(self._heartbeat_interval_ms)
             if self.fenced:
@@ -241,7 +259,3 @@ class Lifecycle:
 
 REGISTRATION_VERSION = 3
 HEARTBEAT_VERSION = 0
-
-
-def _nothing() -> None:
-    """Wait for nothing."""

@@ -21,13 +21,14 @@ from broker_lite.cluster.acknowledgements import Acknowledgements
 from broker_lite.cluster.controller_service import ControllerService
 from broker_lite.cluster.coordination import Coordination
 from broker_lite.cluster.in_sync import InSyncProposals
-from broker_lite.cluster.lifecycle import Lifecycle, Scheduler, Timer
+from broker_lite.cluster.lifecycle import Lifecycle
 from broker_lite.cluster.metadata_log import MetadataReader, taken
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.replication.replica_log import ReplicaLog
 from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
+from broker_lite.scheduling import Scheduler, Timer
 
 POLL_MS: Final = 20
 """How often the controller's log is looked at, and whether others are alive."""
@@ -112,6 +113,7 @@ class ClusterMember:
             membership.controller.close()
             membership.reader.close()
             membership.coordination.release_broker()
+        self.acknowledgements.close()
 
     @property
     def registered(self) -> bool:
@@ -218,10 +220,13 @@ class ClusterMember:
         over = not self.misses_a_death()
         waiting, self._after_failover = self._after_failover, []
         for deadline_ms, then in waiting:
-            if over or now_ms >= deadline_ms:
-                then()
-            else:
+            if not over and now_ms < deadline_ms:
                 self._after_failover.append((deadline_ms, then))
+                continue
+            try:
+                then()
+            except Exception:  # the others are waiting, too
+                logger.exception("who has asked for leaders is not answered")
 
     # The log.
 

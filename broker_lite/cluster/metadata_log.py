@@ -25,10 +25,26 @@ from broker_lite.controller.records import ControllerElected
 from broker_lite.controller.records import Record as Change
 from broker_lite.log.storage import File, Storage
 from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.records import HEADER_BYTES, Record, decode_records, encode_batch, validate
+from broker_lite.protocol.primitives import Buffer
+from broker_lite.protocol.records import (
+    HEADER_BYTES,
+    MAGIC,
+    Record,
+    decode_records,
+    encode_batch,
+    read_header,
+    validate,
+)
 
 FOLDER: Final = "__cluster_metadata-0"
+CLUSTER_FILE: Final = "cluster-id"
+"""Beside the folder: whose log it is."""
 MAX_READ_BYTES: Final = 16 << 20
+"""How much is read at once, unless one batch is longer."""
+BEGINS_WITH: Final = 2
+"""Of how many batches the first write of a file consists: a snapshot, and who is the controller."""
+MAGIC_POSITION: Final = 16
+MAGIC_BYTE: Final = bytes([MAGIC])
 _SUFFIX: Final = ".log"
 _DIGITS: Final = 10
 
@@ -36,6 +52,10 @@ logger = logging.getLogger(__name__)
 
 Step = ClusterImage | list[Change]
 """What a batch says: all of the cluster, or changes that belong together."""
+
+
+class DamagedMetadataError(OSError):
+    """A log of which more is unreadable than what a death in the middle of its last write leaves."""
 
 
 class MetadataLog:
@@ -60,7 +80,7 @@ class MetadataLog:
         """Begin an epoch that this broker has claimed; gives the cluster as the former ones left it, and the writer.
 
         Raises:
-            OSError: if the file cannot be written.
+            OSError: if the file cannot be written, or the one before is damaged (DamagedMetadataError).
         """
         image = self._latest_image(epoch)
         snapshot_offset = image.next_offset
@@ -83,11 +103,17 @@ class MetadataLog:
         if former:
             data = self._storage.read(self.path(former[-1]))
             found, end = read_steps(data)
+            wrong = damage(data, found, end)
+            if wrong is not None:
+                raise DamagedMetadataError(
+                    f"{self.path(former[-1])} is damaged: {wrong}. To go on without would lose decisions: stop the "
+                    "brokers, and put back a copy of it"
+                )
             for step in found:
                 image = taken(image, step)
             if end < len(data):
                 left = len(data) - end
-                logger.warning("%s: leaving out %d bytes that are no whole batch", self.path(former[-1]), left)
+                logger.warning("%s: leaving out %d bytes of a last write that was cut off", self.path(former[-1]), left)
         return image
 
 
@@ -136,7 +162,7 @@ class MetadataReader:
         Raises:
             OSError: if a file cannot be read.
         """
-        data = b"" if self._file is None else self._file.pread(MAX_READ_BYTES, self._position)
+        data = b"" if self._file is None else self._following(self._file)
         latest = self._latest_epoch()
         if latest != self.epoch:
             data = self._beginning(latest)
@@ -151,6 +177,14 @@ class MetadataReader:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _following(self, file: File) -> bytes:
+        """Read on: the first batch as a whole, however long it is, as a change of many partitions may be."""
+        data = file.pread(MAX_READ_BYTES, self._position)
+        if len(data) < MAX_READ_BYTES:
+            return data
+        size = read_header(data).size
+        return data if size <= len(data) else file.pread(size, self._position)
 
     def _beginning(self, epoch: int) -> bytes:
         """Turn to the file of a later epoch; gives what is in it, nothing if its controller has not begun yet."""
@@ -185,6 +219,34 @@ def read_steps(data: bytes) -> tuple[list[Step], int]:
         else:
             found.append([each for each in values if not isinstance(each, ClusterImage)])
     return found, position
+
+
+def damage(data: bytes, found: Sequence[Step], end: int) -> str | None:
+    """Say what is wrong with a file of which `read_steps` has found this, up to `end`.
+
+    None if all of it was read, or what is left may be the beginning of a last write that a death has cut off. That
+    cannot be so for what a controller begins a file with, as it comes to be as a whole, nor before a whole batch.
+    """
+    place = f"at byte {end} of {len(data)} lies no batch that can be read"
+    if len(found) < BEGINS_WITH:
+        return f"{place}, in what its controller began it with"
+    if end == len(data):
+        return None
+    return f"{place}, and after that there are whole ones" if has_whole_batch(data, end) else None
+
+
+def has_whole_batch(data: Buffer, position: int) -> bool:
+    """Whether a whole batch lies anywhere at or after a position."""
+    view = bytes(memoryview(data)[position:])
+    magic = view.find(MAGIC_BYTE, MAGIC_POSITION)
+    while magic >= 0:
+        try:
+            validate(view, magic - MAGIC_POSITION)
+        except ProtocolError:
+            magic = view.find(MAGIC_BYTE, magic + 1)
+        else:
+            return True
+    return False
 
 
 def taken(image: ClusterImage, step: Step) -> ClusterImage:

@@ -51,6 +51,7 @@ def encode_snapshot(image: ClusterImage) -> bytes:
             "controllerId": image.controller_id,
             "controllerEpoch": image.controller_epoch,
             "nextProducerId": image.next_producer_id,
+            "defaultSettings": image.default_settings,
             "documents": image.documents,
             "brokers": [
                 {
@@ -82,6 +83,7 @@ def _read_snapshot(document: Mapping[str, Any]) -> ClusterImage:
     image = ClusterImage()
     image.controller_id, image.controller_epoch = document["controllerId"], document["controllerEpoch"]
     image.next_producer_id = document["nextProducerId"]
+    image.default_settings = dict(document.get("defaultSettings", {}))  # logs of before they were kept there have none
     image.documents = dict(document["documents"])
     for each in document["brokers"]:
         image.brokers[each["brokerId"]] = BrokerImage(
@@ -113,6 +115,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
     "TopicCreated": lambda it: kinds.TopicCreated(it["name"], uuid.UUID(it["topicId"]), _settings(it)),
     "TopicDeleted": lambda it: kinds.TopicDeleted(uuid.UUID(it["topicId"])),
     "TopicSettingsChanged": lambda it: kinds.TopicSettingsChanged(uuid.UUID(it["topicId"]), _settings(it)),
+    "DefaultSettingsChanged": lambda it: kinds.DefaultSettingsChanged(_settings(it)),
     "PartitionChanged": lambda it: kinds.PartitionChanged(
         uuid.UUID(it["topicId"]), it["partition"], _state(it["state"])
     ),

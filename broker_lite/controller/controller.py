@@ -25,6 +25,7 @@ from broker_lite.controller.records import (
     NO_LEADER,
     BrokerChanged,
     BrokerRegistered,
+    DefaultSettingsChanged,
     DocumentChanged,
     PartitionChanged,
     PartitionState,
@@ -38,19 +39,18 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK: Final = 1000
 """How many producer ids a broker gets at once."""
-MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
-UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What the controller goes by; times in milliseconds, topics' settings where a topic has none of its own."""
+    """What the controller goes by; times in milliseconds."""
 
     session_timeout_ms: int = 9_000
     """After so long without a heartbeat a broker is fenced."""
     rebalance_interval_ms: int = 300_000
     """How often leadership goes back to the preferred leaders; 0 for never."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """What a log begins with that says nothing of these settings yet; from then on, what it says counts."""
 
 
 class InSyncProposal(NamedTuple):
@@ -78,6 +78,16 @@ class Controller:
         self._settings = settings
         self._heard_ms = dict.fromkeys(image.brokers, now_ms)
         self._balanced_ms = now_ms
+
+    def begin(self) -> list[Record]:
+        """Decide what the log must tell before anything else: to be called first by each controller.
+
+        As Kafka's controller does when eligible leader replicas come into use (KIP-966).
+        """
+        known = self.image.default_settings
+        return self.change_default_settings(
+            {name: value for name, value in self._settings.topic_defaults.items() if name not in known}
+        )
 
     def register(
         self,
@@ -115,12 +125,19 @@ class Controller:
         return records, self.image.broker_epoch(broker_id)
 
     def heartbeat(
-        self, broker_id: int, broker_epoch: int, next_offset: int, wants_to_stop: bool, now_ms: int
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        next_offset: int,
+        wants_to_stop: bool,
+        now_ms: int,
+        *,
+        wants_fence: bool = False,
     ) -> tuple[list[Record], Heartbeat]:
         """Hear from a broker that has applied the log up to `next_offset`.
 
         One that is told that it may shut down is fenced with that, so that its next start need not wait for the end of
-        a lease.
+        a lease. One whose disk has failed asks to be fenced: it may have lost something, and is not eligible to lead.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH if it has to register again.
@@ -130,13 +147,20 @@ class Controller:
         records: list[Record] = []
         caught_up = next_offset > broker_epoch
         may_shut_down = False
+        # One that wants to be fenced may be fenced already, for its silence, and be eligible all the same.
+        forgetful = (broker_id,) if wants_fence else ()
         if wants_to_stop:
             if not broker.shutting_down:
                 records += self._change(broker_id, fenced=broker.fenced, shutting_down=True)
-                records += self._without(broker_id, ())
+            if wants_fence or not broker.shutting_down:
+                records += self._without(broker_id, forgetful)
             may_shut_down = not any(state.leader == broker_id for _, state in self.image.partitions())
             if may_shut_down and not broker.fenced:
                 records += self._change(broker_id, fenced=True, shutting_down=True)
+        elif wants_fence:
+            if not broker.fenced:
+                records += self._change(broker_id, fenced=True, shutting_down=False)
+            records += self._without(broker_id, forgetful)
         elif broker.fenced and caught_up:
             records += self._change(broker_id, fenced=False, shutting_down=False)
             records += self._elect_where_nobody_leads()
@@ -197,14 +221,14 @@ class Controller:
         settings: Mapping[str, str],
         replicas: Sequence[tuple[int, ...]] = (),
     ) -> list[Record]:
-        """Make a topic; its replicas are spread over the brokers that are there, unless they are given.
+        """Make a topic; its replicas are spread over the brokers, those that are there first, unless they are given.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
         """
         if name in self.image.topic_ids:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-        placed = replicas or place(self._there(), partitions, replication_factor, len(self.image.topics))
+        placed = replicas or self._place(partitions, replication_factor, len(self.image.topics))
         self._check_placed(placed)
         records = self._record([TopicCreated(name, topic_id, tuple(sorted(settings.items())))])
         return records + self._begin_partitions(self.image.topics[topic_id], placed)
@@ -221,17 +245,19 @@ class Controller:
         if count <= now:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} has {now} partitions already, asked: {count}")
         factor = len(topic.partitions[0].replicas)
-        placed = replicas or place(self._there(), count - now, factor, len(self.image.topics) + now)
+        placed = replicas or self._place(count - now, factor, len(self.image.topics) + now)
         self._check_placed(placed)
         return self._begin_partitions(topic, placed)
 
-    def delete_topic(self, name: str) -> list[Record]:
-        """Delete a topic.
+    def delete_topic(self, topic_id: uuid.UUID) -> list[Record]:
+        """Delete a topic; by its id, as its name may be another one's by now.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: UNKNOWN_TOPIC_ID.
         """
-        return self._record([TopicDeleted(self._topic(name).topic_id)])
+        if topic_id not in self.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id}")
+        return self._record([TopicDeleted(topic_id)])
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
         """Let these be all of a topic's settings; unclean elections that they allow happen at once.
@@ -246,6 +272,21 @@ class Controller:
         records = self._record([TopicSettingsChanged(topic_id, tuple(sorted(settings.items())))])
         for index, state in list(self.image.topics[topic_id].partitions.items()):
             records += self._move((topic_id, index), state, state.in_sync_replicas)
+        return records
+
+    def change_default_settings(self, settings: Mapping[str, str]) -> list[Record]:
+        """Let topics go by these settings that have none of their own; where these say nothing, by those of before.
+
+        As `change_settings` for each of these topics.
+        """
+        before = self.image.default_settings
+        changed = {name for name, value in settings.items() if before.get(name) != value}
+        if not changed:
+            return []
+        records = self._record([DefaultSettingsChanged(tuple(sorted({**before, **settings}.items())))])
+        for key, state in list(self.image.partitions()):
+            if not changed <= self.image.topics[key[0]].settings.keys():
+                records += self._move(key, state, state.in_sync_replicas)
         return records
 
     def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
@@ -307,7 +348,7 @@ class Controller:
         if have_all and not have_all & set(wanted.replicas):
             text = f"none of {wanted.replicas} is in sync: they would lose what {sorted(have_all)} have"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        least = self._min_in_sync_replicas(key)
+        least = self.image.min_in_sync_replicas(key[0])
         settled = next_state(wanted, wanted.in_sync_replicas, self.image.may_join, least)
         if settled.partition_epoch == state.partition_epoch:
             settled = settled._replace(partition_epoch=state.partition_epoch + 1)
@@ -376,8 +417,8 @@ class Controller:
             state,
             in_sync_replicas,
             self.image.may_join,
-            self._min_in_sync_replicas(key),
-            unclean=unclean or self._allows_unclean(key),
+            self.image.min_in_sync_replicas(key[0]),
+            unclean=unclean or self.image.allows_unclean_election(key[0]),
             forgetful=forgetful,
             prefer_first=prefer_first,
         )
@@ -435,8 +476,10 @@ class Controller:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
         return topic
 
-    def _there(self) -> list[int]:
-        return sorted(broker_id for broker_id in self.image.brokers if self.image.may_join(broker_id))
+    def _place(self, partitions: int, replication_factor: int, first: int) -> list[tuple[int, ...]]:
+        there = [broker_id for broker_id in sorted(self.image.brokers) if self.image.may_join(broker_id)]
+        away = [broker_id for broker_id in sorted(self.image.brokers) if not self.image.may_join(broker_id)]
+        return place(there, away, partitions, replication_factor, first)
 
     def _check_placed(self, placed: Sequence[tuple[int, ...]]) -> None:
         for replicas in placed:
@@ -447,13 +490,3 @@ class Controller:
                 )
             if not any(self.image.may_join(each) for each in replicas):
                 raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the brokers {replicas} is there")
-
-    def _setting(self, key: PartitionKey, name: str, default: str) -> str:
-        topic = self.image.topics[key[0]]
-        return topic.settings.get(name, self._settings.topic_defaults.get(name, default))
-
-    def _min_in_sync_replicas(self, key: PartitionKey) -> int:
-        return int(self._setting(key, MIN_IN_SYNC_REPLICAS, "1"))
-
-    def _allows_unclean(self, key: PartitionKey) -> bool:
-        return self._setting(key, UNCLEAN_ELECTION, "false") == "true"

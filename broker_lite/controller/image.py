@@ -1,13 +1,17 @@
 """The cluster as the controller's log tells it: what every broker and the controller itself go by.
 
-An image is made by applying the log's records in order; two that have applied the same records are equal.
+An image is made by applying the log's records in order; two that have applied the same records are equal. The settings
+that decide which records are safe are in it, too (KIP-966): a controller and a leader that went by different ones could
+lose what was acknowledged.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
 
 from broker_lite.controller.records import (
     NO_BROKER_EPOCH,
@@ -15,6 +19,7 @@ from broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     ControllerElected,
+    DefaultSettingsChanged,
     DocumentChanged,
     PartitionChanged,
     PartitionState,
@@ -26,6 +31,11 @@ from broker_lite.controller.records import (
 )
 
 PartitionKey = tuple[uuid.UUID, int]
+
+MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+KAFKA_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({MIN_IN_SYNC_REPLICAS: "1", UNCLEAN_ELECTION: "false"})
+"""What counts in a log that says nothing of these settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,8 @@ class ClusterImage:
         self.topics: dict[uuid.UUID, TopicImage] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.next_producer_id = 0
+        self.default_settings: dict[str, str] = {}
+        """What topics go by that have no setting of their own; the controller begins its log with it."""
         self.documents: dict[str, str] = {}
         """What files hold that all brokers have alike, by name."""
 
@@ -103,6 +115,18 @@ class ClusterImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.may_join
 
+    def min_in_sync_replicas(self, topic_id: uuid.UUID) -> int:
+        """How many replicas of a topic that there is must be in sync for a write with acks=all."""
+        return int(self._setting(topic_id, MIN_IN_SYNC_REPLICAS))
+
+    def allows_unclean_election(self, topic_id: uuid.UUID) -> bool:
+        """Whether anybody may lead a topic that there is, if nobody else can."""
+        return self._setting(topic_id, UNCLEAN_ELECTION).strip().lower() == "true"
+
+    def _setting(self, topic_id: uuid.UUID, name: str) -> str:
+        own = self.topics[topic_id].settings
+        return own[name] if name in own else self.default_settings.get(name, KAFKA_DEFAULTS[name])
+
     def apply(self, record: Record) -> None:
         """Take in the record at `next_offset`."""
         match record:
@@ -129,6 +153,8 @@ class ClusterImage:
             case TopicSettingsChanged():
                 topic = self.topics[record.topic_id]
                 self.topics[record.topic_id] = replace(topic, settings=dict(record.settings))
+            case DefaultSettingsChanged():
+                self.default_settings = dict(record.settings)
             case PartitionChanged():
                 self.topics[record.topic_id].partitions[record.partition] = record.state
             case ProducerIdsAllocated():

@@ -3,6 +3,9 @@
 As Kafka's StripedReplicaPlacer without racks: the leaders go round the brokers, and the followers of a partition are
 the brokers after its leader, at a distance that grows with each round, so that no pair of brokers shares more
 partitions than others do. Where the round begins is given, rather than random, so that it can be repeated.
+
+Brokers that are away get replicas, too, but only where those that are there do not suffice, and never lead: with one of
+three brokers dead, topics of three replicas can be made, and have the third when it is back.
 """
 
 from __future__ import annotations
@@ -12,29 +15,35 @@ from collections.abc import Sequence
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 
-def place(brokers: Sequence[int], partitions: int, replication_factor: int, first: int) -> list[tuple[int, ...]]:
+def place(
+    there: Sequence[int], away: Sequence[int], partitions: int, replication_factor: int, first: int
+) -> list[tuple[int, ...]]:
     """Give each partition's replicas, the preferred leader first.
 
     Args:
-        brokers: those that are there, in order.
+        there: the brokers that may lead, in order.
+        away: the others that are registered, in order.
         partitions: how many partitions to place.
         replication_factor: how many replicas each has.
         first: where the round begins.
 
     Raises:
-        KafkaError: INVALID_REPLICATION_FACTOR if there are not that many brokers.
+        KafkaError: INVALID_REPLICATION_FACTOR if not that many brokers are registered, or none is there.
     """
-    count = len(brokers)
-    if not 0 < replication_factor <= count:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}, and {count} brokers are there",
-        )
+    count = len(there)
+    if not 0 < replication_factor <= count + len(away):
+        text = f"replication factor {replication_factor}, and {count + len(away)} brokers are registered"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if not there:
+        text = f"none of the brokers {list(away)} is there: start one, as a partition needs a leader"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     placed = []
     for index in range(partitions):
         leader = (first + index) % count
         others = [(leader + 1 + step) % count for step in range(count - 1)]
         shift = (index // count) % len(others) if others else 0
         order = [leader, *others[shift:], *others[:shift]]
-        placed.append(tuple(brokers[each] for each in order[:replication_factor]))
+        turn = (first + index) % len(away) if away else 0
+        ordered = [*(there[each] for each in order), *away[turn:], *away[:turn]]
+        placed.append(tuple(ordered[:replication_factor]))
     return placed

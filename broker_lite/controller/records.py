@@ -83,6 +83,13 @@ class TopicSettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultSettingsChanged:
+    """All of the cluster's own settings from now on: what topics go by that have none of their own."""
+
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionChanged:
     """A partition is new or has changed: this is its state from now on."""
 
@@ -120,6 +127,7 @@ Record = (
     | TopicCreated
     | TopicDeleted
     | TopicSettingsChanged
+    | DefaultSettingsChanged
     | PartitionChanged
     | ProducerIdsAllocated
     | ControllerElected

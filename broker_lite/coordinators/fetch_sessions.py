@@ -8,14 +8,14 @@ room serves each in turn. An answer may come long after its request; if the sess
 an error, because what the client has been told is no longer known.
 
 Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `eviction_ms`; else the smallest that
-is at least that old, and only for a larger one. Followers' sessions, which Kafka prefers, do not occur here, and there
-is one cache where Kafka has eight shards.
+is at least that old, and only for a larger one. The followers of a cluster have sessions here like everybody else;
+Kafka prefers theirs where there is no room for all. There is one cache where Kafka has eight shards.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.fetch import (
@@ -154,6 +154,11 @@ class FetchContext:
         self._epoch = session.epoch if session is not None else FINAL_EPOCH
         self.topics = topics
         self.error = error
+
+    def partitions(self) -> Mapping[PartitionKey, CachedPartition]:
+        """Give what the session of an incremental fetch has; nothing where it has gone on since, or is to be made."""
+        session = self._session
+        return session.partitions if session is not None and session.epoch == self._epoch else {}
 
     def response(self, results: Sequence[FetchTopicResult], now_ms: int) -> FetchResponse:
         """Give the response for the results of `topics`; a full fetch makes its session now."""

@@ -19,10 +19,20 @@ unless the coordinator knows of it (KIP-890): the first batch of each needs its 
 producer's other batches must be transactional too. Records from the first open transaction on are not stable: a
 read_committed consumer does not see them.
 
+Time may pass between the coordinator's word and the batch, and the transaction may end in it: the batch would then open
+one that nobody ends. So a verification is begun here before the coordinator is asked, and the partition forgets it with
+what begins or ends a transaction of the producer (Kafka's VerificationGuard). Where each transaction has its own epoch,
+the end of an earlier one leaves it: clients go on before the markers are written. That goes by the marker, not by the
+client: somebody else may have ended the transaction without a new epoch, and then the marker has the epoch of the one
+that it ends.
+
     transaction   what comes                            answer
     -----------   -----------------------------------   ------------------------------------------
     none          transactional batch, verified         accept, the transaction begins with it
-    none          transactional batch, not verified     INVALID_TXN_STATE
+    none          transactional batch, not verified,    INVALID_TXN_STATE
+                  or its verification is forgotten
+    none          the same, verified before this        NOT_LEADER_OR_FOLLOWER, so that it comes again
+                  leader's epoch began
     none          first batch ever, sequence not 0,     OUT_OF_ORDER_SEQUENCE_NUMBER
                   verified by a client with KIP-890.2
     open          transactional batch                   accept
@@ -42,8 +52,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
@@ -60,15 +70,21 @@ NO_TRANSACTION: Final = -1
 _EPOCH_BUMP_VERSION = 2
 
 
-class Verification(Enum):
-    """What the transaction coordinator has said of a batch that may open a transaction (KIP-890)."""
+class Verification:
+    """A question to the transaction coordinator about a producer's next transaction here, and a Yes once it came.
 
-    NONE = 0
-    """Nothing: it was not asked."""
-    LEGACY = 1
-    """The partition is in the producer's transaction."""
-    EPOCH_BUMP = 2
-    """The same, of a client that gets a new epoch with each transaction."""
+    It counts as long as the partition keeps it; none is equal to another one.
+    """
+
+    __slots__ = ("__weakref__", "among", "epoch", "has_epochs")
+
+    def __init__(self, epoch: int, has_epochs: bool, among: WeakValueDictionary[int, Verification]) -> None:
+        self.among = among
+        """Those of the same leader epoch, by producer id."""
+        self.epoch = epoch
+        """That of the producer who asks."""
+        self.has_epochs = has_epochs
+        """Whether its client gets a new epoch with each transaction (KIP-890 part 2)."""
 
 
 class AppendedBatch(NamedTuple):
@@ -130,7 +146,7 @@ class ProducerEntry:
 class ProducerStates:
     """The producers of one partition, the one that appended last at the end."""
 
-    __slots__ = ("_entries", "_ongoing")
+    __slots__ = ("_entries", "_ongoing", "_verifications")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
@@ -138,6 +154,9 @@ class ProducerStates:
         ongoing = [each for each in self._entries.values() if each.current_transaction_first_offset != NO_TRANSACTION]
         ongoing.sort(key=lambda each: each.current_transaction_first_offset)
         self._ongoing = {each.producer_id: each.current_transaction_first_offset for each in ongoing}
+        # By producer id, as long as somebody waits for the coordinator's word, or has it and is about to append. Most
+        # partitions never need it, and it takes longer to make than all the rest.
+        self._verifications: WeakValueDictionary[int, Verification] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -162,15 +181,37 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.epoch == epoch and producer_id in self._ongoing
 
+    def begin_verification(self, producer_id: int, epoch: int, has_epochs: bool) -> Verification:
+        """Begin to ask the coordinator about a producer's next transaction here; several that ask at once share it.
+
+        It has to be kept, and told to `check` when the coordinator has agreed. One of an older epoch than another who
+        asks does not count.
+        """
+        if self._verifications is None:
+            self._verifications = WeakValueDictionary()
+        found = self._verifications.get(producer_id)
+        if found is not None and (found.epoch, found.has_epochs) == (epoch, has_epochs):
+            return found
+        begun = Verification(epoch, has_epochs, self._verifications)
+        if found is None or epoch >= found.epoch:
+            self._verifications[producer_id] = begun
+        return begun
+
+    def forget_verifications(self) -> None:
+        """Let no answer count any more that a coordinator was asked for before."""
+        self._verifications = None
+
     def check(
-        self, header: BatchHeader, verification: Verification = Verification.NONE, by_coordinator: bool = False
+        self, header: BatchHeader, verification: Verification | None = None, by_coordinator: bool = False
     ) -> AppendedBatch | None:
         """Say whether a batch of a producer with an id may be appended: None, or the append it repeats.
 
-        Batches that a group coordinator writes for a producer (offsets) have no sequence, and none is looked at.
+        `verification` is the one that the coordinator has agreed to, if it was asked. Batches that a group coordinator
+        writes for a producer (offsets) have no sequence, and none is looked at.
 
         Raises:
-            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE or
+                NOT_LEADER_OR_FOLLOWER.
         """
         entry = self._entries.get(header.producer_id)
         if entry is not None:
@@ -205,17 +246,29 @@ class ProducerStates:
         return None
 
     def _check_transaction(
-        self, entry: ProducerEntry | None, header: BatchHeader, verification: Verification, by_coordinator: bool
+        self, entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, by_coordinator: bool
     ) -> None:
-        if self.in_transaction(header.producer_id, header.producer_epoch):
+        producer_id = header.producer_id
+        if self.in_transaction(producer_id, header.producer_epoch):
             return
-        if verification is Verification.NONE:
+        if verification is not None and verification.among is not self._verifications:
+            # Nobody knows whether its transaction has ended while others led. Nothing is wrong with the client.
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the coordinator was asked about producer {producer_id} before this leader's epoch began",
+            )
+        if (
+            verification is None
+            or self._verification_of(producer_id) is not verification
+            or verification.epoch != header.producer_epoch
+        ):
+            late = "" if verification is None else ": what the coordinator was asked for has ended since"
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the batch of producer {header.producer_id} epoch {header.producer_epoch} is in no open transaction",
+                f"the batch of producer {producer_id} epoch {header.producer_epoch} is in no open transaction{late}",
             )
         begins_late = entry is None and header.base_sequence != 0 and not by_coordinator
-        if verification is Verification.EPOCH_BUMP and begins_late:
+        if verification.has_epochs and begins_late:
             # KIP-890: with an epoch for each transaction, a first batch that is not the first has lost one before it.
             raise _out_of_order(header, "0, as nothing is known of the producer")
 
@@ -233,14 +286,15 @@ class ProducerStates:
         if header.is_transactional and producer_id not in self._ongoing:
             first_offset = last_offset - header.last_offset_delta
             entry.current_transaction_first_offset = self._ongoing[producer_id] = first_offset
+            self._forget_verification(producer_id)
         self._entries[producer_id] = entry
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for so long, unless they have a transaction open; gives how many."""
+        """Forget producers that have been silent for so long, unless they are busy; gives how many."""
         gone = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if producer_id not in self._ongoing and now_ms - entry.last_timestamp_ms >= expiration_ms
+            if not self._is_busy(producer_id) and now_ms - entry.last_timestamp_ms >= expiration_ms
         ]
         for producer_id in gone:
             del self._entries[producer_id]
@@ -269,6 +323,10 @@ class ProducerStates:
     def end(self, marker: Marker, offset: int, timestamp_ms: int) -> CompletedTransaction | None:
         """Note a marker that was written at `offset`; gives the transaction that it has ended, if one was open."""
         entry = self._take(marker.producer_id)
+        asked = self._verification_of(marker.producer_id)
+        bumped = marker.transaction_version >= _EPOCH_BUMP_VERSION
+        if asked is not None and not (asked.has_epochs and bumped and asked.epoch >= marker.producer_epoch):
+            self._forget_verification(marker.producer_id)
         if entry.epoch != marker.producer_epoch:
             entry.epoch = marker.producer_epoch
             entry.batches.clear()
@@ -289,10 +347,21 @@ class ProducerStates:
         if entry is None:
             entry = ProducerEntry(producer_id)
             if len(self._entries) >= MAX_PRODUCERS:
-                silent = next((each for each in self._entries if each not in self._ongoing), None)
+                silent = next((each for each in self._entries if not self._is_busy(each)), None)
                 if silent is not None:
                     del self._entries[silent]
         return entry
+
+    def _is_busy(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction open here, or waits to begin one."""
+        return producer_id in self._ongoing or self._verification_of(producer_id) is not None
+
+    def _verification_of(self, producer_id: int) -> Verification | None:
+        return None if self._verifications is None else self._verifications.get(producer_id)
+
+    def _forget_verification(self, producer_id: int) -> None:
+        if self._verifications is not None:
+            self._verifications.pop(producer_id, None)
 
 
 def _fenced(producer_id: int, epoch: int, came: int) -> KafkaError:

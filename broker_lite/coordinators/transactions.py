@@ -242,12 +242,15 @@ class Transactions:
             and known.epoch == 0
             and known.producer_id != producer.producer_id
         )
-        repeated = overflowed or known.epoch == producer.epoch + 1
+        # Only an end with a bump leaves the epoch that follows. After one without, it is that of another instance,
+        # which has fenced this one: telling it to this one as well would let both write under it.
+        bumped = known.epoch == producer.epoch + 1 and known.client_version >= EPOCH_BUMP
+        repeated = overflowed or bumped
         current = known.epoch == producer.epoch
         if known.producer_id != producer.producer_id and not overflowed:
             return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if known.state in PREPARED:
-            if known.epoch != producer.epoch + 1:
+            if not bumped:
                 return Decision(ErrorCode.PRODUCER_FENCED)
             agrees = (known.state is TransactionState.PREPARE_COMMIT) == committed
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if agrees else ErrorCode.INVALID_TXN_STATE)

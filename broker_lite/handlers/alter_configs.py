@@ -2,6 +2,9 @@
 
 A change takes effect when it is answered, and survives a restart. As in Kafka's `ConfigurationControlManager`, each
 resource is changed as a whole or not at all. Absent: loggers of brokers, and clients' metrics.
+
+In a cluster `min.insync.replicas` and `unclean.leader.election.enable` of all brokers are the controller's (KIP-966).
+They can be set, but not removed, and no broker has its own. AlterConfigs that does not name them leaves them.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from broker_lite.config import broker_settings
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.create_partitions import known_brokers
 from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
-from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
+from broker_lite.handlers.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
 from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.config import topic_settings
 from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
@@ -146,11 +150,39 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
         for each in known.values()
         if each.kind is Kind.LIST
     }
-    after = values(_Inherited(dict(broker.dynamic.of_broker(name)), lists), known)
+    before = broker.dynamic.of_broker(name)
+    after = values(_Inherited(dict(before), lists), known)
+    if broker.member is not None:
+        if name == ALL_BROKERS and request.api_key == ApiKey.ALTER_CONFIGS:
+            after = {each: before[each] for each in DECIDED_IN_CLUSTER if each in before} | after
+        _check_decided(name, before, after)
     if validate_only:
         broker.dynamic.check_broker(name, after)
-    else:
-        broker.change_settings(name, after)
+        return
+    broker.change_settings(name, after)
+    decided = {each: _plain(known[each], after[each]) for each in DECIDED_IN_CLUSTER if each in after}
+    if broker.member is not None and decided:
+        broker.member.controller.decide(lambda controller: (controller.change_default_settings(decided), None))
+
+
+def _plain(setting: Setting, value: str) -> str:
+    """Give a value as it is shown, whichever way it was written."""
+    return setting.text(setting.read(value)) or value
+
+
+def _check_decided(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Look at what the controller of a cluster decides: one broker has no value of its own, all of them have one.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    for each in sorted(DECIDED_IN_CLUSTER):
+        if name != ALL_BROKERS and each in after:
+            text = f"{each} cannot be set for broker {name} alone: all brokers of a cluster go by the same value"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{text}; set it for all (no broker's name), or for a topic")
+        if name == ALL_BROKERS and each in before and each not in after:
+            text = f"{each} cannot be removed in a cluster, as the brokers' files may differ; set it to what is wanted"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _change_group(broker: Broker, request: Request, name: str, values: NewValues, validate_only: bool) -> None:

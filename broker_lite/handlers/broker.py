@@ -20,7 +20,7 @@ from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.handlers.leader import LEADER_EPOCH, Led
 from broker_lite.handlers.producer_ids import ProducerIds
-from broker_lite.handlers.purgatory import FetchPurgatory, Scheduler
+from broker_lite.handlers.purgatory import FetchPurgatory
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.checkpoints import BROKER_EPOCH
 from broker_lite.log.log_manager import LogDirectoryError, LogManager, Topic
@@ -28,6 +28,7 @@ from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.storage import Files, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import NO_PRODUCER_ID
+from broker_lite.scheduling import Scheduler
 from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
 from broker_lite.security.credentials import ScramCredentials, configured_credentials
 

@@ -9,23 +9,25 @@ to move. When a partition changes hands, all of them are woken, find out, and sa
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.image import PartitionKey as ClusterKey
 from broker_lite.handlers.deletions import Deletions, Then
 from broker_lite.handlers.leader import Led
-from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey, Scheduler, Timer
+from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.fetch import FetchPartition, FetchRequest
 from broker_lite.replication.leader import PartitionLeader
 from broker_lite.replication.replicas import Event, HighWatermarkMoved
+from broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from broker_lite.cluster.member import ClusterMember
+    from broker_lite.coordinators.fetch_sessions import CachedPartition
     from broker_lite.handlers.broker import Broker
     from broker_lite.log.replicated_log import ReplicatedLog
 
@@ -73,6 +75,8 @@ class ClusterPartitions:
         self.deletions = Deletions(member, broker.scheduler)
         self._broker = broker
         self._retry: Timer | None = None
+        self._told: dict[ClusterKey, str] = {}
+        """What has been logged of partitions without a role."""
         self._monotonic_ms = broker.clock.monotonic_ms
         self.logs.high_watermark_interval_ms = broker.config.replica_high_watermark_checkpoint_interval_ms
         broker.purgatory = self.purgatory
@@ -115,7 +119,8 @@ class ClusterPartitions:
                 assert topic is not None
                 try:
                     leader = self._follower_fetched((topic.topic_id, each.partition), wanted, each, now_ms, events)
-                except KafkaError:
+                except (KafkaError, OSError) as error:
+                    self.logs.note_failure(error)
                     continue
                 if leader is not None:
                     up_to_date.append(((topic.name, each.partition), leader, each.fetch_offset))
@@ -141,6 +146,25 @@ class ClusterPartitions:
         )
         self.deletions.fetched(key)
         return leader if offset == end else None
+
+    def is_quiet(self, asked: Mapping[tuple[Any, int], CachedPartition]) -> bool:
+        """Whether a follower that has waited knows all: it has every partition's end, and was told all the rest.
+
+        For what it costs: followers of thousands of partitions that rest are answered twice a second.
+        """
+        roles = self.member.replicas.roles
+        for key, cached in asked.items():
+            role, wanted = roles.get(key), cached.wanted
+            if not isinstance(role, PartitionLeader) or role.state.leader_epoch != wanted.current_leader_epoch:
+                return False
+            log = role.log
+            if (
+                log.log_end_offset != wanted.fetch_offset
+                or log.high_watermark != cached.high_watermark
+                or log.log_start_offset != cached.log_start_offset
+            ):
+                return False
+        return bool(asked)
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
         """Call `then` when every replica that is there begins at `offset` or later; followers are told at once.
@@ -181,7 +205,12 @@ class ClusterPartitions:
         if not failed or self._retry is not None:
             return
         for key, error in failed.items():
-            logger.error("partition %s-%d has no role here: %s; it is tried again", *key, error)
+            self.logs.note_failure(error)
+            if self._told.get(key) != str(error):
+                is_known = isinstance(error, (KafkaError, OSError))
+                text = "partition %s-%d is not led or followed as it should be: %s; it is tried again"
+                logger.error(text, *key, error, exc_info=None if is_known else error)
+        self._told = {key: str(error) for key, error in failed.items()}
         self._retry = self._broker.scheduler.call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:

@@ -68,12 +68,12 @@ class WantedTopics:
     def _answered(self, name: str, answer: Any) -> None:
         self._under_way.discard(name)
         if answer is None or answer.error_code:
-            why = "nobody has answered" if answer is None else ErrorCode(answer.error_code).name
+            why = "nobody has answered" if answer is None else ErrorCode.of(answer.error_code).name
             logger.warning("topic %s is not made by the controller: %s", name, why)
             return
         assert self._broker.member is not None
         self._broker.member.poll()
         for each in enclosed_answer(ApiKey.CREATE_TOPICS, VERSION, answer).topics:
             if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                code = ErrorCode(each.error_code).name
+                code = ErrorCode.of(each.error_code).name
                 logger.warning("topic %s is not made: %s (%s)", name, code, each.error_message)

@@ -90,7 +90,12 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
 
     def hear(controller: Controller) -> tuple[list[Record], Heartbeat]:
         return controller.heartbeat(
-            wanted.broker_id, wanted.broker_epoch, wanted.current_metadata_offset, wanted.want_shut_down, now_ms
+            wanted.broker_id,
+            wanted.broker_epoch,
+            wanted.current_metadata_offset,
+            wanted.want_shut_down,
+            now_ms,
+            wants_fence=wanted.want_fence,
         )
 
     code, heard = _decide(broker, request, hear)

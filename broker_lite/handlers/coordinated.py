@@ -104,7 +104,7 @@ class Coordinated:
         self,
         name: str,
         batch: bytearray,
-        verification: Verification = Verification.NONE,
+        verification: Verification | None = None,
         by_coordinator: bool = False,
     ) -> Placed:
         """Append a batch to a name's partition, and wake whoever waits for it there; the rest as `PartitionLog.append`.
@@ -116,7 +116,8 @@ class Coordinated:
         led = broker.leading(self.topic, index)
         size = len(batch)
         appended = led.log.append(batch, led.leader_epoch, broker.clock.now_ms(), verification, by_coordinator)
-        is_stable = led.log.last_stable_offset > appended.last_offset
+        # In a cluster nothing is stable yet, and nobody waits for it: what is safe is told later (`cluster.appended`).
+        is_stable = broker.cluster is None and led.log.last_stable_offset > appended.last_offset
         broker.purgatory.appended(self.topic, index, size, is_stable)
         return Placed(index, appended, is_stable)
 

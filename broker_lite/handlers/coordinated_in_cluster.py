@@ -75,8 +75,11 @@ class CoordinatedInCluster(Coordinated):
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is a partition that will be coordinated here, but is not yet."""
-        return bool(self._loading)
+        """Whether there is a partition that will be coordinated here, but is not yet.
+
+        One that could not be read back is none: who lists what is here would hear of nothing as long as that lasts.
+        """
+        return bool(self._queue)
 
     def error_of(self, name: str) -> ErrorCode:
         """Say whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
@@ -108,7 +111,7 @@ class CoordinatedInCluster(Coordinated):
         self,
         name: str,
         batch: bytearray,
-        verification: Verification = Verification.NONE,
+        verification: Verification | None = None,
         by_coordinator: bool = False,
     ) -> Placed:
         """Append a batch as a producer with acks=all would.
@@ -233,17 +236,34 @@ class CoordinatedInCluster(Coordinated):
             try:
                 next(self._loading[index])
             except StopIteration:
-                self._queue.popleft()
-                del self._loading[index]
-                self._active.add(index)
-                logger.info("%s-%d is coordinated here", self.topic, index)
-                self._coordinator.loaded([index])
-            except OSError:
-                logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
-                self._queue.popleft()
-                self._broker.scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
+                self._loaded(index)
+            except Exception:  # what is wrong with one partition must not keep the others from being read
+                self._failed(index)
         if self._queue:
             self._broker.scheduler.call_soon(self._load)
+
+    def _loaded(self, index: int) -> None:
+        assert self._coordinator is not None
+        self._queue.popleft()
+        del self._loading[index]
+        self._active.add(index)
+        try:
+            self._coordinator.loaded([index])
+        except Exception:
+            self._failed(index)
+        else:
+            logger.info("%s-%d is coordinated here", self.topic, index)
+
+    def _failed(self, index: int) -> None:
+        """Begin anew after a while; clients are told until then that the partition is being read back."""
+        assert self._coordinator is not None
+        logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
+        if index in self._queue:
+            self._queue.remove(index)
+        self._active.discard(index)
+        self._loading[index] = iter(())
+        self._coordinator.drop(index)
+        self._broker.scheduler.call_later(LOAD_RETRY_S, partial(self._again, index))
 
     def _again(self, index: int) -> None:
         if index in self._loading and index not in self._queue:

@@ -35,9 +35,10 @@ def handle(broker: Broker, request: Request) -> Body:
 
 def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUID) -> Any:
     topic = None
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = unknown
     if name is None:
-        topic, error = broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        topic = broker.topic_by_id(topic_id)
     elif topic_id != ZERO_UUID:
         error = ErrorCode.INVALID_REQUEST
     else:
@@ -61,7 +62,8 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
         except KafkaError as failure:
             if failure.code is ErrorCode.NOT_CONTROLLER:
                 raise
-            error, message = failure.code, failure.message
+            error = unknown if failure.code is ErrorCode.UNKNOWN_TOPIC_ID else failure.code
+            message = failure.message
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
     return _result(request, name, topic_id, error, message)
@@ -71,7 +73,8 @@ def _drop(broker: Broker, topic: Topic) -> None:
     if broker.member is None:
         broker.delete_topic(topic)
         return
-    broker.member.controller.decide(lambda controller: (controller.delete_topic(topic.name), None))
+    # By its id: the controller may know of another topic of that name by now, which nobody has asked to delete.
+    broker.member.controller.decide(lambda controller: (controller.delete_topic(topic.topic_id), None))
 
 
 def _result(

@@ -15,8 +15,8 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
     from broker_lite.controller.image import PartitionKey
-    from broker_lite.handlers.purgatory import Scheduler, Timer
     from broker_lite.replication.leader import PartitionLeader
+    from broker_lite.scheduling import Scheduler, Timer
 
 Then = Callable[[ErrorCode, int], None]
 """Told an error, and the low watermark."""

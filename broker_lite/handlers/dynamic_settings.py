@@ -4,6 +4,9 @@ Theory of operation: as in Kafka, a broker's setting has up to four values, the 
 broker, changed for all brokers, given at the start (the properties file), the default. The first two live in a file in
 the log directory and survive a restart. A change is checked as a whole by building the settings that would follow from
 it; only then is it written, and only then does it take effect. Topics' own settings live with the topics.
+
+In a cluster two settings are not a broker's to have, since a controller and a leader that go by different ones may lose
+records: `decided` has them, from the controller's log, and they count before all others, as changed for all brokers.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from broker_lite.settings import Setting, SettingError, Update, integer, setting
 FILE: Final = "dynamic-settings.json"
 ALL_BROKERS: Final = ""
 """The resource name of what is changed for all brokers."""
+DECIDED_IN_CLUSTER: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+"""Settings that only the controller's log has in a cluster."""
 MAX_GROUPS: Final = 10_000
 """Groups that may have settings of their own."""
 
@@ -58,6 +63,8 @@ class DynamicSettings:
         self._node = str(static.node_id)
         self._brokers: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self._node: {}}
         self._groups: dict[str, dict[str, str]] = {}
+        self.decided: Mapping[str, str] = MappingProxyType({})
+        """What the cluster's controller has decided for all; `reload` puts it into effect."""
         self.config = static
         """The settings in effect."""
         self.reload()
@@ -66,7 +73,7 @@ class DynamicSettings:
         """Go by what the file holds by now, since somebody else has written it."""
         self._brokers = {ALL_BROKERS: {}, self._node: {}}
         self._groups = {}
-        self.config = self._static
+        self.config = self._effective(self._brokers)
         try:
             document = json.loads(self._storage.read(self._path))
         except (FileNotFoundError, NotADirectoryError):  # the log manager says what is wrong with the directory
@@ -75,7 +82,7 @@ class DynamicSettings:
             logger.warning("%s: going on without it: %s", self._path, error)
             return
         for resource, values in document.get("brokers", {}).items():
-            for name, value in values.items():
+            for name, value in self._undecided(values).items():
                 try:
                     self._brokers.setdefault(resource, {})[name] = value
                     self.config = self._effective(self._brokers)
@@ -86,7 +93,8 @@ class DynamicSettings:
 
     def of_broker(self, resource: str) -> Mapping[str, str]:
         """Give what was changed for this broker, or for `ALL_BROKERS`."""
-        return MappingProxyType(self._brokers.get(resource, {}))
+        own = self._brokers.get(resource, {})
+        return MappingProxyType({**own, **self.decided} if resource == ALL_BROKERS else own)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Give what was changed for a group."""
@@ -113,7 +121,7 @@ class DynamicSettings:
             KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
                 broker runs, and for values that do not fit.
         """
-        before, known = self._brokers.get(resource, {}), broker_settings()
+        before, known = self.of_broker(resource), broker_settings()
         changed = [name for name in values if values[name] != before.get(name)]
         unknown = [name for name in changed if name not in known]
         if unknown:
@@ -133,10 +141,17 @@ class DynamicSettings:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Let these take the place of what was changed for this broker or all; gives the settings now in effect."""
-        config = self.check_broker(resource, values)
-        self._write({**self._brokers, resource: dict(values)}, self._groups)
-        self._brokers[resource] = dict(values)
+        """Let these take the place of what was changed for this broker or all; gives the settings now in effect.
+
+        What the controller decides is checked, and left to it.
+        """
+        self.check_broker(resource, values)
+        own = self._undecided(values)
+        if self.decided and own == self._brokers.get(resource, {}):
+            return self.config
+        config = self.check_broker(resource, own)
+        self._write({**self._brokers, resource: own}, self._groups)
+        self._brokers[resource] = own
         if resource in (ALL_BROKERS, self._node):
             self.config = config
         return self.config
@@ -171,8 +186,11 @@ class DynamicSettings:
         self._groups = groups
 
     def _effective(self, brokers: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
-        changed = {**brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
+        changed = {**self.decided, **brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
         return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
+
+    def _undecided(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in values.items() if name not in self.decided}
 
     def _group_config(self, own: Mapping[str, str]) -> GroupConfig:
         values = {}

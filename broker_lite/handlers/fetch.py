@@ -71,6 +71,9 @@ def _answer_or_wait(
     deadline_ms: int,
     final: bool,
 ) -> Body | None:
+    if final and context is not None and wanted.replica_id >= 0 and _is_quiet(broker, context):
+        response = context.response([], broker.clock.monotonic_ms())
+        return fetch.encode_response(request.version, response)
     read = _read(broker, request, wanted)
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
@@ -86,6 +89,11 @@ def _answer_or_wait(
         return fetch.encode_response(request.version, response)
     _wait(broker, request, wanted, context, deadline_ms, read.keys, missing)
     return None
+
+
+def _is_quiet(broker: Broker, context: FetchContext) -> bool:
+    """Whether a follower's fetch whose time is up has nothing to hear."""
+    return broker.cluster is not None and broker.cluster.is_quiet(context.partitions())
 
 
 def _wait(
@@ -149,12 +157,19 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
                 keys.append((topic.name, partition.partition))
                 size += got
                 left -= got
-            except KafkaError as error:
+            except (KafkaError, OSError) as error:
                 failed = True
-                result = _refused(broker, partition.partition, topic, error)
+                result = _refused(broker, partition.partition, topic, _noted(broker, error))
             results.append(result)
         topics.append(fetch.FetchTopicResult(name, topic_id, results))
     return _Read(topics, size, failed, tuple(keys))
+
+
+def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
+    """Note what the disk has failed; gives what is told of the partition: the others are answered all the same."""
+    if broker.cluster is not None:
+        broker.cluster.logs.note_failure(error)
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def _find_for_follower(

@@ -29,10 +29,10 @@ from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, Off
 from broker_lite.handlers.coordinated import Refusals, coordinated
 from broker_lite.handlers.group_answers import send
 from broker_lite.handlers.offsets_log import OffsetsLog, Replayed
-from broker_lite.handlers.purgatory import Timer
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
+from broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker

@@ -4,10 +4,10 @@ Theory of operation (Kafka's TransactionMarkerChannelManager): first the decisio
 could end a transaction in some partitions that the next coordinator ends otherwise in the rest. Then each partition's
 leader gets its marker: this broker by a write of its own, others by WriteTxnMarkers, one request at a time for each
 broker, with all that has come together for it meanwhile. A marker counts as written when it is safe in its partition.
-What was not written, because the leader has died or another one leads, is sent again, to whoever leads by then; a
-second marker for a transaction that has ended changes nothing. When all are written, the coordinator completes the
-transaction. A coordinator that is replaced forgets what it was about to send, and the next one sends all of it anew,
-under a higher epoch, by which partitions tell markers of the old one.
+What was not written, because the leader has died, another one leads, or too few replicas are in sync, is sent again, to
+whoever leads by then; a second marker for a transaction that has ended changes nothing. When all are written, the
+coordinator completes the transaction. A coordinator that is replaced forgets what it was about to send, and the next
+one sends all of it anew, under a higher epoch, by which partitions tell markers of the old one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 RETRY_S: Final = 0.1
 """After how long markers are sent again; the cluster may have another leader by then."""
 
+MAX_RETRY_S: Final = 1.0
+"""The same when none could be written several times, as where too few replicas are in sync."""
+
 ENDING_WAIT_S: Final = 0.1
 """How long a request waits for the end of its id's last transaction; Kafka's default of
 `add.partitions.to.txn.retry.backoff.max.ms`."""
@@ -55,10 +58,16 @@ class _Sending:
     under_way: dict[TopicPartition, int] = field(default_factory=dict)
     is_safe: bool = False
     is_waiting: bool = False
+    retry_s: float = RETRY_S
+    """Its own: a partition that takes no markers for long must not hold up the transactions in others."""
 
     @property
     def name(self) -> str:
         return self.markers.transactional_id
+
+    @property
+    def timer(self) -> str:
+        return f"markers of {self.name}"
 
 
 _Batch = tuple[_Sending, list[TopicPartition]]
@@ -90,8 +99,14 @@ class MarkerSender:
 
     def forget(self, transactional_id: str) -> None:
         """Write no more markers of a transactional id: another broker has it."""
-        self._sending.pop(transactional_id, None)
-        self._ended(transactional_id)
+        sending = self._sending.get(transactional_id)
+        if sending is not None:
+            self._over(sending)
+
+    def _over(self, sending: _Sending) -> None:
+        del self._sending[sending.name]
+        self._coordinator.call_off(sending.timer)
+        self._ended(sending.name)
 
     def when_ended(self, transactional_id: str, then: Callable[[], None]) -> None:
         """Call back when no transaction of an id is being ended here any more, or after `ENDING_WAIT_S`.
@@ -125,18 +140,22 @@ class MarkerSender:
         if self._sending.get(sending.name) is sending:
             self._go_on_with(sending)
 
-    def _go_on(self) -> None:
-        for sending in list(self._sending.values()):
-            if self._sending.get(sending.name) is sending and not sending.is_waiting:
-                if sending.is_safe:
-                    self._go_on_with(sending)
-                else:
-                    self._wait_for_decision(sending)
+    def _try_again(self, sending: _Sending) -> None:
+        sending.retry_s = min(2 * sending.retry_s, MAX_RETRY_S)
+        self._go_on(sending)
+
+    def _go_on(self, sending: _Sending) -> None:
+        if self._sending.get(sending.name) is not sending or sending.is_waiting:
+            return
+        if sending.is_safe:
+            self._go_on_with(sending)
+        else:
+            self._wait_for_decision(sending)
 
     def _go_on_with(self, sending: _Sending) -> None:
         """Send what is neither written nor under way, as far as one turn goes."""
         if not sending.is_safe:
-            self._retry_later()
+            self._retry_later(sending)
             return
         wanted = sorted(sending.left - sending.under_way.keys())
         written, here = [], []
@@ -151,7 +170,7 @@ class MarkerSender:
         for place in here:
             self._write_here(sending, place)
         if len(wanted) > MARKERS_PER_TURN:
-            self._broker.scheduler.call_soon(self._go_on)
+            self._broker.scheduler.call_soon(partial(self._go_on, sending))
         self._written(sending, written)
 
     def _leader_of(self, place: TopicPartition) -> int | None:
@@ -165,15 +184,16 @@ class MarkerSender:
         if self._sending.get(sending.name) is not sending:
             return
         places = list(places)
+        if places:
+            sending.retry_s = RETRY_S
         sending.left.difference_update(places)
         if (places or not sending.left) and self._coordinator.markers_written(sending.name, places):
-            del self._sending[sending.name]
-            self._ended(sending.name)
+            self._over(sending)
         elif not sending.left or sending.left - sending.under_way.keys():
-            self._retry_later()
+            self._retry_later(sending)
 
-    def _retry_later(self) -> None:
-        self._coordinator.call_later("markers", RETRY_S, self._go_on)
+    def _retry_later(self, sending: _Sending) -> None:
+        self._coordinator.call_later(sending.timer, sending.retry_s, partial(self._try_again, sending))
 
     # Partitions that are led here.
 
@@ -235,7 +255,7 @@ class MarkerSender:
         for marker in answer.markers if answer is not None else ():
             for topic in marker.topics:
                 for each in topic.partitions:
-                    errors[marker.producer_id, topic.name, each.partition_index] = ErrorCode(each.error_code)
+                    errors[marker.producer_id, topic.name, each.partition_index] = ErrorCode.of(each.error_code)
         for sending, places in batches:
             done = []
             for place in places:
@@ -257,7 +277,9 @@ class MarkerSender:
             for place, leader in list(sending.under_way.items()):
                 if self._leader_of(place) != leader:
                     del sending.under_way[place]
-                    self._retry_later()
+                    sending.retry_s = RETRY_S
+                    self._coordinator.call_off(sending.timer)
+                    self._retry_later(sending)
 
 
 def _encoded(sending: _Sending, places: list[TopicPartition]) -> tuple[object, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_lite.coordinators.producer_state import Verification
 from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
@@ -151,7 +150,7 @@ def _append(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert not isinstance(records, bytes)
-    verification = said.get((topic, index), Verification.NONE)
+    verification = said.get((topic, index))
     if isinstance(verification, ErrorCode):
         raise KafkaError(verification, "the transaction coordinator does not let the write begin a transaction here")
     if replicas is not None and acks == ACKS_ALL:
@@ -159,7 +158,8 @@ def _append(
     reach(CrashPoint.BROKER_APPENDING)
     appended = log.append(records, leader_epoch, now_ms, verification)
     reach(CrashPoint.BROKER_APPENDED)
-    stable = log.last_stable_offset > appended.last_offset
+    # In a cluster consumers wait for a high watermark, whatever is stable; to tell what is can take a look at a disk.
+    stable = cluster is None and log.last_stable_offset > appended.last_offset
     broker.purgatory.appended(topic, index, len(records), stable)
     if cluster is not None:
         cluster.appended(topic, index)

@@ -73,7 +73,7 @@ class ProducerIdBlocks:
     def _take(self, answer: Any) -> None:
         self._is_asking = False
         if answer is None or answer.error_code:
-            why = "no answer" if answer is None else ErrorCode(answer.error_code).name
+            why = "no answer" if answer is None else ErrorCode.of(answer.error_code).name
             logger.warning("the controller gave no producer ids: %s", why)
         else:
             block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
@@ -84,4 +84,7 @@ class ProducerIdBlocks:
                 self._block = block
         waiting, self._waiting = self._waiting, []
         for then in waiting:
-            then()
+            try:
+                then()
+            except Exception:  # the others wait, too
+                logger.exception("who has waited for a producer id is not answered")

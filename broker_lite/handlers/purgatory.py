@@ -12,26 +12,10 @@ a transaction may show it any number of bytes, and wakes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+
+from broker_lite.scheduling import Scheduler, Timer
 
 PartitionKey = tuple[str, int]
-
-
-class Timer(Protocol):
-    """What `Scheduler.call_later` gives."""
-
-    def cancel(self) -> None:
-        """Let it not happen."""
-
-
-class Scheduler(Protocol):
-    """The part of an event loop that handlers use; delays are in seconds."""
-
-    def call_soon(self, callback: Callable[[], object]) -> object:
-        """Call when whatever runs now has ended."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
-        """Call after a delay."""
 
 
 class Waiter:

@@ -2,7 +2,8 @@
 
 Theory of operation: what writes such a file does so on the controller only. Before it is written there, the
 controller's log has its text; all other brokers find it in the image, write it to their own directory, and read it
-anew. So a broker that starts has the latest it knew of before it is told more.
+anew. So a broker that starts has the latest it knew of before it is told more. The settings that the controller decides
+by itself are in the image only, and are read there.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class SharedFiles:
         Raises:
             OSError: if one cannot be written.
         """
+        dynamic = self._broker.dynamic
+        if dynamic.decided != image.default_settings:
+            dynamic.decided = dict(image.default_settings)
+            self._broker.reload_settings()
         for name, text in image.documents.items():
             if self._known.get(name) != text:
                 path = f"{self._broker.logs.log_dir}/{name}"

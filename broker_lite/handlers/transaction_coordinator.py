@@ -27,12 +27,12 @@ from broker_lite.coordinators.transaction_messages import Decision, TopicPartiti
 from broker_lite.coordinators.transactions import Transactions
 from broker_lite.handlers.coordinated import coordinated
 from broker_lite.handlers.markers import MarkerWriter
-from broker_lite.handlers.purgatory import Timer
 from broker_lite.handlers.replay import replay_slices
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import BatchHeader, Record, encode_batch
+from broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
     from broker_lite.handlers.broker import Broker
@@ -137,10 +137,12 @@ class TransactionCoordinator:
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED or
-                KAFKA_STORAGE_ERROR; in a cluster, NOT_LEADER_OR_FOLLOWER too.
+                KAFKA_STORAGE_ERROR; in a cluster, NOT_LEADER_OR_FOLLOWER and NOT_ENOUGH_REPLICAS too.
         """
         broker = self._broker
         led = broker.leading(topic, index)
+        if led.replicas is not None:
+            led.replicas.check_acks_all()  # else one that cannot become safe would be written again and again
         led.log.append_marker(marker, led.leader_epoch, broker.clock.now_ms())
         end = led.log.log_end_offset
         if topic == OFFSETS_TOPIC and broker.groups.partitions.has(index):  # else it will be read back with the rest
@@ -206,6 +208,12 @@ class TransactionCoordinator:
             do()
 
         self._timers[what] = self._broker.scheduler.call_later(delay_s, run)
+
+    def call_off(self, what: str) -> None:
+        """Let something not be done that is to be done after a delay."""
+        timer = self._timers.pop(what, None)
+        if timer is not None:
+            timer.cancel()
 
     def _abort_timed_out(self) -> None:
         for change in self.transactions.timed_out(self._broker.clock.now_ms()):

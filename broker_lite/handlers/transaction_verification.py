@@ -4,13 +4,14 @@ Theory of operation: a transactional batch on a partition where its producer has
 coordinator's word. Of older clients the partition must have been added before (part 1: a batch that was delayed until
 after its transaction never opens another one). Clients with part 2 let the write itself add it. What the coordinator
 refuses is told in the words that the version of the request allows, as Kafka's AddPartitionsToTxnManager and
-ReplicaManager do. In a cluster the coordinator may be another broker, and what it says comes later.
+ReplicaManager do. In a cluster the coordinator may be another broker, and what it says comes later: the partition is
+told before it is asked (`ProducerStates.begin_verification`), and says at the write whether the answer still counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker_lite.coordinators.producer_state import Verification
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
@@ -39,18 +40,11 @@ _COORDINATOR_IS_AWAY = (
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class Verified(NamedTuple):
-    """What the coordinator says of each partition, and what a write to one that it allows counts as."""
-
-    verification: Verification
-    errors: Errors
-
-
 def verify(
     broker: Broker,
     producer: Producer,
     places: Sequence[TopicPartition],
-    then: Callable[[Verified], None],
+    then: Callable[[Errors], None],
     *,
     adds: bool,
     abortable: bool,
@@ -62,8 +56,7 @@ def verify(
     """
 
     def told(errors: Errors) -> None:
-        verification = Verification.EPOCH_BUMP if adds else Verification.LEGACY
-        then(Verified(verification, {place: _translate(error, adds, abortable) for place, error in errors.items()}))
+        then({place: _translate(error, adds, abortable) for place, error in errors.items()})
 
     coordinator, name = broker.transactions, producer.transactional_id
     if coordinator.partitions.error_of(name) is ErrorCode.NOT_COORDINATOR:
@@ -113,7 +106,7 @@ def _ask_coordinator(
             then(away)
             return
         said = {
-            (topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            (topic.name, each.partition_index): ErrorCode.of(each.partition_error_code)
             for topic in answer.results_by_transaction[0].topic_results
             for each in topic.results_by_partition
         }
@@ -152,30 +145,31 @@ def verify_writes(
     A broker by itself calls `then` before this returns; in a cluster that may be later.
     """
     producers: set[tuple[int, int]] = set()
-    places: list[TopicPartition] = []
+    begun: dict[TopicPartition, Verification] = {}
+    adds = version >= ADDS_FROM
     for topic, index, records in batches:
         if not records or not is_transactional(records):
             continue
         header = read_header(records)
         producers.add((header.producer_id, header.producer_epoch))
         try:
-            log = broker.leading(topic, index).log
+            known = broker.leading(topic, index).log.producers
         except KafkaError:
             continue  # the append will say so
-        if not log.producers.in_transaction(header.producer_id, header.producer_epoch):
-            places.append((topic, index))
-    if not places:
+        if not known.in_transaction(header.producer_id, header.producer_epoch):
+            begun[topic, index] = known.begin_verification(header.producer_id, header.producer_epoch, adds)
+    if not begun:
         then(NOTHING_ASKED)
         return
     if len(producers) > 1:
-        then(dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        then(dict.fromkeys(begun, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         return
 
-    def told(said: Verified) -> None:
-        then({place: error or said.verification for place, error in said.errors.items()})
+    def told(errors: Errors) -> None:
+        then({place: errors[place] or verification for place, verification in begun.items()})
 
     producer = Producer(transactional_id, *producers.pop())
-    verify(broker, producer, places, told, adds=version >= ADDS_FROM, abortable=version >= ABORTABLE_FROM)
+    verify(broker, producer, list(begun), told, adds=adds, abortable=version >= ABORTABLE_FROM)
 
 
 def _translate(error: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:

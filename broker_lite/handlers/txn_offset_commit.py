@@ -18,7 +18,7 @@ from broker_lite.coordinators.transaction_messages import Producer
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.client_errors import commit_error
 from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.transaction_verification import Verified, verify
+from broker_lite.handlers.transaction_verification import Errors, verify
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import encode_batch
 from broker_lite.security.acls import Operation, ResourceType
@@ -104,24 +104,25 @@ def _commit(broker: Broker, request: Request, wanted: Any, offsets: Offsets, the
     producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
     try:
         index = broker.groups.partitions.index_of(wanted.group_id)
-        log = broker.leading(OFFSETS_TOPIC, index).log
+        producers = broker.leading(OFFSETS_TOPIC, index).log.producers
     except KafkaError as refused:
         then(_answer_to(broker, wanted, refused))
         return
-    if log.producers.in_transaction(producer.producer_id, producer.epoch):
-        _write(broker, request, wanted, offsets, Verification.NONE, then)
+    if producers.in_transaction(producer.producer_id, producer.epoch):
+        _write(broker, request, wanted, offsets, None, then)
         return
+    adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
     place = (OFFSETS_TOPIC, index)
+    verification = producers.begin_verification(producer.producer_id, producer.epoch, adds)
 
-    def verified(said: Verified) -> None:
-        error = said.errors.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    def verified(errors: Errors) -> None:
+        error = errors.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if error is ErrorCode.NONE:
-            _write(broker, request, wanted, offsets, said.verification, then)
+            _write(broker, request, wanted, offsets, verification, then)
         else:
             away = error is ErrorCode.NOT_ENOUGH_REPLICAS
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE if away else error)
 
-    adds, abortable = request.version >= ADDS_FROM, request.version >= ABORTABLE_FROM
     verify(broker, producer, [place], verified, adds=adds, abortable=abortable)
 
 
@@ -130,7 +131,7 @@ def _write(
     request: Request,
     wanted: Any,
     offsets: Offsets,
-    verification: Verification,
+    verification: Verification | None,
     then: Callable[[ErrorCode], None],
 ) -> None:
     partitions, now_ms = broker.groups.partitions, broker.clock.now_ms()

@@ -1,7 +1,8 @@
 """The small text files beside the segments, in Kafka's formats.
 
 Offsets by partition (`recovery-point-offset-checkpoint` and its like) and leader epochs are a version, a count and one
-line for each entry. `partition.metadata` and `meta.properties` are lines of names and values.
+line for each entry; a last line without an end was torn by a loss of power, and may lack digits.
+`partition.metadata` and `meta.properties` are lines of names and values.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -64,12 +66,16 @@ def decode_leader_epochs(data: bytes) -> list[EpochStart]:
     """Read what `encode_leader_epochs` gives.
 
     Raises:
-        CheckpointFormatError: if it is anything else.
+        CheckpointFormatError: if it is anything else, or does not rise in epochs and offsets.
     """
     try:
-        return [EpochStart(int(epoch), int(start)) for epoch, start in _decode(data)]
+        found = [EpochStart(int(epoch), int(start)) for epoch, start in _decode(data)]
     except ValueError as error:
         raise CheckpointFormatError(f"a line is not `epoch offset`: {error}") from None
+    for before, after in pairwise(found):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            raise CheckpointFormatError(f"{after} comes after {before}")
+    return found
 
 
 def _encode(lines: Iterable[str]) -> bytes:
@@ -78,6 +84,8 @@ def _encode(lines: Iterable[str]) -> bytes:
 
 
 def _decode(data: bytes) -> list[list[str]]:
+    if not data.endswith(b"\n"):
+        raise CheckpointFormatError("its last line has no end")
     try:
         version, count, *lines = data.decode().splitlines()
         entries = [line.split() for line in lines if line]

@@ -8,10 +8,21 @@ takes the whole log directory offline then, LogDirFailureChannel).
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import deque
 
 from broker_lite.log.storage import File, Flush
+
+_NAMES = (
+    *("EBADMSG", "EIO", "ENODEV", "ENOENT", "ENOTDIR", "ENXIO", "EREMOTEIO", "EROFS", "ESTALE", "EUCLEAN"),
+    *("EACCES", "EFBIG", "EPERM"),
+)
+FAILED = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name))  # not every system has them all
+"""What a disk, a file system or a directory says that is gone for good, or may not be written any more.
+
+All else may pass: a disk that is full, a process or machine without descriptors or memory, a call that was cut short.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +30,15 @@ logger = logging.getLogger(__name__)
 class FlushState:
     """The flushes of one log."""
 
-    __slots__ = ("_directory", "_last_flush_ms", "_pending", "_recovery_point", "_unflushed_messages", "failure")
+    __slots__ = (
+        "_directory",
+        "_last_flush_ms",
+        "_pending",
+        "_recovery_point",
+        "_unflushed_messages",
+        "access_failure",
+        "failure",
+    )
 
     def __init__(self, directory: str, now_ms: int) -> None:
         self._directory = directory
@@ -29,6 +48,8 @@ class FlushState:
         self._last_flush_ms = now_ms
         self.failure: OSError | None = None
         """What a flush has failed with."""
+        self.access_failure: OSError | None = None
+        """What a read or a write has failed with for good; others are tried all the same."""
 
     @property
     def recovery_point(self) -> int:
@@ -72,6 +93,11 @@ class FlushState:
         if self.failure is not None or not self._unflushed_messages:
             return False
         return now_ms - self._last_flush_ms >= interval_ms
+
+    def access_failed(self, error: OSError) -> None:
+        """Note that a read or a write has failed, if that does not pass."""
+        if error.errno in FAILED:
+            self.access_failure = self.access_failure or error
 
     def begun(self, offset: int, flush: Flush) -> None:
         """Note that a flush is under way of what lies before `offset`."""

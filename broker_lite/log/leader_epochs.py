@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker_lite.log.checkpoints import (
@@ -33,7 +34,7 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one partition, rising in epoch and in offset."""
 
-    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "flushes_later")
+    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "flushes_later", "is_damaged")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
@@ -43,12 +44,15 @@ class LeaderEpochs:
         self.flushes_later = False
         """Whether changes reach the disk in the background."""
         self._entries: list[EpochStart] = []
+        self.is_damaged = False
+        """Whether the file could not be read, and `rebuild` is to be called."""
         try:
             self._entries = decode_leader_epochs(storage.read(self._path))
         except FileNotFoundError:
             storage.write(self._path, encode_leader_epochs([]), durable=False)
         except CheckpointFormatError as error:
-            logger.warning("%s: beginning again without it: %s", self._path, error)
+            logger.warning("%s: it is damaged (%s): the epochs are read from all batches", self._path, error)
+            self.is_damaged = True
 
     @property
     def entries(self) -> list[EpochStart]:
@@ -66,6 +70,15 @@ class LeaderEpochs:
             return
         kept = [entry for entry in self._entries if entry.start_offset < start_offset]
         self._write([*kept, EpochStart(epoch, start_offset)])
+
+    def rebuild(self, batches: Iterable[tuple[int, int]]) -> None:
+        """Take the epochs from all batches of the log: the epoch and first offset of each, in order."""
+        entries: list[EpochStart] = []
+        for epoch, base_offset in batches:
+            if epoch >= 0 and (not entries or epoch > entries[-1].epoch):
+                entries.append(EpochStart(epoch, base_offset))
+        self._write(entries)
+        self.is_damaged = False
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or after `end_offset`."""

@@ -131,6 +131,11 @@ class PartitionLog:
         return len(self._segments)
 
     @property
+    def failure(self) -> OSError | None:
+        """What the disk has failed with for good: a flush, or a read or a write that will not do better later."""
+        return self._flushes.failure or self._flushes.access_failure
+
+    @property
     def recovery_point(self) -> int:
         """The offset before which everything is on the disk."""
         return self._flushes.recovery_point
@@ -140,13 +145,13 @@ class PartitionLog:
         batch: bytearray | memoryview,
         leader_epoch: int,
         now_ms: int,
-        verification: Verification = Verification.NONE,
+        verification: Verification | None = None,
         by_coordinator: bool = False,
     ) -> Appended:
         """Append one batch of a producer; its base offset and leader epoch are written into `batch` in place.
 
         A batch that an idempotent producer sent before is not appended again but answered with its first offsets.
-        `verification` is what the transaction coordinator has said of a batch that begins a transaction here.
+        `verification`: of a batch that begins a transaction here, what the transaction coordinator has agreed to.
         `by_coordinator` tells a batch that a group coordinator writes for a producer, which has no sequence.
 
         Raises:
@@ -176,7 +181,7 @@ class PartitionLog:
                 self.producers.update(header, last_offset)
             self._count_unflushed(header.last_offset_delta + 1, now_ms)
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise self._storage_error(error) from error
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def append_marker(self, marker: Marker, leader_epoch: int, now_ms: int) -> Appended:
@@ -202,7 +207,7 @@ class PartitionLog:
             self._end_transaction(segment, marker, offset, now_ms)
             self._count_unflushed(1, now_ms)
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise self._storage_error(error) from error
         return Appended(offset, offset, append_time_ms, self.log_start_offset)
 
     def _end_transaction(
@@ -219,6 +224,11 @@ class PartitionLog:
         if self._flushes.failure is not None:
             text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    def _storage_error(self, error: OSError) -> KafkaError:
+        """Note what the disk has failed; gives what the client is told."""
+        self._flushes.access_failed(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
         """Give the batch its offset and write it; gives the segment that it went into."""
@@ -287,7 +297,7 @@ class PartitionLog:
         except CorruptBatchError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise self._storage_error(error) from error
 
     def _read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None) -> Slice:
         end_offset = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
@@ -325,7 +335,7 @@ class PartitionLog:
         except CorruptBatchError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise self._storage_error(error) from error
         return found
 
     def upper_bound(self, offset: int, stretch: Slice) -> int:
@@ -342,7 +352,7 @@ class PartitionLog:
         """Give the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded.
+            KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded, KAFKA_STORAGE_ERROR.
         """
         for segment in self._segments:
             if segment.size and segment.max_timestamp.timestamp_ms >= timestamp_ms:
@@ -350,6 +360,8 @@ class PartitionLog:
                     found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
                 except CorruptBatchError as error:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+                except OSError as error:
+                    raise self._storage_error(error) from error
                 if found is not None:
                     return found
         return None
@@ -487,6 +499,9 @@ class PartitionLog:
             recovered_from = self._begin_again(now_ms)
         self._bases = [segment.base_offset for segment in self._segments]
         self._flushes.start_at(self.log_end_offset if clean else min(recovery_point, self.log_end_offset))
+        if self.leader_epochs.is_damaged:
+            headers = (header for segment in self._segments for _, header in segment.batches(0))
+            self.leader_epochs.rebuild((each.partition_leader_epoch, each.base_offset) for each in headers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         self.producers = load_producers(

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from broker_lite.coordinators.producer_state import Marker, ProducerStates
+from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates
 from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
@@ -131,7 +131,7 @@ def load_producers(
                 logger.warning("%s: left out: %s", path, error)
         storage.remove(path)
     if start < end_offset:
-        _replay(states, segments, start, recovered_from)
+        _replay(states, segments, start, _note_aborted(recovered_from))
     for segment in segments:
         if segment.base_offset >= recovered_from:
             segment.write_transaction_index()
@@ -142,44 +142,93 @@ def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequen
     """Build the transaction index of one segment again, from the snapshot before it or from the log's beginning."""
     segment = segments[index]
     segment.reset_transaction_index()
-    until = segments[: index + 1]
     end_offset = segment.next_offset()
-    states, start = ProducerStates(), 0
-    for offset in sorted(each for each in snapshot_offsets(storage, directory) if each <= segment.base_offset):
-        try:
-            path = f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
-            states, start = ProducerStates(decode_snapshot(storage.read(path))), offset
-        except CorruptSnapshotError as error:
-            logger.warning("%s: left out: %s", path, error)
+    states, start = _states_before(storage, directory, segment.base_offset)
     if start < end_offset:
-        _replay(states, until, start, segment.base_offset)
+        _replay(states, segments[: index + 1], start, _note_aborted(segment.base_offset))
     segment.write_transaction_index()
 
 
-def _replay(states: ProducerStates, segments: Sequence[Segment], start: int, note_from: int) -> None:
-    """Take in the batches from offset `start` on; note what they abort in the segments from offset `note_from` on."""
+def ended_transactions(
+    storage: Storage, directory: str, segments: Sequence[Segment], from_offset: int
+) -> list[CompletedTransaction]:
+    """Give the transactions whose markers lie at `from_offset` or beyond, in the order of their markers.
+
+    Raises:
+        CorruptBatchError: if a batch cannot be read.
+        OSError: if a file cannot be read.
+    """
+    beyond = (header for _, _, header in _batches(segments, from_offset))
+    if not any(header.is_control and header.has_producer_id for header in beyond):
+        return []
+    found: list[CompletedTransaction] = []
+
+    def note(_segment: Segment, ended: CompletedTransaction) -> None:
+        if ended.last_offset >= from_offset:
+            found.append(ended)
+
+    states, start = _states_before(storage, directory, from_offset)
+    _replay(states, segments, start, note)
+    return found
+
+
+def _states_before(storage: Storage, directory: str, offset: int) -> tuple[ProducerStates, int]:
+    """Give the producers' state of the latest good snapshot that is not beyond `offset`, and where it was taken."""
+    for taken_at in sorted(snapshot_offsets(storage, directory), reverse=True):
+        if taken_at <= offset:
+            path = f"{directory}/{taken_at:020d}{SNAPSHOT_SUFFIX}"
+            try:
+                return ProducerStates(decode_snapshot(storage.read(path))), taken_at
+            except CorruptSnapshotError as error:
+                logger.warning("%s: left out: %s", path, error)
+    return ProducerStates(), 0
+
+
+_Note = Callable[[Segment, CompletedTransaction], None]
+
+
+def _note_aborted(from_offset: int) -> _Note:
+    """Give what puts aborted transactions into the indexes of the segments from offset `from_offset` on."""
+
+    def note(segment: Segment, ended: CompletedTransaction) -> None:
+        if not ended.committed and segment.base_offset >= from_offset:
+            segment.transaction_index.append(AbortedTransaction(*ended[:4]))
+
+    return note
+
+
+def _batches(segments: Sequence[Segment], start: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """Walk over the batches from offset `start` on, with their positions."""
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= start:
             continue
         first = segment.find(start)
         for position, header in segment.batches(first.position) if first is not None else ():
-            if not header.has_producer_id:
-                continue
-            if header.is_control:
-                _replay_marker(states, segment, position, header, noted=segment.base_offset >= note_from)
-            else:
-                states.update(header, header.last_offset)
+            yield segment, position, header
 
 
-def _replay_marker(states: ProducerStates, segment: Segment, position: int, header: BatchHeader, noted: bool) -> None:
+def _replay(states: ProducerStates, segments: Sequence[Segment], start: int, note: _Note) -> None:
+    """Take in the batches from offset `start` on; `note` is told of each transaction that ends in them."""
+    for segment, position, header in _batches(segments, start):
+        if not header.has_producer_id:
+            continue
+        if header.is_control:
+            ended = _replay_marker(states, segment, position, header)
+            if ended is not None:
+                note(segment, ended)
+        else:
+            states.update(header, header.last_offset)
+
+
+def _replay_marker(
+    states: ProducerStates, segment: Segment, position: int, header: BatchHeader
+) -> CompletedTransaction | None:
     records = decode_records(segment.file.pread(header.size, position))
     found = read_end_marker(records[0]) if records else None  # compaction may have emptied the batch
     if found is None:
-        return
+        return None
     marker = Marker(header.producer_id, header.producer_epoch, found.committed, found.coordinator_epoch, 0)
-    ended = states.end(marker, header.last_offset, records[0].timestamp)
-    if ended is not None and not ended.committed and noted:
-        segment.transaction_index.append(AbortedTransaction(*ended[:4]))
+    return states.end(marker, header.last_offset, records[0].timestamp)
 
 
 def snapshot_offsets(storage: Storage, directory: str) -> list[int]:

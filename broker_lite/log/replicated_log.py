@@ -8,14 +8,17 @@ UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker_lite.coordinators.producer_state import CompletedTransaction, Marker
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from broker_lite.log.recovery import load_producers, remove_stray_snapshots, snapshot_offsets
+from broker_lite.log.recovery import ended_transactions, load_producers, remove_stray_snapshots, snapshot_offsets
 from broker_lite.log.segment import Segment, file_name
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
@@ -28,6 +31,18 @@ if TYPE_CHECKING:
     from broker_lite.log.storage import Storage
 
 
+class OverlappingBatchError(KafkaError):
+    """A batch of the leader's begins before the end of the log, and does not end there (OFFSET_OUT_OF_RANGE)."""
+
+    def __init__(self, directory: str, base_offset: int, expected: int) -> None:
+        text = f"{directory}: the leader sent a batch from offset {base_offset} on, {expected} comes next"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        self.base_offset = base_offset
+
+
+logger = logging.getLogger(__name__)
+
+
 class ReplicatedLog(PartitionLog):
     """One replica's log. Not safe for use by several threads at once."""
 
@@ -36,8 +51,12 @@ class ReplicatedLog(PartitionLog):
         super().__init__(storage, directory, config, now_ms)
         self.leader_epochs.flushes_later = True
         self._high_watermark = 0
-        self._unsafe_ends: deque[tuple[int, int]] = deque()
-        """First offset and marker's offset of transactions that have ended at or beyond the high watermark."""
+        self._unsafe_ends: deque[tuple[int, int]] | None = None
+        """First offset and marker's offset of transactions that have ended at or beyond the high watermark.
+
+        None until it is asked for, and then read from the log: no file keeps them. A high watermark may move before,
+        and should: after the loss of its checkpoint it is far from the end until the others have told where they are.
+        """
 
     @property
     def high_watermark(self) -> int:
@@ -46,11 +65,17 @@ class ReplicatedLog(PartitionLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which read_committed consumers read: before what is open, or ended but not safe yet."""
+        """The offset up to which read_committed consumers read: before what is open, or ended but not safe yet.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if it has to be read from the log, and that fails.
+        """
+        if self.high_watermark == self.log_start_offset:
+            return self.log_start_offset
         unstable = [self.high_watermark]
         if self.producers.first_unstable_offset is not None:
             unstable.append(self.producers.first_unstable_offset)
-        unstable += [first for first, _ in self._unsafe_ends]
+        unstable += [first for first, _ in self._known_unsafe_ends()]
         return max(min(unstable), self.log_start_offset)
 
     @property
@@ -63,8 +88,14 @@ class ReplicatedLog(PartitionLog):
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note that `epoch` begins at the end of the log."""
-        self.leader_epochs.assign(epoch, self.log_end_offset)
+        """Note that `epoch` begins at the end of the log; what coordinators were asked before does not count in it.
+
+        Raises:
+            OSError: if that cannot be written down.
+        """
+        with self._noting_failures():
+            self.leader_epochs.assign(epoch, self.log_end_offset)
+        self.producers.forget_verifications()
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Let the high watermark be `offset`, the end at most, unless it is there or beyond; gives if it moved."""
@@ -72,9 +103,27 @@ class ReplicatedLog(PartitionLog):
         if offset <= self.high_watermark:
             return False
         self._high_watermark = offset
-        while self._unsafe_ends and self._unsafe_ends[0][1] < offset:
-            self._unsafe_ends.popleft()
+        unsafe_ends = self._unsafe_ends
+        while unsafe_ends and unsafe_ends[0][1] < offset:
+            unsafe_ends.popleft()
         return True
+
+    def _known_unsafe_ends(self) -> deque[tuple[int, int]]:
+        if self._unsafe_ends is None:
+            self._unsafe_ends = self._read_unsafe_ends()
+        return self._unsafe_ends
+
+    def _read_unsafe_ends(self) -> deque[tuple[int, int]]:
+        if self.high_watermark >= self.log_end_offset:
+            return deque()
+        try:
+            found = ended_transactions(self._storage, self.directory, self._segments, self.high_watermark)
+        except CorruptBatchError as error:  # nobody can read on from there either
+            logger.error("%s: what has ended beyond offset %d: %s", self.directory, self.high_watermark, error)
+            found = []
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return deque((each.first_offset, each.last_offset) for each in found)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
         """Append the whole batches at the beginning of `data`, as a leader has sent them; gives how many bytes.
@@ -82,8 +131,8 @@ class ReplicatedLog(PartitionLog):
         What a batch has of a later epoch than the one that is followed is left: the leader was another one by then.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that does not come next,
-                KAFKA_STORAGE_ERROR as `append`. The batches before it stay.
+            KafkaError: CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR as `append`. The batches before stay.
+            OverlappingBatchError: for one that begins before the end.
         """
         self._check_writable()
         view, position = memoryview(data), 0
@@ -101,10 +150,7 @@ class ReplicatedLog(PartitionLog):
                 self.begin_at(header.base_offset)
                 self.log_start_offset = start_offset
             if header.base_offset < self.log_end_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.directory}: the leader sent offset {header.base_offset}, {self.log_end_offset} comes next",
-                )
+                raise OverlappingBatchError(self.directory, header.base_offset, self.log_end_offset)
             self._take(view[position : position + header.size], header, now_ms)
             position += header.size
         return position
@@ -122,12 +168,24 @@ class ReplicatedLog(PartitionLog):
         Raises:
             OSError: if a file cannot be cut.
         """
-        if offset >= self.log_end_offset:
-            self.leader_epochs.truncate_from_end(self.log_end_offset)
-            return
-        if offset <= self._bases[0]:
-            self.begin_at(offset)
-            return
+        with self._noting_failures():
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+            elif offset <= self._bases[0]:
+                self.begin_at(offset)
+            else:
+                self._cut(offset)
+
+    @contextlib.contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """Note what the disk has failed with for good."""
+        try:
+            yield
+        except OSError as error:
+            self._flushes.access_failed(error)
+            raise
+
+    def _cut(self, offset: int) -> None:
         index = bisect_right(self._bases, offset) - 1
         if self._bases[index] == offset:
             index -= 1
@@ -146,6 +204,10 @@ class ReplicatedLog(PartitionLog):
         Raises:
             OSError: if a file cannot be made.
         """
+        with self._noting_failures():
+            self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
         created_ms = self._segments[-1].created_ms
         for segment in self._segments:
             segment.forget()
@@ -160,9 +222,9 @@ class ReplicatedLog(PartitionLog):
     def _take(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Append one batch that has its offset and epoch."""
         last_offset = header.last_offset
-        if header.partition_leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
         try:
+            if header.partition_leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment = self._put(batch, header, last_offset, now_ms)
             if header.is_control and header.has_producer_id:
                 self._take_marker(segment, batch, header)
@@ -170,7 +232,7 @@ class ReplicatedLog(PartitionLog):
                 self.producers.update(header, last_offset)
             self._count_unflushed(header.last_offset_delta + 1, now_ms)
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+            raise self._storage_error(error) from error
 
     def _take_marker(self, segment: Segment, batch: memoryview, header: BatchHeader) -> None:
         records = decode_records(batch)
@@ -183,7 +245,7 @@ class ReplicatedLog(PartitionLog):
         self, segment: Segment, marker: Marker, offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
         ended = super()._end_transaction(segment, marker, offset, timestamp_ms)
-        if ended is not None:
+        if ended is not None and self._unsafe_ends is not None:
             self._unsafe_ends.append((ended.first_offset, offset))
         return ended
 
@@ -197,4 +259,6 @@ class ReplicatedLog(PartitionLog):
             self._storage, self.directory, self._segments, end, recovered_from=self._bases[-1]
         )
         remove_stray_snapshots(self._storage, self.directory, self._bases)
-        self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if marker < end)
+        if self._unsafe_ends is not None:
+            safe = self.high_watermark
+            self._unsafe_ends = deque((first, marker) for first, marker in self._unsafe_ends if safe <= marker < end)

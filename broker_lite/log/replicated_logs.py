@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from broker_lite.log import checkpoints, directories
 from broker_lite.log.config import LogConfig
+from broker_lite.log.flush_state import FAILED
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.replicated_log import ReplicatedLog
@@ -47,6 +48,20 @@ class ReplicatedLogs(LogManager):
     _told = False
     _is_written = True
     """Whether `topics.json` says what there is."""
+    _failure: OSError | None = None
+
+    def failure(self) -> OSError | None:
+        """Give what the directory has failed with for good, as far as any of its logs has noticed."""
+        if self._failure is None:
+            failures = (log.failure for topic in self._topics.values() for log in topic.logs.values())
+            self._failure = next((each for each in failures if each is not None), None)
+        return self._failure
+
+    def note_failure(self, error: BaseException) -> None:
+        """Note that something could not be done with a log, if that is the disk's mistake, and does not pass."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in FAILED:
+            self._failure = self._failure or cause
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
         """Give the log of a partition that the cluster has told of.
@@ -82,6 +97,7 @@ class ReplicatedLogs(LogManager):
                     self._is_written = False
             except (KafkaError, OSError) as error:
                 logger.error("topic %s: its logs cannot be made here: %s; it is tried again", each.name, error)
+                self.note_failure(error)
         if self._is_written:
             return None
         try:

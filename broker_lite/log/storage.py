@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,10 @@ from broker_lite.protocol.primitives import Buffer
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+
+_OPEN_TRIES = 50
+_OPEN_AGAIN_S = 0.1
 
 
 class File(Protocol):
@@ -333,11 +338,30 @@ class DiskStorage:
 def _flush_paths(paths: tuple[str, ...]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # deleted in the meantime: nothing left to keep
-            _flush_path(path)
+            _flush_path(path, _open_patiently)
 
 
-def _flush_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _open_patiently(path: str) -> int:
+    """Open a file though the process or the machine has no descriptor left for a while.
+
+    A flush that fails closes its log for good, which must be for what the disk has lost, and not for that.
+    """
+    for _ in range(_OPEN_TRIES - 1):
+        try:
+            return _open(path)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        time.sleep(_OPEN_AGAIN_S)
+    return _open(path)
+
+
+def _flush_path(path: str, open_file: Callable[[str], int] = _open) -> None:
+    descriptor = open_file(path)
     try:
         os.fsync(descriptor)
     finally:

@@ -149,6 +149,14 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def of(cls, number: int) -> ErrorCode:
+        """Give the code that a peer has answered with; one of a later Kafka counts as UNKNOWN_SERVER_ERROR."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
 
 RETRIABLE = frozenset(
     {

@@ -84,16 +84,33 @@ class PartitionFollower:
         else:
             self.log.truncate_to(min(theirs.end_offset, self.log.log_end_offset))
 
-    def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> None:
-        """Begin at what the leader has, since the offset asked for is not in its log.
+    def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> bool:
+        """Begin at what the leader has, since the offset asked for is not in its log; gives whether that is a change.
 
         A leader that ends before us and was not told of our epoch can only have been elected uncleanly. One that begins
-        after our end has deleted what we miss.
+        after our end has deleted what we miss. One that has our end, and refuses it, does not know our epoch: no leader
+        so far has led in a later one than this, so such records are not of this partition, but of files from elsewhere.
+        Kafka's fetchOffsetAndTruncate cuts nothing there.
         """
         if leader_end_offset < self.log.log_end_offset:
             self.log.truncate_to(leader_end_offset)
         elif leader_start_offset > self.log.log_end_offset:
             self.log.begin_at(leader_start_offset)
+        elif self.log.latest_epoch > self.leader_epoch:
+            known = self.log.epoch_end(self.leader_epoch)
+            assert known is not None, "what a log has of an epoch before its latest is always known"
+            self.log.truncate_to(known.end_offset)
+        else:
+            return False  # the leader's log has changed since; it is asked again
+        return True
+
+    def overlapped(self, base_offset: int) -> None:
+        """Cut to where a batch of the leader's begins that should have followed our last one, and holds it in part.
+
+        Both have the epoch, so that a fetch could not tell that the logs differ: ours has been put there by somebody.
+        Each cut shows one batch of the leader's more, until both agree.
+        """
+        self.log.truncate_to(base_offset)
 
     def fetched(self, leader_high_watermark: int) -> bool:
         """Take the leader's high watermark, after its records have been appended; gives whether ours has moved."""

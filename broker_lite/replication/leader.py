@@ -4,7 +4,9 @@ Theory of operation (Kafka's Partition): a follower that fetches from offset x h
 watermark is the least end among those in sync; records below it are acknowledged and outlive any clean election. It
 waits as well for those who are about to join: proposed to the controller but not confirmed, or caught up and soon to
 be proposed. Otherwise one that the controller already counts in could be elected without records that were
-acknowledged. For the same reason it stands still while fewer than `min.insync.replicas` are in sync (KIP-966).
+acknowledged. For the same reason it stands still while fewer than `min.insync.replicas` are in sync (KIP-966), and
+while the controller counts anybody out of sync as eligible to lead: it has decided so by a larger minimum than this
+leader has heard of last, and they must not lack what is acknowledged before they have been struck off.
 
 Who is in sync is the controller's to say. The leader proposes, names the partition's epoch that it has seen, and goes
 on with the larger set until it is told. One proposal is under way at a time.
@@ -111,6 +113,11 @@ class PartitionLeader:
         return min(self._min_in_sync_replicas, len(self.state.replicas))
 
     @property
+    def is_below_minimum(self) -> bool:
+        """Whether too few are in sync for records to become safe, by this leader's word or the controller's."""
+        return bool(self.state.eligible_leader_replicas) or len(self.in_sync_replicas) < self.min_in_sync_replicas
+
+    @property
     def in_sync_replicas(self) -> tuple[int, ...]:
         """Who is in sync, as the controller has confirmed it."""
         return self.state.in_sync_replicas
@@ -155,7 +162,7 @@ class PartitionLeader:
     def advance(self, now_ms: int) -> bool:
         """Move the high watermark to where it may be; gives whether it has moved."""
         end = self.log.log_end_offset
-        if self.log.high_watermark >= end or len(self.in_sync_replicas) < self.min_in_sync_replicas:
+        if self.log.high_watermark >= end or self.is_below_minimum:
             return False
         waited_for = self.maximal_in_sync_replicas
         offset = end

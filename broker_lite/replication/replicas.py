@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +24,6 @@ class ReplicationSettings:
     """What replication goes by; milliseconds, as Kafka's settings of the same names."""
 
     replica_lag_time_max_ms: int = 30_000
-    min_in_sync_replicas: int = 1
     truncation_rule: TruncationRule = TruncationRule.LEADER_EPOCH
 
 
@@ -81,20 +79,24 @@ class Replicas:
         self._settings = settings
         self._image = ClusterImage()
         self._partition_epochs: dict[PartitionKey, int] = {}
-        self.failed: dict[PartitionKey, KafkaError | OSError] = {}
-        """Partitions whose log could not be opened or cut: they have no role here until a later `apply` does it."""
+        self.failed: dict[PartitionKey, Exception] = {}
+        """Partitions whose log could not be opened, cut or read, since the last `apply`: the next one tries it again.
+
+        Those that were to take a role have none until then.
+        """
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
         """Go by this image from now on; gives what has changed for this broker.
 
-        A log that fails takes its own partition's role away, and nothing else; it is tried again with the next image.
+        A log that fails takes its own partition's role away, and nothing else: what has changed for the others must be
+        told, or they would never be fetched again. It is tried again with the next image.
         """
         self._image = image
         self.failed.clear()
         # Before who is in sync: a high watermark must not move by a minimum that the controller no longer goes by.
         for key, role in self._led():
             if key[0] in image.topics:
-                role.change_min_in_sync_replicas(self._min_in_sync_replicas(key))
+                role.change_min_in_sync_replicas(image.min_in_sync_replicas(key[0]))
         events: list[Event] = []
         ours = set()
         for key, state in image.partitions():
@@ -103,7 +105,7 @@ class Replicas:
                 if state.partition_epoch > self._partition_epochs.get(key, -1):
                     try:
                         events += self._take(key, state, now_ms)
-                    except (KafkaError, OSError) as error:
+                    except Exception as error:
                         self.failed[key] = error
                         ours.discard(key)
                     else:
@@ -206,21 +208,24 @@ class Replicas:
             self._log_of(key),
             state,
             self._joinable_epoch,
-            min_in_sync_replicas=self._min_in_sync_replicas(key),
+            min_in_sync_replicas=self._image.min_in_sync_replicas(key[0]),
             lag_time_max_ms=self._settings.replica_lag_time_max_ms,
             now_ms=now_ms,
         )
-
-    def _min_in_sync_replicas(self, key: PartitionKey) -> int:
-        settings = self._image.topics[key[0]].settings
-        return int(settings.get(MIN_IN_SYNC_REPLICAS, self._settings.min_in_sync_replicas))
 
     def _led(self) -> list[tuple[PartitionKey, PartitionLeader]]:
         return [(key, role) for key, role in self.roles.items() if isinstance(role, PartitionLeader)]
 
     def _advanced(self, now_ms: int) -> list[Event]:
         """Look again where high watermarks may be: who may join can have changed with brokers, not with partitions."""
-        return [HighWatermarkMoved(key) for key, role in self._led() if role.advance(now_ms)]
+        events: list[Event] = []
+        for key, role in self._led():
+            try:
+                if role.advance(now_ms):
+                    events.append(HighWatermarkMoved(key))
+            except Exception as error:
+                self.failed[key] = error
+        return events
 
     def _joinable_epoch(self, broker_id: int) -> int:
         return self._image.broker_epoch(broker_id) if self._image.may_join(broker_id) else NO_BROKER_EPOCH

@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(error, _HandlerError):
             self._broker.note_refusal(f"{error}; closing its connection")
         elif isinstance(error, OSError):
-            logger.debug("connection from %s lost: %s", self.peer, error)
+            self._lost(error)
         elif self._broker.note_refusal(f"a request from {self.peer} failed ({error!r}); closing its connection"):
             logger.exception("this is a mistake of the broker's", exc_info=error)
         self.close()
@@ -393,9 +393,17 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.note_refusal(f"closing connection from {self.peer}: {reason}")
 
     def _on_send_error(self, error: Exception) -> None:
-        if not isinstance(error, OSError):
+        if isinstance(error, OSError):
+            self._lost(error)
+        else:
             self._note(str(error))
         self.close()
+
+    def _lost(self, error: OSError) -> None:
+        """Note what ends the connection: the network's error, or the disk's, from which records are sent."""
+        logger.debug("connection from %s lost: %s", self.peer, error)
+        if self._broker.cluster is not None and type(error).__module__ != "ssl":  # whose numbers are none of the system
+            self._broker.cluster.logs.note_failure(error)
 
     # What the table's sweep sees.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import uuid
 from typing import Final
 
@@ -14,9 +15,11 @@ from broker_lite.cluster.controller_service import ControllerService
 from broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
 from broker_lite.cluster.lifecycle import Identity, Lifecycle
 from broker_lite.cluster.member import ClusterMember, Membership
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
-from broker_lite.config import BrokerConfig
-from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ControllerSettings
+from broker_lite.cluster.metadata_log import CLUSTER_FILE, MetadataLog, MetadataReader
+from broker_lite.config import BrokerConfig, broker_settings
+from broker_lite.controller.controller import ControllerSettings
+from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
+from broker_lite.controller.records import NO_LEADER
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.cluster_partitions import ClusterPartitions
 from broker_lite.handlers.coordinated_in_cluster import coordinate
@@ -37,20 +40,27 @@ STOP_TIMEOUT_S: Final = 10.0
 LOCK_ATTEMPTS: Final = 100
 LOCK_PAUSE_S: Final = 0.01
 """A lock may be held for a moment by somebody who only looks whether it is free."""
-CLUSTER_FILE: Final = "cluster-id"
 PLAINTEXT: Final = "PLAINTEXT"
 
 logger = logging.getLogger(__name__)
 
 
-async def take_place(config: BrokerConfig, storage: Storage) -> tuple[LockCoordination, str]:
+async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> tuple[LockCoordination, str]:
     """Take a broker's place in its cluster before anything of it is opened; gives the cluster's id, too.
 
     Raises:
-        ServerError: if a broker of this id runs, the directory cannot be used, or it is another cluster's.
+        ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
+            it is another cluster's.
     """
     directory = config.metadata_log_dir
     assert directory is not None
+    shared, own = os.path.realpath(directory), os.path.realpath(data_dir)
+    if os.path.commonpath([shared, own]) == own:
+        where = (
+            "is this broker's data directory" if shared == own else f"is in this broker's data directory, {data_dir}"
+        )
+        text = f"metadata.log.dir={directory} {where}: give another one, that all brokers of the cluster share"
+        raise ServerError(text)
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     try:
         coordination = LockCoordination(storage, directory, config.node_id, timeout_ms)
@@ -150,6 +160,7 @@ class ClusterShell:
             loop,
             member.send_to_controller,
             lambda: member.image,
+            broker.logs.failure,
         )
         self._lifecycle.on_alive = self._alive.set
         self._membership = Membership(coordination, controller, reader, self._lifecycle)
@@ -187,10 +198,28 @@ class ClusterShell:
                 await self._alive.wait()
         except TimeoutError:
             text = f"no controller has taken this broker into its cluster within {START_TIMEOUT_S:.0f} s"
-            raise ServerError(
-                f"{text}: look at the logs of the other brokers of {self.member.image.controller_id}"
-            ) from None
+            raise ServerError(f"{text}: {self._where_to_look()}") from None
         logger.info("broker %d is in the cluster, with epoch %d", self.member.broker_id, self.member.broker_epoch)
+        self._warn_of_other_settings()
+
+    def _where_to_look(self) -> str:
+        controller_id = self.member.image.controller_id
+        if controller_id == NO_LEADER:
+            return (
+                f"no broker can write in {self._broker.config.metadata_log_dir}; look at its permissions and its disk"
+            )
+        return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
+
+    def _warn_of_other_settings(self) -> None:
+        """Say which of this broker's settings do not count, as the cluster has decided otherwise."""
+        given, known = self._broker.dynamic.static, broker_settings()
+        for name, decided in sorted(self.member.image.default_settings.items()):
+            if name in given and (ours := known[name].text(known[name].read(given[name]))) != decided:
+                logger.warning(
+                    "%s=%s of this broker does not count: the cluster goes by %s=%s, which the controller keeps; to "
+                    "change that, alter it for all brokers (kafka-configs --entity-type brokers --entity-default)",
+                    *(name, ours, name, decided),
+                )
 
     async def hand_over(self) -> None:
         """Let others lead in this broker's place, as far as they can, before it stops."""
@@ -227,7 +256,7 @@ def _between_brokers(config: BrokerConfig, listeners: list[Listener]) -> Listene
 
 
 def _replication(config: BrokerConfig) -> ReplicationSettings:
-    return ReplicationSettings(config.replica_lag_time_max_ms, config.log.min_insync_replicas)
+    return ReplicationSettings(config.replica_lag_time_max_ms)
 
 
 def _controller(config: BrokerConfig) -> ControllerSettings:

@@ -246,7 +246,12 @@ class PeerNetwork:
         body = apis.encode_request(request, version)
 
         def decoded(answer: Buffer | None) -> None:
-            then(None if answer is None else apis.decode_response(api_key, version, answer))
+            try:
+                response = None if answer is None else apis.decode_response(api_key, version, answer)
+            except ProtocolError as error:
+                logger.warning("broker %d: an answer that makes no sense: %s", broker_id, error)
+                response = None
+            then(response)
 
         if broker_id == self._broker.config.node_id:
             self._loop.call_soon(self._ask_ourselves, api_key, version, body, decoded)

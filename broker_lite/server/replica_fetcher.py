@@ -1,35 +1,37 @@
 """Followers at work: for each leader there is one loop that fetches all that is followed of it, and appends it.
 
 Theory of operation (Kafka's ReplicaFetcherThread, AbstractFetcherThread): one Fetch is under way to each leader, in a
-session (KIP-227), so that it names only what has changed. It waits at the leader until there are records; the next
-one, which says how far this broker is, goes out as soon as the answer's records are appended. Everything that decides
-is `PartitionFollower`'s; here its answers are carried out, one partition's failure holding up no other one. Where the
-partitions that are followed change while a fetch waits, its connection is ended and the next fetch takes another: that
-costs a millisecond, and after a failover a leader would wait half a second for its followers otherwise.
+session (KIP-227), so that it names only what has changed; only what may have changed is looked at (`leader_session`).
+It waits at the leader until there are records; the next one, which says how far this broker is, goes out as soon as
+the answer's records are appended. Everything that decides is `PartitionFollower`'s; here its answers are carried out,
+one partition's failure holding up no other one. Where the partitions that are followed change while a fetch waits, its
+connection is ended and the next fetch takes another: that costs a millisecond, and after a failover a leader would
+wait half a second for its followers otherwise.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from broker_lite.controller.records import NO_LEADER
-from broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
 from broker_lite.handlers.list_offsets import EARLIEST, LATEST
 from broker_lite.log.leader_epochs import EpochEnd
-from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
 from broker_lite.protocol import apis, fetch
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from broker_lite.replication.follower import PartitionFollower
 from broker_lite.replication.replicas import Event, Follows, HighWatermarkMoved
+from broker_lite.server.leader_session import LeaderSession
 
 if TYPE_CHECKING:
     from broker_lite.cluster.member import ClusterMember
     from broker_lite.controller.image import PartitionKey
     from broker_lite.handlers.broker import Broker
-    from broker_lite.handlers.purgatory import Timer
+    from broker_lite.scheduling import Timer
 
 VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 7
@@ -91,10 +93,11 @@ class LeaderFetcher:
         self._leader = leader
         self._connection = connection
         self._followed: dict[PartitionKey, Followed] = {}
-        self._asked: dict[PartitionKey, fetch.FetchPartition] = {}
-        """What the leader's session has, or, without one, what was asked for last."""
-        self._session_id = INVALID_SESSION_ID
-        self._session_epoch = INITIAL_EPOCH
+        self._changed: dict[PartitionKey, Followed] = {}
+        """What may be asked for from another position than it was, or has not been asked for."""
+        self._paused: dict[PartitionKey, Followed] = {}
+        """What is not asked for now: it has failed, or asks for the leader's offsets."""
+        self._session = LeaderSession()
         self._under_way = False
         self._is_dropped = False
         self._look_booked = False
@@ -104,17 +107,22 @@ class LeaderFetcher:
 
     def follow(self, key: PartitionKey, follower: PartitionFollower) -> None:
         """Fetch a partition from now on; a former role of it is over."""
-        self._followed[key] = Followed(key, follower)
+        followed = Followed(key, follower)
+        self._followed[key] = self._changed[key] = followed
+        self._paused.pop(key, None)
         self._look_soon()
 
     def forget(self, key: PartitionKey) -> None:
         """Fetch a partition no more."""
-        self._followed.pop(key, None)
+        self._session.leave(key)
+        for each in (self._followed, self._changed, self._paused):
+            each.pop(key, None)
 
     def stop(self) -> None:
         """Fetch nothing more."""
         self._stopped = True
-        self._followed.clear()
+        for each in (self._followed, self._changed, self._paused):
+            each.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -126,11 +134,11 @@ class LeaderFetcher:
 
     def _look(self) -> None:
         self._look_booked = False
-        if self._under_way and not self._stopped:
+        if not self._under_way:
+            self._fetch()
+        elif self._changed:
             self._is_dropped = True
             self._connection.drop()
-        else:
-            self._fetch()
 
     def _fetch(self) -> None:
         """Send the next fetch, unless one is under way or there is nothing to fetch now."""
@@ -139,56 +147,61 @@ class LeaderFetcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now_ms = self._broker.clock.monotonic_ms()
-        wait_ms = self._broker.config.replica_fetch_wait_max_ms
-        ready = []
-        for each in self._followed.values():
-            if each.not_before_ms > now_ms:
-                wait_ms = min(wait_ms, each.not_before_ms - now_ms)
-            elif not each.asks_for_offsets:
-                ready.append(each)
-        if not ready:
+        wait_ms = self._take_up_paused()
+        if len(self._paused) == len(self._followed):
             if self._followed:
                 self._again_in(wait_ms)
             return
         self._under_way = True
-        body = fetch.encode_request(VERSION, self._request(ready, wait_ms))
+        body = fetch.encode_request(VERSION, self._request(wait_ms))
         self._connection.request(ApiKey.FETCH, VERSION, body, self._answered)
+
+    def _take_up_paused(self) -> int:
+        """Go on with what has paused for long enough; gives how long the next fetch may wait, in ms."""
+        now_ms = self._broker.clock.monotonic_ms()
+        wait_ms = self._broker.config.replica_fetch_wait_max_ms
+        for key, each in list(self._paused.items()):
+            if each.asks_for_offsets:
+                continue
+            if each.not_before_ms > now_ms:
+                wait_ms = min(wait_ms, each.not_before_ms - now_ms)
+            else:
+                del self._paused[key]
+                self._changed[key] = each
+        return wait_ms
+
+    def _pause(self, followed: Followed) -> None:
+        """Ask for a partition no more, for a while; the others go on."""
+        self._paused[followed.key] = followed
+        self._changed.pop(followed.key, None)
+        self._session.leave(followed.key)
 
     def _again_in(self, delay_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._fetch)
 
-    def _request(self, ready: list[Followed], wait_ms: int) -> fetch.FetchRequest:
+    def _request(self, wait_ms: int) -> fetch.FetchRequest:
         """Give the next request of the session: all if it is to begin, else what has changed."""
-        if self._session_epoch == INITIAL_EPOCH:
-            self._asked = {}
-        max_bytes = self._broker.config.replica_fetch_max_bytes
-        topics: dict[Any, list[fetch.FetchPartition]] = {}
-        names = set()
-        for each in ready:
-            offset, leader_epoch, last_epoch, log_start_offset = each.follower.position
-            topic_id, index = key = each.key
-            wanted = fetch.FetchPartition(index, offset, max_bytes, leader_epoch, last_epoch, log_start_offset)
-            names.add(key)
-            if self._asked.get(key) != wanted:
-                self._asked[key] = wanted
-                topics.setdefault(topic_id, []).append(wanted)
-        forgotten: dict[Any, list[int]] = {}
-        if len(self._asked) > len(names):
-            for key in self._asked.keys() - names:
-                del self._asked[key]
-                forgotten.setdefault(key[0], []).append(key[1])
         config = self._broker.config
+        max_bytes = config.replica_fetch_max_bytes
+        if self._session.begins:
+            self._changed = {key: each for key, each in self._followed.items() if key not in self._paused}
+        for key, each in self._changed.items():
+            offset, leader_epoch, last_epoch, log_start_offset = each.follower.position
+            wanted = fetch.FetchPartition(key[1], offset, max_bytes, leader_epoch, last_epoch, log_start_offset)
+            self._session.want(key, wanted)
+        self._changed.clear()
+        session_id, session_epoch = self._session.session_id, self._session.epoch
+        topics, forgotten = self._session.take_changes()
         return fetch.FetchRequest(
             wait_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
-            [fetch.FetchTopic("", topic_id, partitions) for topic_id, partitions in topics.items()],
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            forgotten=[fetch.ForgottenTopic("", topic_id, indexes) for topic_id, indexes in forgotten.items()],
+            topics,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            forgotten=forgotten,
             replica_id=self._member.broker_id,
             replica_epoch=self._member.broker_epoch,
         )
@@ -204,13 +217,13 @@ class LeaderFetcher:
             logger.warning("broker %d answers fetches with what makes no sense: %s", self._leader, error)
             response = None
         if response is None:
-            self._begin_session()
+            self._session.begin()
             if dropped:
                 self._fetch()
             else:
                 self._back_off()
         elif response.error_code:
-            self._begin_session()
+            self._session.begin()
             if response.error_code in _SESSION_IS_OVER:
                 self._fetch()
             else:
@@ -218,7 +231,7 @@ class LeaderFetcher:
                 self._back_off()
         else:
             self._backoff_ms = 0
-            self._go_on_with_session(response.session_id)
+            self._session.answered(response.session_id)
             self._take(response.topics)
             self._fetch()
 
@@ -227,23 +240,13 @@ class LeaderFetcher:
         self._backoff_ms = min(max(2 * self._backoff_ms, FIRST_BACKOFF_MS), most_ms)
         self._again_in(self._backoff_ms)
 
-    def _begin_session(self) -> None:
-        self._session_epoch = INITIAL_EPOCH
-
-    def _go_on_with_session(self, session_id: int) -> None:
-        self._session_id = session_id
-        if session_id == INVALID_SESSION_ID:  # the leader has no room for one
-            self._session_epoch = INITIAL_EPOCH
-        else:
-            self._session_epoch = next_epoch(self._session_epoch)
-
     def _take(self, topics: Iterable[fetch.FetchTopicResult]) -> None:
         now_ms = self._broker.clock.now_ms()
         for topic in topics:
             for result in topic.partitions:
                 key = (topic.topic_id, result.partition)
                 followed = self._followed.get(key)
-                asked = self._asked.get(key)
+                asked = self._session.asked(key)
                 if (
                     followed is None
                     or asked is None
@@ -251,19 +254,69 @@ class LeaderFetcher:
                     or asked.fetch_offset != followed.log.log_end_offset
                 ):
                     continue  # asked for in a former role
+                self._changed[key] = followed
                 try:
                     if result.error_code:
                         self._refused(followed, result.error_code)
                     else:
-                        _append(followed, result, now_ms)
+                        self._append(followed, result, now_ms)
                         followed.backoff_ms = 0
-                except (KafkaError, OSError) as error:
-                    logger.error("%s: cannot follow broker %d: %s", followed.log.directory, self._leader, error)
-                    self._back_off_one(followed)
+                except (KafkaError, OSError, ProtocolError) as error:
+                    self._failed(followed, error)
+
+    def _failed(self, followed: Followed, error: Exception) -> None:
+        """Say what could not be done here, and do it again after a while, unless it is the disk that does not work."""
+        logger.error("%s: cannot follow broker %d: %s", followed.log.directory, self._leader, error)
+        assert self._broker.cluster is not None
+        self._broker.cluster.logs.note_failure(error)
+        self._back_off_one(followed)
+
+    def _append(self, followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
+        """Bring what the leader has answered into the log.
+
+        Raises:
+            KafkaError: as `ReplicatedLog.append_as_follower`.
+            OSError: if a file cannot be cut.
+        """
+        follower, log = followed.follower, followed.log
+        if result.diverging_epoch is not None:
+            parted = EpochEnd(*result.diverging_epoch)
+            with self._telling_of_cuts(log):
+                follower.diverged(parted)
+            return
+        records = result.records
+        if records:
+            assert isinstance(records, memoryview)
+            try:
+                log.append_as_follower(records, follower.leader_epoch, now_ms)
+            except OverlappingBatchError as error:
+                logger.warning("%s; its last records are not the leader's, though of the same epoch", error)
+                with self._telling_of_cuts(log):
+                    follower.overlapped(error.base_offset)
+                return
+        follower.fetched(result.high_watermark)
+        if result.log_start_offset > log.log_start_offset:
+            log.advance_start(min(result.log_start_offset, log.high_watermark))
+
+    @contextlib.contextmanager
+    def _telling_of_cuts(self, log: ReplicatedLog) -> Iterator[None]:
+        """Say what has become of a log's end, as loud as it is bad: what was safe once is gone for good."""
+        end, safe = log.log_end_offset, log.high_watermark
+        yield
+        left = log.log_end_offset
+        if left < min(end, safe):
+            logger.warning(
+                "%s: cut from %d to %d, as broker %d has it: offsets %d to %d had been on all replicas in sync, and "
+                "the leader has lost them, or has others; was its data deleted, or a directory put in another's place?",
+                log.directory, end, left, self._leader, left, min(end, safe) - 1,
+            )  # fmt: skip
+        elif left < end:
+            logger.info("%s: cut from %d to %d, as broker %d has it", log.directory, end, left, self._leader)
 
     def _back_off_one(self, followed: Followed) -> None:
         config, clock = self._broker.config, self._broker.clock
         followed.back_off(clock.monotonic_ms(), config.replica_fetch_backoff_ms)
+        self._pause(followed)
 
     def _refused(self, followed: Followed, code: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -278,6 +331,7 @@ class LeaderFetcher:
         topic = self._broker.topic_by_id(followed.key[0])
         assert topic is not None, "what is followed is here"
         followed.asks_for_offsets = True
+        self._pause(followed)
         epoch, index = followed.follower.leader_epoch, followed.key[1]
         request = apis.request(
             ApiKey.LIST_OFFSETS,
@@ -293,21 +347,31 @@ class LeaderFetcher:
         if self._stopped or self._followed.get(followed.key) is not followed:
             return
         found = [] if answer is None else [each for topic in answer.topics for each in topic.partitions]
-        if len(found) != 2 or any(each.error_code for each in found):
-            self._back_off_one(followed)
-        else:
-            start, end = (each.offset for each in found)
-            log = followed.log
-            logger.info(
-                "%s: its end %d is not in the log of broker %d, which has %d to %d",
-                log.directory, log.log_end_offset, self._leader, start, end,
-            )  # fmt: skip
-            try:
-                followed.follower.out_of_range(start, end)
-            except OSError as error:
-                logger.error("%s: cannot follow broker %d: %s", log.directory, self._leader, error)
+        try:
+            if len(found) != 2 or any(each.error_code for each in found) or not self._go_by_offsets(followed, *found):
                 self._back_off_one(followed)
+            else:
+                self._changed[followed.key] = self._paused.pop(followed.key)
+        except (OSError, ProtocolError) as error:
+            self._failed(followed, error)
         self._look_soon()
+
+    def _go_by_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
+        """Begin at what the leader has; gives whether that makes a difference.
+
+        Raises:
+            OSError: if a file cannot be cut.
+        """
+        log, start, end = followed.log, first.offset, last.offset
+        had = (log.log_start_offset, log.log_end_offset)
+        if not followed.follower.out_of_range(start, end):
+            return False
+        logger.warning(
+            "%s: broker %d, which has offsets %d to %d, does not have what ours end with, %d to %d: now they are %d to "
+            "%d, and what follows is fetched; what was cut off is gone, unless the leader has it",
+            log.directory, self._leader, start, end, *had, log.log_start_offset, log.log_end_offset,
+        )  # fmt: skip
+        return True
 
 
 class ReplicaFetchers:
@@ -347,29 +411,6 @@ class ReplicaFetchers:
             connection = self._connect(leader, "fetch")
             found = self._of_leader[leader] = LeaderFetcher(self._broker, self._member, leader, connection)
         return found
-
-
-def _append(followed: Followed, result: fetch.FetchPartitionResult, now_ms: int) -> None:
-    """Bring what the leader has answered into the log.
-
-    Raises:
-        KafkaError: as `ReplicatedLog.append_as_follower`.
-        OSError: if a file cannot be cut.
-    """
-    follower, log = followed.follower, followed.log
-    if result.diverging_epoch is not None:
-        end = log.log_end_offset
-        follower.diverged(EpochEnd(*result.diverging_epoch))
-        if log.log_end_offset < end:
-            logger.info("%s: cut from %d to %d, as its leader has it", log.directory, end, log.log_end_offset)
-        return
-    records = result.records
-    if records:
-        assert isinstance(records, memoryview)
-        log.append_as_follower(records, follower.leader_epoch, now_ms)
-    follower.fetched(result.high_watermark)
-    if result.log_start_offset > log.log_start_offset:
-        log.advance_start(min(result.log_start_offset, log.high_watermark))
 
 
 def _name(code: int) -> str:

@@ -109,7 +109,7 @@ class Server:
 
         assert config.metadata_log_dir is not None
         config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))
-        coordination, cluster_id = await take_place(config, self._storage)
+        coordination, cluster_id = await take_place(config, self._storage, self._data_dir)
         given = {**config.given, "cluster.id": cluster_id}
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
 

@@ -19,8 +19,9 @@ from broker_lite.log.checkpoints import HIGH_WATERMARKS, decode_offsets, encode_
 from broker_lite.log.config import LONG_MAX, LogConfig
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.replication.follower import PartitionFollower
-from broker_lite.replication.leader import Proposal
+from broker_lite.replication.leader import PartitionLeader, Proposal
 from broker_lite.replication.replicas import Event, Follows, Gone, Leads, Replicas
+from broker_lite.sim.acknowledging import Acknowledgements
 from broker_lite.sim.chance import stream
 from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.disk import SimulatedDisk
@@ -28,6 +29,7 @@ from broker_lite.sim.fetching import Fetcher, FetchService
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call, Node
 from broker_lite.sim.producing import ProduceService
+from broker_lite.sim.transacting import TransactionService
 from broker_lite.sim.watched_log import LogWatcher, WatchedLog
 
 if TYPE_CHECKING:
@@ -47,8 +49,10 @@ class _Watcher(LogWatcher):
         self._world = broker.world
         self._history = broker.world.history_of(key)
         self._broker_id = broker.node_id
+        self._replicas = broker.replicas
         self._key = key
-        self.follows = False
+        self.followed_epoch: int | None = None
+        """The leader epoch in which a follower takes a high watermark just now; None while it does not."""
 
     def appended(self, log: WatchedLog) -> None:
         self._history.appended(self._broker_id, log.batches)
@@ -59,13 +63,19 @@ class _Watcher(LogWatcher):
         self._world.check_member(self._key, self._broker_id)
 
     def high_watermark_moved(self, log: WatchedLog) -> None:
-        if self.follows:
-            self._history.follower_high_watermark(self._broker_id, log.batches, log.high_watermark)
-        elif self._history.leader_high_watermark(self._broker_id, log.batches, log.high_watermark):
+        end = log.high_watermark
+        if self.followed_epoch is not None:
+            self._history.follower_high_watermark(self._broker_id, log.batches, end, self.followed_epoch)
+        elif self._history.leader_high_watermark(self._broker_id, log.batches, end, log.latest_epoch):
+            if self._history.lossy:
+                self._world.mark(Mark.SAFE_AGAIN)
             self._world.trace(
                 lambda: f"broker {self._broker_id}: {self._history.name} is safe below {log.high_watermark}"
             )
             self._world.check_members(self._key)
+            role = self._replicas.roles.get(self._key)
+            if isinstance(role, PartitionLeader) and role.state.leader_epoch == log.latest_epoch:
+                self._history.check_minimum(self._broker_id, role.state)
 
 
 class _Held(NamedTuple):
@@ -103,6 +113,8 @@ class SimulatedBroker(Node):
         self.host = None
         self.fetches = FetchService(self)
         self.produces = ProduceService(self)
+        self.acknowledgements = Acknowledgements(self)
+        self.transactions = TransactionService(self)
         self.wants_to_stop = False
         self._logs: dict[PartitionKey, _Held] = {}
         self._fetchers: dict[int, Fetcher] = {}
@@ -168,7 +180,7 @@ class SimulatedBroker(Node):
     def cannot_write(self, error: OSError) -> None:
         """See `Node`: what must be written and cannot be ends the broker, as in Kafka with its last log directory."""
         self.world.trace(lambda: f"broker {self.node_id} halts: {error}")
-        self.world.mark(Mark.HALTED)
+        self.world.mark(Mark.BROKEN if self.disk.broken else Mark.HALTED)
         self.die()
         self.world.start_later(self, 500)
 
@@ -284,20 +296,31 @@ class SimulatedBroker(Node):
             if isinstance(event, Leads):
                 self._led(key)
             elif isinstance(event, (Follows, Gone)):
-                self.produces.lost(key)
+                self.transactions.lost(key)
+                self.acknowledgements.lost(key)
                 self.fetches.wake(key)
-                if isinstance(event, Follows) and event.leader != NO_LEADER:
+                if isinstance(event, Gone):
+                    self._forget(key)
+                elif event.leader != NO_LEADER:
                     self._fetcher(event.leader).fetch()
             else:
-                self.produces.high_watermark_moved(key)
+                self.acknowledgements.high_watermark_moved(key)
+
+    def appended(self, key: PartitionKey) -> None:
+        """Go on after an append to a partition that is led here."""
+        self.publish(self.replicas.appended(key, self.now_ms))
+        self.fetches.wake(key)
+        self.acknowledgements.high_watermark_moved(key)
 
     def _led(self, key: PartitionKey) -> None:
         epoch = self.replicas.leader(key).state.leader_epoch
         now = self.world.metadata.image.partition(key)
         current = now is not None and now.leader_epoch == epoch
         self.world.trace(lambda: f"broker {self.node_id} leads {self.world.name_of(key)} in epoch {epoch}")
-        self.world.history_of(key).leads(self.node_id, epoch, self.log(key).batches, current)
-        self.produces.high_watermark_moved(key)
+        log = self.log(key)
+        self.world.history_of(key).leads(self.node_id, epoch, log.batches, current, log.high_watermark)
+        self.transactions.leads(key, epoch)
+        self.acknowledgements.high_watermark_moved(key)
         self.fetches.wake(key)
 
     def _fetcher(self, leader: int) -> Fetcher:
@@ -353,7 +376,7 @@ class SimulatedBroker(Node):
         return held.log
 
     def _open(self, key: PartitionKey) -> _Held:
-        topic = self.world.plan.topics[key[0].int - 1]
+        topic = self.world.topic_of(key)
         directory = f"/{topic.name}-{key[1]}"
         config = LogConfig(
             flush_messages=1 if topic.flushed else LONG_MAX,
@@ -373,6 +396,15 @@ class SimulatedBroker(Node):
         self.follow_high_watermark_of(watcher, log, self._high_watermarks.get((topic.name, key[1]), 0))
         return _Held(log, watcher)
 
+    def _forget(self, key: PartitionKey) -> None:
+        """Delete a replica that the partition has no more."""
+        held = self._logs.pop(key, None)
+        if held is not None:
+            held.log.abandon()
+            self._keys.remove(key)
+            del self.world.logs[self.node_id, key]
+            self.disk.remove_directory(held.log.directory)
+
     def _bytes_of_logs(self, directory: str) -> int:
         files = self.disk.files
         return sum(len(files[name].data) for name in files if name.startswith(directory) and name.endswith(".log"))
@@ -380,16 +412,16 @@ class SimulatedBroker(Node):
     def follow_high_watermark(self, key: PartitionKey, role: PartitionFollower, offset: int) -> None:
         """Take a leader's high watermark for a replica that follows."""
         watcher = self._logs[key].watcher
-        watcher.follows = True
+        watcher.followed_epoch = role.leader_epoch
         role.fetched(offset)
-        watcher.follows = False
+        watcher.followed_epoch = None
 
     @staticmethod
     def follow_high_watermark_of(watcher: _Watcher, log: WatchedLog, offset: int) -> None:
         """Take the high watermark that a replica had when it was checkpointed last."""
-        watcher.follows = True
+        watcher.followed_epoch = 0
         log.advance_high_watermark(offset)
-        watcher.follows = False
+        watcher.followed_epoch = None
 
     def _chores(self) -> None:
         """Do what is due now and then."""
@@ -403,6 +435,7 @@ class SimulatedBroker(Node):
         if now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + _CHECKPOINT_MS
             self._checkpoint()
+        self.transactions.tick()
         if self.host is not None:
             self.host.tick()
         elif not self.wants_to_stop:
@@ -420,10 +453,7 @@ class SimulatedBroker(Node):
 
     def _checkpoint(self) -> None:
         """Keep the high watermarks for the next start."""
-        offsets = {
-            (self.world.plan.topics[key[0].int - 1].name, key[1]): held.log.high_watermark
-            for key, held in self._logs.items()
-        }
+        offsets = {(self.world.topic_of(key).name, key[1]): held.log.high_watermark for key, held in self._logs.items()}
         if offsets != self._high_watermarks:
             self._high_watermarks = offsets
             self.disk.write(f"/{HIGH_WATERMARKS}", encode_offsets(offsets), durable=True)

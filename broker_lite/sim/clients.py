@@ -138,7 +138,7 @@ class Producer(Client):
 
     def _answered(self, connection: int, send: _Send, answer: Produced | ErrorCode | None) -> None:
         if isinstance(answer, Produced) and self.acks == _ALL:
-            self.world.history_of(self.key).acknowledged(answer.last_offset, send.crc)
+            self.world.history_of(self.key).acknowledged(answer.last_offset, send.crc, answer.leader_epoch)
         told = answer.name if isinstance(answer, ErrorCode) else answer
         self.world.trace(lambda: f"producer {self.number} hears of its batch {send.number}: {told}")
         if connection != self._connection:
@@ -191,9 +191,11 @@ class Producer(Client):
 class Consumer(Client):
     """Reads one partition from its beginning."""
 
-    def __init__(self, world: World, number: int, key: PartitionKey) -> None:
+    def __init__(self, world: World, number: int, key: PartitionKey, *, committed: bool = False) -> None:
+        """If `committed`, it reads what is committed only."""
         super().__init__(world, number)
         self.key = key
+        self._committed = committed
         self.offset = 0
         self._leader_epoch = -1
         self.after(1_000, self._poll)
@@ -211,7 +213,7 @@ class Consumer(Client):
         Call(
             self,
             leader,
-            lambda call: leader.produces.consume(call, self.key, offset, epoch),
+            lambda call: leader.produces.consume(call, self.key, offset, epoch, committed=self._committed),
             self._took,
             self.world.plan.settings.timeout_ms,
         ).send(may_double=False)
@@ -222,7 +224,9 @@ class Consumer(Client):
             self._leader_epoch = answer.leader_epoch
             new = [each for each in answer.batches if each[0] >= self.offset]
             if new:
-                self.world.history_of(self.key).read(new)
-                self.offset = new[-1][0] + 1
+                self.world.history_of(self.key).read(new, answer.leader_epoch)
+            if self._committed:
+                self.world.read_committed(self.key, new)
+            self.offset = max(self.offset, answer.next_offset)
         elif answer is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.world.reads_out_of_range(self)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
-from broker_lite.controller.image import ClusterImage, PartitionKey
+from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
 from broker_lite.controller.records import ControllerElected, PartitionState, Record
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.sim.marks import Mark
+from broker_lite.sim.plan import TopicPlan
 
 if TYPE_CHECKING:
     from broker_lite.sim.broker import SimulatedBroker
@@ -40,9 +41,10 @@ class ControllerHost:
         elected = ControllerElected(broker.node_id, image.controller_epoch + 1)
         image.apply(elected)
         plan = self._world.plan.settings
-        settings = ControllerSettings(plan.session_ms, plan.rebalance_ms)
+        defaults = {MIN_IN_SYNC_REPLICAS: str(self._world.plan.default_minimum)}
+        settings = ControllerSettings(plan.session_ms, plan.rebalance_ms, defaults)
         self.controller = Controller(image, settings, broker.now_ms)
-        self.commit([elected], lambda: None)
+        self.commit([elected, *self.controller.begin()], lambda: None)
 
     def commit(self, records: list[Record], then: Callable[[], None]) -> None:
         """Let records become durable, and then do something, if this is still the controller."""
@@ -124,12 +126,42 @@ class ControllerHost:
             records: list[Record] = []
             for index, topic in enumerate(self._world.plan.topics):
                 if topic.name not in core.image.topic_ids:
-                    settings = {
-                        "min.insync.replicas": str(topic.min_in_sync_replicas),
-                        "unclean.leader.election.enable": str(topic.unclean).lower(),
-                    }
+                    settings = topic_settings(topic, topic.minimums[0], unclean=topic.unclean)
                     topic_id = uuid.UUID(int=index + 1)
                     records += core.create_topic(topic.name, topic_id, topic.partitions, 3, settings)
+            return records, True
+
+        self.decide(call, decision)
+
+    def change_settings(self, call: Call, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
+        """Let a topic have other settings."""
+        eligible = self._with_eligible()
+        wanted = topic_settings(topic, minimum, unclean=unclean)
+        self.decide(call, lambda core: (core.change_settings(topic.name, wanted), True))
+        self._note_settings(eligible)
+
+    def change_default(self, call: Call, minimum: int) -> None:
+        """Let the cluster have another `min.insync.replicas`."""
+        eligible = self._with_eligible()
+        wanted = {MIN_IN_SYNC_REPLICAS: str(minimum)}
+        self.decide(call, lambda core: (core.change_default_settings(wanted), True))
+        self._note_settings(eligible)
+
+    def _note_settings(self, eligible_before: int) -> None:
+        self._world.mark(Mark.SETTINGS)
+        if self._with_eligible() < eligible_before:
+            self._world.mark(Mark.ELIGIBLE_NO_MORE)
+
+    def _with_eligible(self) -> int:
+        """Give how many partitions have eligible leaders that are not in sync."""
+        return sum(1 for _, each in self.controller.image.partitions() if each.eligible_leader_replicas)
+
+    def reassign(self, call: Call, key: PartitionKey, target: tuple[int, ...] | None) -> None:
+        """Let a partition move to other replicas; None gives a move up."""
+
+        def decision(core: Controller) -> tuple[list[Record], bool]:
+            records = core.reassign(key, target)
+            self._world.mark(Mark.MOVE if target is not None else Mark.MOVE_GIVEN_UP)
             return records, True
 
         self.decide(call, decision)
@@ -138,3 +170,11 @@ class ControllerHost:
         mark = _REFUSALS.get(code)
         if mark is not None:
             self._world.mark(mark)
+
+
+def topic_settings(topic: TopicPlan, minimum: int, *, unclean: bool) -> dict[str, str]:
+    """Give a topic's own settings."""
+    settings = {UNCLEAN_ELECTION: str(unclean).lower()}
+    if not topic.by_default:
+        settings[MIN_IN_SYNC_REPLICAS] = str(minimum)
+    return settings

@@ -7,7 +7,10 @@ old one or the new. A cut may be undone, with what lay behind it, until anything
 writes its changes in order, and a flush of one file brings the earlier ones of others with it. Names are durable at
 once.
 
-`fuse` is how a process dies in the middle of a call: after so many changes the next one raises `CutShort`.
+`fuse` is how a process dies in the middle of a call: after so many changes the next one raises `CutShort`, and so do
+all others until it is dead.
+
+Simulations and the tests of the log share this disk.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from broker_lite.protocol.primitives import Buffer
+
+_NO_SPACE = "No space left on device"
 
 
 class CutShort(BaseException):
@@ -54,7 +60,7 @@ class SimulatedFile:
         if disk.room is not None and len(data) > disk.room:
             self._content.data += data[: disk.room]
             disk.room = 0
-            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+            raise OSError(errno.ENOSPC, _NO_SPACE)
         self._content.data += data
         if disk.room is not None:
             disk.room -= len(data)
@@ -77,6 +83,7 @@ class SimulatedFile:
     def flush(self) -> None:
         """See `File`."""
         self._disk.change()
+        self._disk.check_flush()
         self._disk.make_durable(self._content)
 
     def fileno(self) -> int:
@@ -90,28 +97,40 @@ class SimulatedFile:
 class _Flush:
     """Done when the disk has got round to it, or when somebody waits for it."""
 
-    __slots__ = ("_disk", "_done", "_paths")
+    __slots__ = ("_disk", "_done", "_error", "_paths")
 
     def __init__(self, disk: SimulatedDisk, paths: Sequence[str]) -> None:
         self._disk = disk
         self._paths = paths
         self._done = False
+        self._error: OSError | None = None
 
     def done(self) -> bool:
         return self._done
 
     def result(self) -> None:
-        if self._done:
-            return
-        self._disk.change()
-        self._done = True
+        if not self._done:
+            self._disk.change()
+            self._done = True
+            try:
+                self._disk.check_flush()
+            except OSError as error:
+                self._error = error
+            else:
+                self._flush()
+        if self._error is not None:
+            raise self._error
+
+    def _flush(self) -> None:
         for path in self._paths:
             content = self._disk.files.get(path)
             if content is not None:
                 self._disk.make_durable(content)
 
 
-class _Lock:
+class DiskLock:
+    """A `Lock` of a `SimulatedDisk`."""
+
     __slots__ = ("_disk", "_path")
 
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
@@ -119,6 +138,7 @@ class _Lock:
         self._path = path
 
     def release(self) -> None:
+        """See `Lock`."""
         self._disk.locks.discard(self._path)
 
 
@@ -132,24 +152,48 @@ class SimulatedDisk:
         self.cut: list[_Content] = []
         self.room: int | None = None
         """How many bytes it still takes; None for any number."""
+        self.broken = False
+        """Whether it fails for good: nothing can be changed any more."""
         self.fuse: int | None = None
         """How many changes are still made before the process dies; None for any number."""
         self.blown: Callable[[], bool] = lambda: True
         """Asked when the fuse has burnt down: whether the process may die now."""
-        self._flushes: list[_Flush] = []
+        self.now_ms = 0
+        """When files are written to, as `modified_ms` tells it."""
+        self.write_error: OSError | None = None
+        """What writing a file as a whole fails with."""
+        self.flush_errors: list[OSError] = []
+        """What the next flushes fail with; as on a real disk, those after them succeed."""
+        self.pending: list[_Flush] = []
+        """Flushes under way."""
+        self._modified: dict[str, int] = {}
 
     def change(self) -> None:
         """Count a change.
 
         Raises:
             CutShort: in place of the change, if the process dies here.
+            OSError: in place of the change, if the disk is broken.
         """
-        if self.fuse is not None:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error")
+        if self.fuse is None:
+            return
+        if self.fuse > 0:
             self.fuse -= 1
-            if self.fuse < 0:
-                self.fuse = None
-                if self.blown():
-                    raise CutShort
+        elif self.blown():
+            raise CutShort
+        else:
+            self.fuse = None
+
+    def check_flush(self) -> None:
+        """Let a flush fail if it is to.
+
+        Raises:
+            OSError: the next of `flush_errors`.
+        """
+        if self.flush_errors:
+            raise self.flush_errors.pop(0)
 
     def make_durable(self, content: _Content) -> None:
         """Bring a file onto the disk, and all cuts that were made before."""
@@ -161,17 +205,17 @@ class SimulatedDisk:
 
     def settle(self) -> None:
         """End the flushes that are under way."""
-        flushes, self._flushes = self._flushes, []
+        flushes, self.pending = self.pending, []
         for flush in flushes:
             flush.result()
 
     def process_died(self) -> None:
         """Let go of what the process held; the page cache stays, and reaches the disk in its own time."""
         self.locks.clear()
-        self._flushes.clear()
+        self.pending.clear()
         self.fuse = None
 
-    def lose_power(self, rng: random.Random, torn: bool) -> int:
+    def lose_power(self, rng: random.Random, torn: bool = False) -> int:
         """Forget what may be forgotten; `torn` lets the ends of files be zeros. Gives how many bytes are lost."""
         self.process_died()
         lost = 0
@@ -210,9 +254,11 @@ class SimulatedDisk:
         """See `Storage`."""
         del private
         self.change()
+        if self.write_error is not None:
+            raise self.write_error
         if self.room is not None:
             if len(data) > self.room:
-                raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+                raise OSError(errno.ENOSPC, _NO_SPACE)
             self.room -= len(data)
         before = self.files.get(path)
         content = self.files[path] = _Content()
@@ -230,17 +276,18 @@ class SimulatedDisk:
         return len(content.data)
 
     def modified_ms(self, path: str) -> int:
-        """See `Storage`; all files are as old as the simulation."""
+        """See `Storage`; what nobody has set is now."""
         self.size(path)
-        return 0
+        return self._modified.get(path, self.now_ms)
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
-        """See `Storage`; nothing that is simulated asks for it."""
+        """See `Storage`."""
+        self._modified[path] = time_ms
 
     def flush_later(self, paths: Sequence[str]) -> _Flush:
         """See `Storage`."""
         flush = _Flush(self, tuple(paths))
-        self._flushes.append(flush)
+        self.pending.append(flush)
         return flush
 
     def list_directory(self, path: str) -> list[str]:
@@ -259,11 +306,22 @@ class SimulatedDisk:
         self.directories.add(path)
 
     def rename(self, source: str, target: str) -> None:
-        """See `Storage`; of files only."""
-        if source not in self.files:
-            raise FileNotFoundError(source)
+        """See `Storage`."""
         self.change()
+        if source in self.directories:
+            self.directories.discard(source)
+            self.directories.add(target)
+            for name in [name for name in self.files if name.startswith(f"{source}/")]:
+                self._rename_file(name, target + name[len(source) :])
+        elif source in self.files:
+            self._rename_file(source, target)
+        else:
+            raise FileNotFoundError(source)
+
+    def _rename_file(self, source: str, target: str) -> None:
         self.files[target] = self.files.pop(source)
+        if source in self._modified:
+            self._modified[target] = self._modified.pop(source)
 
     def remove(self, path: str) -> None:
         """See `Storage`."""
@@ -277,13 +335,16 @@ class SimulatedDisk:
             del self.files[name]
         self.directories.discard(path)
 
-    def lock(self, path: str) -> _Lock:
+    def lock(self, path: str) -> DiskLock:
         """See `Storage`."""
         if path in self.locks:
             raise BlockingIOError(path)
         self.locks.add(path)
-        return _Lock(self, path)
+        return DiskLock(self, path)
 
     def close(self) -> None:
-        """See `Storage`."""
-        self.settle()
+        """See `Storage`; whoever began a flush asks how it went."""
+        for flush in self.pending:
+            with suppress(OSError):
+                flush.result()
+        self.pending.clear()

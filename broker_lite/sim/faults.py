@@ -16,13 +16,15 @@ from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import NO_LEADER, PartitionState
 from broker_lite.replication.leader import Proposal
 from broker_lite.sim.network import CLIENT
-from broker_lite.sim.plan import Durability, Kind, Step
+from broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
 
 if TYPE_CHECKING:
     from broker_lite.sim.broker import SimulatedBroker
     from broker_lite.sim.world import World
 
 _RESTART_MS = 200
+_MOST_BROKEN = 2
+_REPLICAS = 3
 _DUEL_MS = 60
 """How long a leader in a duel goes on by itself."""
 
@@ -39,6 +41,7 @@ class Faults:
         self._ambush: Step | None = None
         self._actions: dict[Kind, Callable[[Step], None]] = {
             Kind.PRODUCE: self._produce,
+            Kind.TRANSACT: self._transact,
             Kind.CRASH: self._crash,
             Kind.POWER: self._power,
             Kind.CUT_SHORT: self._cut_short,
@@ -59,11 +62,15 @@ class Faults:
             Kind.DUEL: self._duel,
             Kind.THERE_AND_BACK: self._there_and_back,
             Kind.LAGGARD: self._leave_behind,
+            Kind.BROKEN: self._break,
+            Kind.SETTINGS: self._change_settings,
+            Kind.DEFAULTS: self._change_default,
+            Kind.MOVE: self._move,
         }
 
     def carry_out(self, step: Step) -> None:
         """Let a step of the plan happen."""
-        if step.kind is not Kind.PRODUCE:
+        if step.kind not in CLIENTS:
             self._world.trace(lambda: f"step: {step}")
         self._actions[step.kind](step)
 
@@ -78,6 +85,9 @@ class Faults:
             broker.blind_until_ms = 0
             if broker.paused:
                 broker.resume()
+            if broker.disk.broken:
+                broker.disk.broken = False
+                broker.die()
             if not broker.alive:
                 world.start_later(broker, _RESTART_MS)
 
@@ -136,7 +146,7 @@ class Faults:
         """Give a partition, of a topic with unclean elections if there is one."""
         image = self._world.metadata.image
         keys = [key for key, _ in image.partitions()]
-        keys = [key for key in keys if self._world.plan.topics[key[0].int - 1].unclean] or keys
+        keys = [key for key in keys if self._world.topic_of(key).unclean] or keys
         key = keys[step.amount // 2 % len(keys)] if keys else None
         return key, None if key is None else image.partition(key)
 
@@ -161,7 +171,8 @@ class Faults:
         key, state = self._some_partition(step)
         if key is None or state is None or state.leader == NO_LEADER:
             return
-        first, second, third = state.leader, *(each for each in state.replicas if each != state.leader)
+        first = state.leader
+        second, third, *_ = (each for each in state.replicas if each != first)
         self._block({(first, second)}, _DUEL_MS)
         self._world.produce_to(key)
         self._world.scheduler.after(_DUEL_MS, self._change_leaders, first, second, third)
@@ -203,15 +214,15 @@ class Faults:
         world = self._world
         if world.plan.durability is not Durability.BUDGETED:
             return True
-        least = [topic.min_in_sync_replicas for topic in world.plan.topics if not topic.flushed]
+        least = [min(topic.minimums) for topic in world.plan.topics if not topic.flushed]
         if not least:
             return True
         self._forgive()
         lost_power = self._lost_power | ({broker_id} if power else set())
         if not lost_power:
             return True
-        if power and any(each.disk.room is not None for each in world.brokers.values()):
-            return False  # a full disk may stop another one at any time
+        if power and any(each.disk.room is not None or each.disk.broken for each in world.brokers.values()):
+            return False  # a full or broken disk may stop another one at any time
         return len(self._unclean.keys() | {broker_id}) < min(least)
 
     def stopped_uncleanly(self, broker_id: int, power: bool) -> None:
@@ -235,6 +246,9 @@ class Faults:
 
     def _produce(self, step: Step) -> None:
         self._world.produce(step.target, step.amount)
+
+    def _transact(self, step: Step) -> None:
+        self._world.transact(step.target, step.amount)
 
     def _broker(self, step: Step) -> SimulatedBroker:
         return self._world.brokers[step.target]
@@ -342,6 +356,54 @@ class Faults:
             return
         broker.disk.room = step.amount * 4
         self._world.scheduler.after(step.duration_ms, setattr, broker.disk, "room", None)
+
+    def _break(self, step: Step) -> None:
+        """Let the disk of a leader fail for good, unless two have failed already."""
+        self._forgive()
+        broken = [each for each in self._world.brokers.values() if each.disk.broken]
+        broker = self._led(step)
+        if broker is None or len(broken) >= _MOST_BROKEN:
+            return
+        if self._world.plan.durability is not Durability.BUDGETED or not self._lost_power:
+            broker.disk.broken = True
+
+    def _change_settings(self, step: Step) -> None:
+        """Change a topic's settings; every third time the controller dies right then."""
+        topics = [each for each in self._world.plan.topics if each.unclean or len(each.minimums) > 1]
+        if topics:
+            topic = topics[step.target % len(topics)]
+            minimum = topic.minimums[step.amount % len(topic.minimums)]
+            self._world.change_settings(topic, minimum, unclean=topic.unclean and step.amount % 4 < 2)
+            self._maybe_crash_controller(step)
+
+    def _change_default(self, step: Step) -> None:
+        self._world.change_default(MINIMUMS[step.amount % len(MINIMUMS)])
+        self._maybe_crash_controller(step)
+
+    def _maybe_crash_controller(self, step: Step) -> None:
+        if step.amount % 3 == 0:
+            self._world.scheduler.after(step.duration_ms // 10, self._crash_holder, step)
+
+    def _crash_holder(self, step: Step) -> None:
+        if not self._over:
+            self._crash_controller(step)
+
+    def _move(self, step: Step) -> None:
+        """Let a partition move to other replicas, or give a move up.
+
+        Not where losses of power are budgeted: at the end of a move fewer than `min.insync.replicas` may have all that
+        is safe, as nothing in Kafka asks for more.
+        """
+        world = self._world
+        budgeted = world.plan.durability is Durability.BUDGETED
+        keys = [key for key, _ in world.metadata.image.partitions() if world.topic_of(key).flushed or not budgeted]
+        if not keys:
+            return
+        key, ids = keys[step.amount % len(keys)], list(world.brokers)
+        first = (step.target + step.amount) % len(ids)
+        target = tuple((ids[first:] + ids[:first])[:_REPLICAS])
+        world.reassign(key, None if step.amount % 5 == 0 else target)
+        self._maybe_crash_controller(step)
 
     def _elect(self, step: Step) -> None:
         keys = [key for key, _ in self._world.metadata.image.partitions()]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.sim.chance import stream
 
 SETTLED_MS: Final = 1_200
@@ -40,6 +41,7 @@ class Kind(Enum):
     """What can happen from outside."""
 
     PRODUCE = "produce"
+    TRANSACT = "transact"
     CRASH = "crash"
     POWER = "power"
     CUT_SHORT = "cut-short"
@@ -55,11 +57,19 @@ class Kind(Enum):
     STORM = "storm"
     CLOCK = "clock"
     FULL = "full"
+    BROKEN = "broken"
     ELECT = "elect"
     AMBUSH = "ambush"
     DUEL = "duel"
     THERE_AND_BACK = "there-and-back"
     LAGGARD = "laggard"
+    SETTINGS = "settings"
+    DEFAULTS = "defaults"
+    MOVE = "move"
+
+
+CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT)
+"""What clients do; the rest are faults, and what administrators do."""
 
 
 class Step(NamedTuple):
@@ -80,8 +90,12 @@ class TopicPlan(NamedTuple):
 
     name: str
     partitions: int
-    min_in_sync_replicas: int
+    minimums: tuple[int, ...]
+    """What `min.insync.replicas` may be: the first to begin with."""
+    by_default: bool
+    """Whether it has no such setting of its own, and goes by the cluster's."""
     unclean: bool
+    """Whether unclean elections may be allowed; changes of its settings forbid and allow them again."""
     flushed: bool
     segment_bytes: int
 
@@ -94,6 +108,15 @@ class ProducerPlan(NamedTuple):
     acks: int
     idempotent: bool
     in_flight: int
+
+
+class TransactionalPlan(NamedTuple):
+    """A producer of transactions to all partitions; several may have the same id."""
+
+    transactional_id: str
+    has_epochs: bool
+    """Whether it has an epoch for each transaction (KIP-890)."""
+    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +147,20 @@ class Plan:
     seed: int
     brokers: int
     durability: Durability
+    default_minimum: int
+    """What the cluster's `min.insync.replicas` is to begin with."""
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
+    transactional: tuple[TransactionalPlan, ...]
     settings: Settings
     steps: tuple[Step, ...]
 
 
-_RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK)
+MINIMUMS: Final = (1, 2, 3)
+"""What the cluster's `min.insync.replicas` may become."""
+_RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
+_TRANSACTIONAL = 0.25
+"""How many seeds have transactions."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -139,6 +169,8 @@ _THEMES: tuple[tuple[Kind, ...], ...] = (
     (Kind.THERE_AND_BACK, Kind.THERE_AND_BACK, Kind.ELECT),
     (Kind.CRASH_LEADER, Kind.POWER, Kind.PAUSE_LEADER),
     (Kind.LAGGARD, Kind.PAUSE, Kind.POWER),
+    (Kind.SETTINGS, Kind.SETTINGS, Kind.DEFAULTS, Kind.PAUSE, Kind.CRASH_LEADER, Kind.CRASH_CONTROLLER),
+    (Kind.MOVE, Kind.MOVE, Kind.PAUSE, Kind.CRASH, Kind.ELECT),
 )
 
 
@@ -151,7 +183,15 @@ def plan_of(seed: int) -> Plan:
     brokers = rng.choice((3, 3, 4, 5))
     settings = _settings(rng)
     steps = [*_produces(rng, len(producers)), *_faults(rng, brokers, settings, topics)]
-    return Plan(seed, brokers, durability, topics, producers, settings, tuple(sorted(steps, key=_at)))
+    default = rng.choice((1, 2))
+    transactional: tuple[TransactionalPlan, ...] = ()
+    if durability is not Durability.NONE and rng.random() < _TRANSACTIONAL:
+        transactional = tuple(_transactional(rng))
+        steps += _transacts(rng, len(transactional))
+        flushed = durability is Durability.FLUSHED
+        topics += (TopicPlan(TRANSACTIONS_TOPIC, rng.choice((1, 2)), (2,), False, False, flushed, 1 << 20),)
+    steps.sort(key=_at)
+    return Plan(seed, brokers, durability, default, topics, producers, transactional, settings, tuple(steps))
 
 
 def _at(step: Step) -> int:
@@ -159,11 +199,15 @@ def _at(step: Step) -> int:
 
 
 def _topic(rng: random.Random, index: int, durability: Durability) -> TopicPlan:
-    least = rng.choice((1, 2, 2))
+    minimums = rng.choice(((1,), (2,), (2,), (2,), (3,), (1, 2), (2, 1), (2, 3), (2, 3, 1)))
+    by_default = rng.random() < 0.15
+    if by_default:
+        minimums = MINIMUMS
     # With one copy, a loss of power loses records by design unless they are flushed.
-    flushed = durability is Durability.FLUSHED or (durability is Durability.BUDGETED and least == 1)
-    unclean = rng.random() < (0.6 if durability is Durability.NONE else 0.12)
-    return TopicPlan(f"t{index}", rng.choice((1, 1, 2)), least, unclean, flushed, rng.choice((1 << 20, 1 << 20, 700)))
+    flushed = durability is Durability.FLUSHED or (durability is Durability.BUDGETED and min(minimums) == 1)
+    unclean = rng.random() < (0.6 if durability is Durability.NONE else 0.15)
+    segment_bytes = rng.choice((1 << 20, 1 << 20, 700))
+    return TopicPlan(f"t{index}", rng.choice((1, 1, 2)), minimums, by_default, unclean, flushed, segment_bytes)
 
 
 def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[ProducerPlan]:
@@ -175,6 +219,18 @@ def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[Produc
             if rng.random() < 0.6:
                 found.append(ProducerPlan(index, partition, rng.choice((1, 1, 0)), False, 1))
     return found
+
+
+def _transactional(rng: random.Random) -> list[TransactionalPlan]:
+    names = rng.choice((("a",), ("a", "b"), ("a", "a", "b"), ("a", "a")))
+    return [TransactionalPlan(name, rng.random() < 0.5, rng.choice((600, 1200, 2500))) for name in names]
+
+
+def _transacts(rng: random.Random, producers: int) -> list[Step]:
+    return [
+        Step(rng.randrange(800, SAFETY_MS), Kind.TRANSACT, rng.randrange(producers), amount=rng.randrange(60))
+        for _ in range(rng.choice((6, 12, 20)))
+    ]
 
 
 def _settings(rng: random.Random) -> Settings:
@@ -207,7 +263,7 @@ def _produces(rng: random.Random, producers: int) -> list[Step]:
 
 def _faults(rng: random.Random, brokers: int, settings: Settings, topics: tuple[TopicPlan, ...]) -> list[Step]:
     kinds: list[Kind] = [
-        kind for kind in Kind if kind is not Kind.PRODUCE and rng.random() < (0.25 if kind in _RARE else 0.55)
+        kind for kind in Kind if kind not in CLIENTS and rng.random() < (0.25 if kind in _RARE else 0.55)
     ]
     kinds = kinds or [Kind.CRASH_LEADER]
     if rng.random() < _THEMED:

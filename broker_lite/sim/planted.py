@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from broker_lite.controller.controller import Controller, InSyncProposal
 from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from broker_lite.coordinators.producer_state import ProducerEntry, ProducerStates, Verification
 from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol.records import BatchHeader
 from broker_lite.replication.follower import PartitionFollower, TruncationRule
 from broker_lite.replication.leader import PartitionLeader
 from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
 from broker_lite.sim.broker import SimulatedBroker
-from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.world import World
 
 
@@ -31,7 +32,8 @@ class Planted(NamedTuple):
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Put something in the place of an attribute, for a while."""
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:
@@ -44,7 +46,7 @@ def _rule(rule: TruncationRule) -> AbstractContextManager[None]:
     def settings(_: World, lag_ms: int) -> ReplicationSettings:
         return ReplicationSettings(replica_lag_time_max_ms=lag_ms, truncation_rule=rule)
 
-    return _replaced(World, "replication_settings", settings)
+    return replaced(World, "replication_settings", settings)
 
 
 def _truncate_to_high_watermark() -> AbstractContextManager[None]:
@@ -60,8 +62,8 @@ def _confirmed_in_sync_only() -> Iterator[None]:
     """Let the high watermark not wait for those who are about to be in sync."""
     confirmed = property(lambda self: set(self.state.in_sync_replicas))
     with (
-        _replaced(PartitionLeader, "maximal_in_sync_replicas", confirmed),
-        _replaced(PartitionLeader, "_is_about_to_join", lambda *_: False),
+        replaced(PartitionLeader, "maximal_in_sync_replicas", confirmed),
+        replaced(PartitionLeader, "_is_about_to_join", lambda *_: False),
     ):
         yield
 
@@ -73,7 +75,7 @@ def _expand_before_epoch_start() -> AbstractContextManager[None]:
         original(self, *arguments, **named)
         self.epoch_start_offset = 0
 
-    return _replaced(PartitionLeader, "__init__", begin)
+    return replaced(PartitionLeader, "__init__", begin)
 
 
 def _broker_epoch_not_told() -> AbstractContextManager[None]:
@@ -83,20 +85,11 @@ def _broker_epoch_not_told() -> AbstractContextManager[None]:
     def fetched(self: PartitionLeader, broker_id: int, _: int, offset: int, start: int, now_ms: int) -> bool:
         return original(self, broker_id, NO_BROKER_EPOCH, offset, start, now_ms)
 
-    return _replaced(PartitionLeader, "fetched", fetched)
+    return replaced(PartitionLeader, "fetched", fetched)
 
 
 def _advance_under_min() -> AbstractContextManager[None]:
-    original = PartitionLeader.advance
-
-    def advance(self: PartitionLeader, now_ms: int) -> bool:
-        least, self._min_in_sync_replicas = self._min_in_sync_replicas, 1
-        try:
-            return original(self, now_ms)
-        finally:
-            self._min_in_sync_replicas = least
-
-    return _replaced(PartitionLeader, "advance", advance)
+    return replaced(PartitionLeader, "is_below_minimum", property(lambda _: False))
 
 
 def _same_leader_no_truncation() -> AbstractContextManager[None]:
@@ -113,7 +106,7 @@ def _same_leader_no_truncation() -> AbstractContextManager[None]:
             after._rule = TruncationRule.ONE_QUESTION  # which counts as asked
         return events
 
-    return _replaced(Replicas, "_take", take)
+    return replaced(Replicas, "_take", take)
 
 
 def _forgetful_stays_eligible() -> AbstractContextManager[None]:
@@ -122,7 +115,7 @@ def _forgetful_stays_eligible() -> AbstractContextManager[None]:
     def without(self: Controller, broker_id: int, _: Collection[int]) -> list[Record]:
         return original(self, broker_id, ())
 
-    return _replaced(Controller, "_without", without)
+    return replaced(Controller, "_without", without)
 
 
 def _partition_epoch_not_compared() -> AbstractContextManager[None]:
@@ -134,22 +127,33 @@ def _partition_epoch_not_compared() -> AbstractContextManager[None]:
             proposal = proposal._replace(partition_epoch=state.partition_epoch)
         return original(self, leader, proposal)
 
-    return _replaced(Controller, "_altered", altered)
+    return replaced(Controller, "_altered", altered)
 
 
-def _answer_before_durable() -> AbstractContextManager[None]:
-    original = ControllerHost.commit
+def _late_verification_counts() -> AbstractContextManager[None]:
+    """Let what the coordinator has said of a transaction count when that has ended since."""
+    original = ProducerStates._check_transaction
 
-    def commit(self: ControllerHost, records: list[Record], then: Callable[[], None]) -> None:
-        original(self, records, lambda: None)
-        then()
+    def check(
+        self: ProducerStates,
+        entry: ProducerEntry | None,
+        header: BatchHeader,
+        verification: Verification | None,
+        by_coordinator: bool,
+    ) -> None:
+        if verification is not None:
+            self.begin_verification(header.producer_id, verification.epoch, verification.has_epochs)
+            assert self._verifications is not None
+            verification.among = self._verifications
+            self._verifications[header.producer_id] = verification
+        original(self, entry, header, verification, by_coordinator)
 
-    return _replaced(ControllerHost, "commit", commit)
+    return replaced(ProducerStates, "_check_transaction", check)
 
 
 def _leads_by_old_log() -> AbstractContextManager[None]:
     """Let a broker that starts again take what the log says of its former start for its own."""
-    return _replaced(SimulatedBroker, "goes_by_log", property(lambda self: self.alive))
+    return replaced(SimulatedBroker, "goes_by_log", property(lambda self: self.alive))
 
 
 def _producers_not_rebuilt() -> AbstractContextManager[None]:
@@ -160,7 +164,7 @@ def _producers_not_rebuilt() -> AbstractContextManager[None]:
         original(self)
         self.producers = producers
 
-    return _replaced(ReplicatedLog, "_went_back", went_back)
+    return replaced(ReplicatedLog, "_went_back", went_back)
 
 
 PLANTED = (
@@ -173,7 +177,7 @@ PLANTED = (
     Planted("same-leader-no-truncation", "KAFKA-7164", _same_leader_no_truncation),
     Planted("forgetful-stays-eligible", "KIP-966 without its unclean stops", _forgetful_stays_eligible),
     Planted("partition-epoch-not-compared", "KIP-497 without its versions", _partition_epoch_not_compared),
-    Planted("answer-before-durable", "the controller's answers before its records", _answer_before_durable),
+    Planted("late-verification-counts", "KIP-890 without its verification guard", _late_verification_counts),
     Planted("leads-by-old-log", "KIP-631: a broker goes by the log from its registration on", _leads_by_old_log),
     Planted("producers-not-rebuilt", "producers' state kept through a truncation", _producers_not_rebuilt),
 )

@@ -8,10 +8,12 @@ from broker_lite.controller.image import PartitionKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import scan
 from broker_lite.replication.leader import check_leader_epoch
+from broker_lite.sim.atomicity import read_committed
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call
 
 if TYPE_CHECKING:
+    from broker_lite.coordinators.producer_state import Verification
     from broker_lite.sim.broker import SimulatedBroker
 
 _MAX_BYTES = 2_000
@@ -19,6 +21,7 @@ _MARKS = {
     ErrorCode.NOT_ENOUGH_REPLICAS: Mark.UNDER_MIN,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Mark.OUT_OF_ORDER,
     ErrorCode.KAFKA_STORAGE_ERROR: Mark.DISK_FULL,
+    ErrorCode.INVALID_TXN_STATE: Mark.VERIFIED_TOO_LATE,
 }
 
 
@@ -27,18 +30,15 @@ class Produced(NamedTuple):
 
     base_offset: int
     last_offset: int
-
-
-class Consumed(NamedTuple):
-    """What a consumer is given: last offsets and checksums of batches."""
-
-    batches: list[tuple[int, int]]
     leader_epoch: int
 
 
-class _Waiting(NamedTuple):
-    call: Call
-    produced: Produced
+class Consumed(NamedTuple):
+    """What a consumer is given: last offsets and checksums of batches, and from where it reads next."""
+
+    batches: list[tuple[int, int]]
+    next_offset: int
+    leader_epoch: int
 
 
 class ProduceService:
@@ -46,13 +46,14 @@ class ProduceService:
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self._broker = broker
-        self._waiting: dict[PartitionKey, list[_Waiting]] = {}
 
-    def produce(self, call: Call, key: PartitionKey, batch: bytes, acks: int) -> None:
+    def produce(
+        self, call: Call, key: PartitionKey, batch: bytes, acks: int, verification: Verification | None = None
+    ) -> None:
         """Append a batch, and answer at once (acks 0 and 1) or when it is safe (acks -1)."""
         broker = self._broker
         try:
-            produced = self._append(key, batch, acks)
+            produced = self._append(key, batch, acks, verification)
         except KafkaError as error:
             mark = _MARKS.get(error.code)
             if mark is not None:
@@ -62,21 +63,19 @@ class ProduceService:
         if acks != -1:
             call.answer(produced)
         else:
-            waiting = _Waiting(call, produced)
-            self._waiting.setdefault(key, []).append(waiting)
-            broker.after(broker.world.plan.settings.timeout_ms, self._time_out, key, waiting)
-        broker.publish(broker.replicas.appended(key, broker.now_ms))
-        broker.fetches.wake(key)
-        self.high_watermark_moved(key)
+            broker.acknowledgements.when_safe(
+                key, produced.last_offset, lambda code: call.answer(produced if code is ErrorCode.NONE else code)
+            )
+        broker.appended(key)
 
-    def _append(self, key: PartitionKey, batch: bytes, acks: int) -> Produced:
+    def _append(self, key: PartitionKey, batch: bytes, acks: int, verification: Verification | None) -> Produced:
         broker = self._broker
         role = broker.replicas.leader(key)
         if acks == -1:
             role.check_acks_all()
         log = broker.log(key)
         before = log.log_end_offset
-        appended = log.append(bytearray(batch), role.state.leader_epoch, broker.now_ms)
+        appended = log.append(bytearray(batch), role.state.leader_epoch, broker.now_ms, verification)
         if appended.base_offset < before:
             broker.world.mark(Mark.DUPLICATE)
         broker.world.trace(
@@ -88,48 +87,25 @@ class ProduceService:
         now = broker.world.metadata.image.partition(key)
         if now is not None and now.leader_epoch > role.state.leader_epoch:
             broker.world.mark(Mark.OLD_LEADER)
-        return Produced(appended.base_offset, appended.last_offset)
+        return Produced(appended.base_offset, appended.last_offset, role.state.leader_epoch)
 
-    def high_watermark_moved(self, key: PartitionKey) -> None:
-        """Answer what is safe by now."""
-        waiting = self._waiting.get(key)
-        if not waiting:
-            return
-        role = self._broker.replicas.leader(key)
-        left = []
-        for each in waiting:
-            try:
-                if role.is_acknowledged(each.produced.last_offset):
-                    each.call.answer(each.produced)
-                else:
-                    left.append(each)
-            except KafkaError as error:
-                each.call.answer(error.code)
-        self._waiting[key] = left
-
-    def lost(self, key: PartitionKey) -> None:
-        """Tell those who wait that another broker leads."""
-        for each in self._waiting.pop(key, ()):
-            self._broker.world.mark(Mark.ACK_LOST)
-            each.call.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _time_out(self, key: PartitionKey, waiting: _Waiting) -> None:
-        left = self._waiting.get(key, [])
-        if waiting in left:
-            left.remove(waiting)
-            self._broker.world.mark(Mark.TIMED_OUT)
-            waiting.call.answer(ErrorCode.REQUEST_TIMED_OUT)
-
-    def consume(self, call: Call, key: PartitionKey, offset: int, leader_epoch: int) -> None:
-        """Give a consumer what is below the high watermark."""
+    def consume(
+        self, call: Call, key: PartitionKey, offset: int, leader_epoch: int, *, committed: bool = False
+    ) -> None:
+        """Give a consumer what is below the high watermark; or of that what is committed, by the last stable offset."""
         broker = self._broker
         try:
             role = broker.replicas.leader(key)
             check_leader_epoch(leader_epoch, role.state.leader_epoch)
             log = broker.log(key)
+            if committed:
+                found = read_committed(log, offset)
+                call.answer(Consumed(found.batches, found.next_offset, role.state.leader_epoch))
+                return
             data = log.read(offset, _MAX_BYTES, True, up_to_offset=log.high_watermark).read()
         except KafkaError as error:
             call.answer(error.code)
             return
         batches = [(header.last_offset, header.crc) for _, header in scan(data)]
-        call.answer(Consumed(batches, role.state.leader_epoch))
+        next_offset = batches[-1][0] + 1 if batches else offset
+        call.answer(Consumed(batches, next_offset, role.state.leader_epoch))

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.sim.invariants import Batch, chained
+from broker_lite.replication.invariants import Batch, chained
 
 if TYPE_CHECKING:
     from broker_lite.log.config import LogConfig

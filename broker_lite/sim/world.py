@@ -6,33 +6,44 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
+from pathlib import PurePath
+from traceback import extract_tb
 from typing import Final
+from uuid import UUID
 
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_LEADER, ControllerElected, PartitionChanged, PartitionState, Record
-from broker_lite.replication.replicas import ReplicationSettings
-from broker_lite.sim.broker import SimulatedBroker, nothing
-from broker_lite.sim.chance import stream
-from broker_lite.sim.clients import Client, Consumer, Producer
-from broker_lite.sim.controller_host import ControllerHost
-from broker_lite.sim.faults import Faults
-from broker_lite.sim.invariants import (
+from broker_lite.coordinators.offsets import partition_of
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from broker_lite.coordinators.transaction_messages import TopicPartition
+from broker_lite.replication.invariants import (
     PartitionHistory,
     Replica,
     ViolationError,
     check_image,
     check_images_equal,
 )
+from broker_lite.replication.replicas import ReplicationSettings
+from broker_lite.sim.atomicity import Transactions, read_committed
+from broker_lite.sim.broker import SimulatedBroker, nothing
+from broker_lite.sim.chance import stream
+from broker_lite.sim.clients import Client, Consumer, Producer
+from broker_lite.sim.controller_host import ControllerHost
+from broker_lite.sim.faults import Faults
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.metadata import SharedMetadata
 from broker_lite.sim.network import Network
 from broker_lite.sim.node import Call
-from broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan
+from broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
 from broker_lite.sim.scheduler import Scheduler
+from broker_lite.sim.transactional import TransactionalProducer
 from broker_lite.sim.watched_log import WatchedLog
 
 _LOOK_MS: Final = 200
 """How often it is looked whether the cluster is well again."""
+_REPLICAS: Final = 3
+FIRST_TRANSACTIONAL_ID: Final = 1_000_000
 _UP_MS: Final = 30_000
 """How long the cluster may take to come up."""
 
@@ -72,6 +83,9 @@ class World:
         self.faults = Faults(self)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.transactional: list[TransactionalProducer] = []
+        self.transactions = Transactions()
+        self._producer_ids = count(FIRST_TRANSACTIONAL_ID)
         self._admin = Client(self, -1)
 
     # A run.
@@ -89,6 +103,10 @@ class World:
             self._calm_down()
         except ViolationError as error:
             violation, invariant = str(error), error.invariant
+        except Exception as error:  # whatever it is, no event may end like that, and the seed is to be told
+            at = extract_tb(error.__traceback__)[-1]
+            violation, invariant = f"error: {error!r} in {at.name}, {PurePath(at.filename).name}:{at.lineno}", "error"
+        if violation is not None:
             self.trace(lambda: f"VIOLATION {violation}")
         lines = tuple(self.lines or ())
         digest = blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
@@ -120,6 +138,12 @@ class World:
             self.producers.append(Producer(self, number, (topic_ids[plan.topic], plan.partition)))
         for number, (key, _) in enumerate(self.metadata.image.partitions()):
             self.consumers.append(Consumer(self, number, key))
+        if self.plan.transactional:
+            keys = [key for key, _ in self.metadata.image.partitions() if self.place_of(key)[0] != TRANSACTIONS_TOPIC]
+            for number, key in enumerate(keys, len(self.consumers)):
+                self.consumers.append(Consumer(self, number, key, committed=True))
+            for number in range(len(self.plan.transactional)):
+                self.transactional.append(TransactionalProducer(self, number, keys))
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
@@ -136,13 +160,23 @@ class World:
         for producer in self.producers:
             if producer.pending:
                 return f"producer {producer.number} has {producer.pending} batches that nobody has answered"
+        for transactional in self.transactional:
+            if transactional.pending:
+                return f"transactional producer {transactional.number} has {transactional.pending} open transactions"
+        for broker in self.brokers.values():
+            if not broker.transactions.at_rest:
+                return f"broker {broker.node_id} coordinates transactions that have not ended"
         for key, state in self.metadata.image.partitions():
-            if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas):
+            moves = state.adding_replicas or state.removing_replicas
+            if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
                 return f"{self.name_of(key)} is {state}"
             logs = [self.logs[each, key] for each in state.replicas]
             ends = {(log.log_end_offset, log.high_watermark) for log in logs}
             if len(ends) > 1 or any(end != safe for end, safe in ends):
                 return f"{self.name_of(key)}: ends and high watermarks are {sorted(ends)}"
+            stable = {log.last_stable_offset for log in logs}
+            if not self.history_of(key).lossy and stable != {logs[0].high_watermark}:
+                return f"{self.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
         return None
 
     def _look_at_disks(self) -> None:
@@ -153,6 +187,20 @@ class World:
                     raise ViolationError("logs-match", f"{self.name_of(key)}: files of equal logs differ in the end")
         for consumer in self.consumers:
             self.reads_out_of_range(consumer)
+        self._look_at_transactions()
+
+    def _look_at_transactions(self) -> None:
+        """Read everything as a read_committed consumer does, from every replica."""
+        for number in range(_REPLICAS):
+            found: dict[PartitionKey, Counter[int]] = {}
+            for key, state in self.metadata.image.partitions():
+                if not self.history_of(key).lossy and self.plan.transactional:
+                    log = self.logs[state.replicas[number], key]
+                    found[key], offset = Counter(), 0
+                    while offset < log.last_stable_offset:
+                        batches, offset = read_committed(log, offset)
+                        found[key].update(crc for _, crc in batches)
+            self.transactions.check_all(found)
 
     # What brokers and clients tell.
 
@@ -167,14 +215,41 @@ class World:
 
     def name_of(self, key: PartitionKey) -> str:
         """Give a partition's name."""
-        return f"{self.plan.topics[key[0].int - 1].name}-{key[1]}"
+        return f"{self.topic_of(key).name}-{key[1]}"
+
+    def place_of(self, key: PartitionKey) -> TopicPartition:
+        """Give a partition by its topic's name."""
+        return self.topic_of(key).name, key[1]
+
+    def key_of(self, place: TopicPartition) -> PartitionKey:
+        """Give a partition by its topic's id."""
+        return self.metadata.image.topic_ids[place[0]], place[1]
+
+    def coordinator_key(self, transactional_id: str) -> PartitionKey:
+        """Give the partition that keeps a transactional id."""
+        number = len(self.plan.topics)
+        return UUID(int=number), partition_of(transactional_id, self.plan.topics[-1].partitions)
+
+    def take_producer_id(self) -> int:
+        """Give a producer id that nobody has."""
+        return next(self._producer_ids)
+
+    def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
+        """Take what a read_committed consumer was given."""
+        if not self.history_of(key).lossy:
+            self.transactions.read(key, batches)
+
+    def topic_of(self, key: PartitionKey) -> TopicPlan:
+        """Give what a partition's topic was planned to be."""
+        return self.plan.topics[key[0].int - 1]
 
     def history_of(self, key: PartitionKey) -> PartitionHistory:
         """Give what has happened to a partition."""
         history = self._histories.get(key)
         if history is None:
             history = self._histories[key] = PartitionHistory(self.name_of(key))
-            history.lossy = self.plan.durability is Durability.NONE
+            if self.plan.durability is Durability.NONE:
+                history.lossy, history.promises = True, False
         return history
 
     def replication_settings(self, lag_ms: int) -> ReplicationSettings:
@@ -210,6 +285,10 @@ class World:
         """Let a producer send."""
         self.producers[number].produce(records)
 
+    def transact(self, number: int, amount: int) -> None:
+        """Let a producer write a transaction."""
+        self.transactional[number].transact(amount)
+
     def produce_to(self, key: PartitionKey) -> None:
         """Let all producers of a partition send."""
         for producer in self.producers:
@@ -219,6 +298,18 @@ class World:
     def elect(self, key: PartitionKey) -> None:
         """Ask for the preferred leader."""
         self._ask_controller(lambda host, call: host.elect(call, key))
+
+    def change_settings(self, topic: TopicPlan, minimum: int, *, unclean: bool) -> None:
+        """Ask for other settings of a topic."""
+        self._ask_controller(lambda host, call: host.change_settings(call, topic, minimum, unclean=unclean))
+
+    def change_default(self, minimum: int) -> None:
+        """Ask for another `min.insync.replicas` of the cluster."""
+        self._ask_controller(lambda host, call: host.change_default(call, minimum))
+
+    def reassign(self, key: PartitionKey, target: tuple[int, ...] | None) -> None:
+        """Ask for other replicas of a partition; None gives a move up."""
+        self._ask_controller(lambda host, call: host.reassign(call, key, target))
 
     def _ask_controller(self, handle: Callable[[ControllerHost, Call], None]) -> None:
         holder = self.brokers.get(self.metadata.holder)
@@ -266,6 +357,8 @@ class World:
                 broker.after(lag_ms, broker.learn)
 
     def _note_election(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
+        if before.adding_replicas and not after.adding_replicas and before.replicas != after.replicas:
+            self.mark(Mark.MOVED)
         if after.leader == NO_LEADER:
             self.mark(Mark.NOBODY_LEADS)
         elif after.leader in before.in_sync_replicas:
@@ -276,7 +369,7 @@ class World:
             self.mark(Mark.LAST_KNOWN)
         elif after.leader != before.leader:
             self.mark(Mark.UNCLEAN)
-            self.history_of(key).lossy = True
+            self.history_of(key).loses(after.leader_epoch)
 
     def check_members(self, key: PartitionKey) -> None:
         """Look at all in sync or eligible."""
@@ -303,7 +396,7 @@ class World:
     def _has_forgotten(self, key: PartitionKey, broker_id: int) -> bool:
         """Whether a replica may have lost records that its broker has not yet registered again after."""
         forgot_epoch = self.brokers[broker_id].forgot_epoch
-        flushed = self.plan.topics[key[0].int - 1].flushed
+        flushed = self.topic_of(key).flushed
         return not flushed and forgot_epoch == self.metadata.image.broker_epoch(broker_id)
 
     def check_image(self, image: ClusterImage, broker_id: int) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedCluster
 from jobs.history import judge, read_history
+from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
 
 TOPIC = "t"
@@ -36,6 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
         embedded.wait_in_sync()
         yield embedded
+    check_files(tmp_path / "data")
 
 
 @pytest.fixture

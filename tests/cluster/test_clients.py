@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedCluster
 from jobs.peers import java_command, kafka_classpath, missing_kafka_reason
+from tests.cluster.files import check_files
 from tests.interop.test_franz_go import MODULE, PACKAGE, go
 
 TOPIC = "t"
@@ -34,6 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         admin.create_topics([NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})])[TOPIC].result(60)
         embedded.wait_in_sync()
         yield embedded
+    check_files(tmp_path / "data")
 
 
 def kill_the_leader(cluster: EmbeddedCluster) -> None:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedCluster
 from jobs.history import judge, read_history
+from tests.cluster.files import check_files
 from tests.cluster.network import Proxy, free_port
 from tests.interop.verifiable_clients import Client
 
@@ -63,6 +64,7 @@ def world(tmp_path: Path, stack: ExitStack) -> World:
         }
         for broker_id, port in ports.items()
     }
+    stack.callback(check_files, tmp_path / "data")  # when it is closed
     made = EmbeddedCluster(BROKERS, tmp_path / "data", process=True, config=CONFIG, of_broker=listeners)
     cluster = stack.enter_context(made)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

@@ -33,8 +33,8 @@ from broker_lite import EmbeddedBroker
 from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.records import Record, encode_batch
+from broker_lite.sim.disk import SimulatedDisk
 from jobs.peers import RealKafka, missing_kafka_reason
-from tests.unit.log.memory_storage import MemoryStorage
 
 DEADLINE_S = 30.0
 PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -158,7 +158,7 @@ def test_what_was_acknowledged_outlives_the_process(
 @pytest.mark.parametrize(("flush_messages", "kept"), [(None, 0), (1, 20)], ids=["default", "flush.messages=1"])
 def test_a_loss_of_power_takes_what_was_not_flushed(flush_messages: int | None, kept: int) -> None:
     config = LogConfig() if flush_messages is None else LogConfig(flush_messages=flush_messages)
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = PartitionLog.open(storage, "/t-0", config, 0)
     for number in range(20):
         log.append(encode_batch([Record(None, b"%d" % number, 0)]), 0, 0)

@@ -21,8 +21,8 @@ from broker_lite.log import log_manager
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.fetch import parts_size
 from broker_lite.protocol.frames import read_request_header
+from broker_lite.sim.disk import SimulatedDisk
 from tests.fuzz import corpus
-from tests.unit.log.memory_storage import MemoryStorage
 
 MS_PER_FRAME = 100
 INTERESTING = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\xff\xff", b"\x7f\xff", b"\0")
@@ -70,7 +70,7 @@ class Target:
         config = BrokerConfig.of({"num.partitions": 2, "transaction.max.timeout.ms": 60_000})
         clock = Clock(lambda: self.time.now_ms, lambda: self.time.now_ms)
         new_uuid = lambda: uuid.UUID(int=self.rng.getrandbits(128))  # noqa: E731
-        self.broker = Broker(config, MemoryStorage(), "/log", clock, self.time, new_uuid)
+        self.broker = Broker(config, SimulatedDisk(), "/log", clock, self.time, new_uuid)
         topic = self.broker.create_topic(corpus.TOPIC, 2, {})
         self.frames = [frame for _, _, frame in corpus.frames(self.rng, topic.topic_id)]
 

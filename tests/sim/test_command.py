@@ -17,7 +17,7 @@ def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFi
 
 
 def test_a_planted_bug_fails_and_fewer_steps_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--seed", "1", "--plant", "truncate-to-high-watermark"]) == 1
+    assert main(["sim", "--seed", "3", "--plant", "truncate-to-high-watermark"]) == 1
     assert "VIOLATION safe-in-sync" in capsys.readouterr().out
     assert main(["sim", "--seed", "1", "--keep", ""]) == 0
     assert "steps (0 of" in capsys.readouterr().out
@@ -47,10 +47,36 @@ def test_a_failing_seed_is_made_small_and_can_be_replayed(
     assert "again: sparkonce sim --seed 0 --keep " in out
 
 
+def test_one_bug_is_searched_for_and_made_small(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--seeds", "30", "--plant", "advance-under-min"]) == 0
+    out = capsys.readouterr().out
+    assert " --plant advance-under-min --keep " in out
+    assert out.splitlines()[-1].endswith("planted_found=1/1")
+    assert main(["sim", "--seeds", "1", "--first", "3", "--plant", "expand-before-epoch-start"]) == 1
+    assert capsys.readouterr().out == "RESULT seeds=1 planted_found=0/1\n"
+
+
 @pytest.mark.parametrize(
-    "words",
-    [["--seed", "1", "--planted"], ["--seeds", "1", "--keep", "1"], ["--seeds", "1", "--plant", "ask-once"]],
+    ("words", "told"),
+    [
+        (["--seed", "1", "--planted"], "--planted goes with --seeds"),
+        (["--seed", "1", "--jobs", "2"], "--jobs goes with --seeds"),
+        (["--seed", "1", "--first", "2"], "--first goes with --seeds"),
+        (["--seed", "1", "--keep", "0,9999"], "no 9999"),
+        (["--seeds", "1", "--keep", "1"], "--keep goes with --seed"),
+        (["--seeds", "1", "--planted", "--plant", "ask-once"], "--plant goes with neither"),
+        (["--seeds", "1", "--jobs", "2", "--plant", "ask-once"], "--plant goes with neither"),
+    ],
 )
-def test_options_that_do_not_go_together(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_do_not_go_together(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", *words]) == 2
-    assert "goes with" in capsys.readouterr().err.replace("go with", "goes with")
+    assert told in capsys.readouterr().err
+
+
+def test_progress_tells_rate_and_time_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main(["sim", "--seeds", "2"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("\r[##")
+    assert "2/2 seeds, " in err
+    assert "0:00 left" in err

@@ -82,7 +82,7 @@ def test_a_full_disk_takes_a_part_and_says_so() -> None:
     disk = SimulatedDisk()
     disk.room = 3
     file = disk.open("/a")
-    with pytest.raises(OSError, match="no space left") as refused:
+    with pytest.raises(OSError, match="No space left") as refused:
         file.append(b"1234")
     assert refused.value.errno == errno.ENOSPC
     assert disk.read("/a") == b"123"
@@ -95,6 +95,55 @@ def test_a_fuse_cuts_a_change_short() -> None:
     file.append(b"1")
     with pytest.raises(CutShort):
         file.append(b"2")
+    with pytest.raises(CutShort):
+        disk.write("/b", b"", durable=False)
     assert disk.read("/a") == b"1"
+    disk.process_died()
     file.append(b"3")
     assert disk.read("/a") == b"13"
+
+
+def test_a_broken_disk_is_only_read() -> None:
+    disk = SimulatedDisk()
+    file = disk.open("/a")
+    file.append(b"1")
+    disk.broken = True
+    for change in (lambda: file.append(b"2"), file.flush, lambda: file.truncate(0), lambda: disk.remove("/a")):
+        with pytest.raises(OSError, match="Input/output error"):
+            change()
+    assert disk.read("/a") == b"1"
+
+
+def test_a_flush_that_fails_leaves_the_disk_as_it_is_and_is_told_again() -> None:
+    disk = SimulatedDisk()
+    disk.open("/a").append(b"1")
+    disk.flush_errors = [OSError(errno.EIO, "bad")]
+    flush = disk.flush_later(["/a"])
+    for _ in range(2):
+        with pytest.raises(OSError, match="bad"):
+            flush.result()
+    assert flush.done()
+    disk.lose_power(Nothing())
+    assert disk.read("/a") == b""
+
+
+class Nothing(random.Random):
+    """Keeps as little as may be kept."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+def test_a_directory_takes_its_files_along() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/a")
+    disk.now_ms = 7
+    disk.write("/a/x", b"1", durable=True)
+    disk.set_modified_ms("/a/x", 3)
+    disk.rename("/a", "/b")
+    assert disk.read("/b/x") == b"1"
+    assert disk.modified_ms("/b/x") == 3
+    assert disk.is_directory("/b")
+    assert not disk.is_directory("/a")
+    with pytest.raises(FileNotFoundError):
+        disk.rename("/a", "/c")

@@ -5,17 +5,14 @@ A failure names the seed; `sparkonce sim --seed N` shows it again.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-
 import pytest
 
 from broker_lite.sim.campaign import Tally, run_seeds
 from broker_lite.sim.marks import Mark
+from jobs.sim_workers import tallies
 
 SEEDS = 1_000
 SOAK_SEEDS = 50_000
-BLOCK = 500
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +34,8 @@ def test_every_rare_thing_is_seen(tally: Tally) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:
-    blocks = [range(first, first + BLOCK) for first in range(SEEDS, SEEDS + SOAK_SEEDS, BLOCK)]
     found = Tally()
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for part in pool.map(run_seeds, blocks):
-            found.join(part)
+    for part in tallies(range(SEEDS, SEEDS + SOAK_SEEDS), 2):
+        found.join(part)
     assert found.seeds == SOAK_SEEDS
     assert not found.violations, "again: sparkonce sim --seed N"

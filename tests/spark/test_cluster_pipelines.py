@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker_lite import EmbeddedCluster
+from tests.cluster.files import check_files
 
 pytestmark = pytest.mark.spark
 
@@ -118,6 +119,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
             admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(60)
         embedded.wait_in_sync()
         yield embedded
+    check_files(tmp_path / "data")
 
 
 def committed(spark: SparkSession, servers: str, topic: str) -> list[bytes]:

@@ -68,7 +68,9 @@ def test_a_controller_that_is_killed_is_replaced(whole: EmbeddedCluster) -> None
     whole.wait_until(lambda: former not in whole.alive, "the dead broker counts as alive")
     create(client, "without", factor=2)
     assert former not in {each for index in range(3) for each in whole.state("without", index).replicas}
-    assert refusal(client.create_topics([NewTopic("too-many", 1, 3)])) == "INVALID_REPLICATION_FACTOR"
+    create(client, "with", partitions=1)
+    assert whole.state("with", 0).replicas[-1] == former, "it will have it when it is back"
+    assert refusal(client.create_topics([NewTopic("too-many", 1, 4)])) == "INVALID_REPLICATION_FACTOR"
     assert client.list_topics(timeout=10).controller_id == whole.controller_id
     whole.restart(former)
     whole.wait_in_sync()

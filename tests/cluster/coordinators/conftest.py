@@ -8,13 +8,16 @@ import pytest
 
 from broker_lite import EmbeddedCluster
 from tests.cluster.coordinators.support import SETTINGS, make_internal_topics, ready
+from tests.cluster.files import check_files
 
 
 @pytest.fixture(scope="session")
 def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(3, tmp_path_factory.mktemp("cluster"), process=True, config=SETTINGS) as cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    with EmbeddedCluster(3, folder, process=True, config=SETTINGS) as cluster:
         make_internal_topics(cluster)
         yield cluster
+    check_files(folder)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.frames import read_response_header
 from broker_lite.protocol.produce import ProducePartitionResult, decode_response
+from tests.cluster.files import check_files
 from tests.cluster.partitions.support import (
     PRODUCE_VERSION,
     Writer,
@@ -30,14 +31,16 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
     settings = {
         "min.insync.replicas": 2,
         "log.segment.bytes": 200_000,
         "replica.lag.time.max.ms": 2_000,  # less than the lease, so that a broker that hangs is out of sync before
     }
-    with EmbeddedCluster(process=True, config=settings) as running:
+    with EmbeddedCluster(3, folder, process=True, config=settings) as running:
         yield running
+    check_files(folder)
 
 
 def test_what_was_acknowledged_outlives_leaders_that_are_killed(cluster: EmbeddedCluster) -> None:

@@ -13,7 +13,7 @@ from broker_lite.handlers.request import Endpoint, Request
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.records import Record, encode_batch
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NODE = 3
 NOW_MS = 1_700_000_000_000
@@ -30,7 +30,7 @@ class Asked:
     def __init__(self, **settings: object) -> None:
         given = {name.replace("_", "."): value for name, value in settings.items()}
         self._config = BrokerConfig.of({"node.id": NODE, **given})
-        self._storage = MemoryStorage()
+        self._storage = SimulatedDisk()
         self._ids = iter(range(1, 1_000_000))
         self.broker = self._open()
 

@@ -6,7 +6,8 @@ What is left out is what others test: the controller, the connections, and the f
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,8 @@ from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.records import Record as LogRecord
 from broker_lite.protocol.records import encode_batch
 from broker_lite.replication.replicas import ReplicationSettings
+from broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_transaction_coordinator import World
-from tests.unit.log.memory_storage import MemoryStorage
 
 HOST = "127.0.0.1"
 ENDPOINT = Endpoint(HOST, 9092)
@@ -81,6 +82,7 @@ class Cluster:
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
         self.image = ClusterImage()
+        self.image.default_settings = {"min.insync.replicas": "2"}
         self.brokers: dict[int, Broker] = {}
         self.dead: set[int] = set()
         self.held: list[Sent] | None = None
@@ -100,12 +102,12 @@ class Cluster:
         clock = Clock(lambda: world.now_ms, lambda: world.now_ms)
         log = LogConfig(min_insync_replicas=2)
         config = BrokerConfig(node_id=broker_id, metadata_log_dir="/metadata", log=log, **settings)
-        broker = Broker(config, MemoryStorage(), "/data", clock, world)
+        broker = Broker(config, SimulatedDisk(), "/data", clock, world)
         assert isinstance(broker.logs, ReplicatedLogs)
         member = Member(
             broker_id,
             broker.logs.log_of,
-            ReplicationSettings(min_in_sync_replicas=2),
+            ReplicationSettings(),
             Peers(self, broker_id),
             world,
             clock.monotonic_ms,
@@ -158,6 +160,18 @@ class Cluster:
             changes.append(
                 PartitionChanged(*key, PartitionState(state.replicas, alive, leader, epoch, state.partition_epoch + 1))
             )
+        self._apply(*changes)
+        self._tell()
+
+    def revive(self, broker_id: int) -> None:
+        """Let a broker that was dead be in sync again everywhere."""
+        self.dead.discard(broker_id)
+        epoch = self.image.broker_epoch(broker_id)
+        changes: list[Record] = [BrokerChanged(broker_id, epoch, fenced=False, shutting_down=False)]
+        for key, state in list(self.image.partitions()):
+            alive = tuple(each for each in state.replicas if each not in self.dead)
+            new = PartitionState(state.replicas, alive, state.leader, state.leader_epoch, state.partition_epoch + 1)
+            changes.append(PartitionChanged(*key, new))
         self._apply(*changes)
         self._tell()
 
@@ -215,6 +229,15 @@ class Cluster:
             leader.publish(leader.replicas.fetched_by(key, follower, epoch, copy.log_end_offset, 0, now_ms))
             copy.advance_high_watermark(log.high_watermark)
 
+    @contextmanager
+    def holding(self) -> Iterator[list[Sent]]:
+        """Deliver nothing that is sent meanwhile; it is in the list."""
+        self.held = held = []
+        try:
+            yield held
+        finally:
+            self.held = None
+
     def send(self, sent: Sent) -> None:
         """Take a request from a broker to another."""
         if self.held is not None:
@@ -237,6 +260,11 @@ class Cluster:
         parts = dispatch.handle(self.brokers[sent.receiver], request)
         if parts is not None:
             answered(request, parts)
+
+    def answer(self, sent: Sent, **fields: Any) -> None:
+        """Answer a request as the test wants it."""
+        key, version = sent.request.API_KEY, sent.request.version
+        self._answer(sent, apis.decode_response(key, version, _encoded(key, version, fields)))
 
     def _answer(self, sent: Sent, answer: Any) -> None:
         if sent.sender not in self.dead:
@@ -271,13 +299,15 @@ class Client:
 
     # Transactions.
 
-    def produce(self, producer: Producer, index: int, value: bytes = b"v", version: int = 12) -> None:
+    def produce(
+        self, producer: Producer, index: int, value: bytes = b"v", version: int = 12, sequence: int = 0
+    ) -> None:
         """Write a record to partition `index` of topic t, as the first of its transaction there."""
         batch = encode_batch(
             [LogRecord(None, value, self.broker.clock.now_ms())],
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
-            base_sequence=0,
+            base_sequence=sequence,
             transactional=True,
         )
         wanted = produce.ProduceTopic("t", ZERO_UUID, [produce.ProducePartition(index, batch)])
@@ -335,6 +365,10 @@ class Client:
 def _log(broker: Broker, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
     assert isinstance(broker.logs, ReplicatedLogs)
     return broker.logs.log_of(key)
+
+
+def _encoded(key: ApiKey, version: int, fields: Mapping[str, Any]) -> bytes:
+    return bytes(apis.encode_response(apis.response(key, version, **fields), version))
 
 
 def _joined(body: Body) -> bytes:

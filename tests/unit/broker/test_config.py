@@ -8,6 +8,7 @@ import pytest
 
 from broker_lite.config import BrokerConfig, ConfigError, read_properties
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EXAMPLE = Path(__file__).resolve().parents[3] / "conf" / "broker.properties"
 
 
@@ -33,12 +34,31 @@ def test_text_and_values_are_read_alike() -> None:
         ({"ssl.client.auth": "x"}, r"expected one of none, requested, required$"),
         ({"log.dir": "/a"}, r"'log\.dir' is Kafka's and is not served here: use log\.dirs$"),
         ({"broker.id": "1"}, r"'broker\.id' is Kafka's and is not served here: use node\.id$"),
+        (
+            {"metadata.log.dir": "", "node.id": 1},
+            r"^metadata\.log\.dir is empty: give the directory .* or leave it out",
+        ),
+        ({"metadata.log.dir": " ", "node.id": 1}, r"^metadata\.log\.dir is empty"),
+        (
+            {"metadata.log.dir": "/m"},
+            r"^node\.id is missing, and metadata\.log\.dir=/m .*: give each .* a number of its own",
+        ),
+        (
+            {"metadata.log.dir": "/m", "node.id": 1, "authorizer.class.name": AUTHORIZER, "super.users": "User:root"},
+            r"^authorizer\.class\.name in a cluster needs super\.users=User:ANONYMOUS on each broker",
+        ),
         ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not exceed"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BrokerConfig.of(settings)
+
+
+def test_a_member_of_a_cluster_may_have_super_users_among_others() -> None:
+    users = {"authorizer.class.name": AUTHORIZER, "super.users": "User:root; User:ANONYMOUS"}
+    member = BrokerConfig.of({"metadata.log.dir": "/m", "node.id": 0, **users})
+    assert (member.node_id, member.metadata_log_dir) == (0, "/m")
 
 
 def test_one_directory_may_be_written_as_a_list() -> None:

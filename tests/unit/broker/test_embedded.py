@@ -8,9 +8,11 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,3 +223,53 @@ def test_a_broker_process_ends_with_its_parent(tmp_path: Path) -> None:
             os.close(process)
     parent.communicate(timeout=DEADLINE_S)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def connect_from(port: int, server: socket.socket) -> None:
+    """Connect from this port, and leave nothing of it behind."""
+    with socket.create_connection(server.getsockname(), DEADLINE_S, source_address=("127.0.0.1", port)) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@BOTH
+def test_nobody_else_gets_its_port_while_it_is_down(process: bool) -> None:
+    """A client's outgoing connection could: its near end would be what the broker cannot listen on any more."""
+    listeners = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    }
+    with EmbeddedBroker(process=process, config=listeners) as broker, socket.create_server(("127.0.0.1", 0)) as other:
+        before = broker.listeners
+        broker.stop()
+        for address in before.values():
+            with pytest.raises(OSError, match="in use"):
+                connect_from(int(address.rpartition(":")[2]), other)
+            assert not answers(address)
+        broker.restart()
+        assert broker.listeners == before
+        assert all(map(answers, before.values()))
+
+
+def test_a_port_is_let_go_of_by_who_is_closed_and_by_who_could_not_start(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker, socket.create_server(("127.0.0.1", 0)) as other:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        broker.close()
+        connect_from(port, other)
+        (tmp_path / "file").touch()
+        with pytest.raises(BrokerStartError, match="cannot be used"):
+            EmbeddedBroker(tmp_path / "file", config={"port": port})
+        connect_from(port, other)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BrokerStartError, match="choose another port"):
+        EmbeddedBroker(config={"port": taken.getsockname()[1]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data_dir": {"num.partitions": 4}}, r"data_dir=\{'num.partitions': 4\}: expected a path; .* config=\{"),
+        ({"config": ["num.partitions=4"]}, r"config=\['num.partitions=4'\]: expected settings by their names"),
+    ],
+)
+def test_arguments_that_are_mixed_up_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        EmbeddedBroker(**arguments)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
+from broker_lite.handlers.coordinated_in_cluster import LOAD_RETRY_S, SAFE_TIMEOUT_MS
+from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import encode_batch
+from broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
 from tests.unit.broker.test_transaction_coordinator import World
 
@@ -70,6 +74,68 @@ def test_clients_are_told_who_leads_the_groups_partition(cluster: Cluster) -> No
     cluster.elect(OFFSETS_TOPIC, 0, 3)
     found = cluster.client(2).ask(ApiKey.FIND_COORDINATOR, 3, key_type=0, key=GROUP)
     assert (found.error_code, found.node_id, found.port) == (0, 3, 9094)
+
+
+def test_a_partition_that_cannot_be_read_back_holds_up_no_other_and_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster(World())
+    cluster.create_topic("t", [1])
+    cluster.create_topic(OFFSETS_TOPIC, [1, 1])
+    cluster.run()
+    names = {partition_of(name, 2): name for name in "abcdef"}
+    for name in names.values():
+        cluster.client(1).commit(name, 5)
+    cluster.run()
+    topic = cluster.brokers[2].topic(OFFSETS_TOPIC)
+    assert topic is not None
+    with damaged(topic.logs[0]):
+        for index in (0, 1):
+            cluster.elect(OFFSETS_TOPIC, index, 2)
+        cluster.run()
+        cluster.world.pass_time(5 * LOAD_RETRY_S * 1000)
+        partitions = cluster.brokers[2].groups.partitions
+        assert partitions.error_of(names[0]) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert partitions.error_of(names[1]) is ErrorCode.NONE
+        listed = cluster.client(2).ask(ApiKey.LIST_GROUPS, 4, states_filter=[])
+        assert (listed.error_code, [each.group_id for each in listed.groups]) == (ErrorCode.NONE, [names[1]])
+    assert f"{OFFSETS_TOPIC}-0 could not be read back" in caplog.text
+    cluster.world.pass_time(LOAD_RETRY_S * 1000)
+    for name in names.values():
+        assert cluster.brokers[2].groups.offsets.of_group(name)[("t", 0)].offset == 5
+
+
+@contextmanager
+def damaged(log: PartitionLog) -> Iterator[None]:
+    """Let the length of a log's first batch be one that cannot be."""
+    file = log.segments[0].file
+    assert isinstance(file, SimulatedFile)
+    data = file._content.data
+    length = bytes(data[8:12])
+    data[8:12] = bytes(4)
+    yield
+    data[8:12] = length
+
+
+def test_a_mistake_in_going_on_with_a_partition_is_not_the_end_of_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.client(1).commit(GROUP, 5)
+    cluster.run()
+    groups, calls = cluster.brokers[2].groups, []
+
+    def loaded(partitions: Collection[int]) -> None:
+        calls.append(partitions)
+        if len(calls) == 1:
+            raise ZeroDivisionError("by the test")
+
+    monkeypatch.setattr(groups, "loaded", loaded)
+    cluster.elect(OFFSETS_TOPIC, 0, 2)
+    cluster.run()
+    assert groups.partitions.error_of(GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.world.pass_time(LOAD_RETRY_S * 1000)
+    assert calls == [[0], [0]]
+    assert committed(cluster, 2) == 5
 
 
 def test_a_group_keeps_its_members_and_offsets_when_its_coordinator_dies(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""A marker that waits for its broker while its partition goes elsewhere and comes back."""
+"""Markers that wait for their broker while their partition goes elsewhere and comes back, or that nobody takes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from broker_lite.controller.records import NO_LEADER
 from broker_lite.coordinators.transaction_messages import Markers
-from broker_lite.handlers.markers_in_cluster import MarkerSender
+from broker_lite.handlers.markers_in_cluster import MAX_RETRY_S, RETRY_S, MarkerSender
 
 Place = tuple[str, int]
 
@@ -19,6 +22,7 @@ class Coordinator:
         self.left: dict[str, set[Place]] = {}
         self.completed: list[str] = []
         self.partitions = SimpleNamespace(epoch_of=lambda _: 3, when_safe=lambda _, then: then({}))
+        self.timers: dict[str, tuple[float, Callable[[], None]]] = {}
 
     def markers_written(self, name: str, places: Iterable[Place]) -> bool:
         self.left[name] -= set(places)
@@ -26,52 +30,115 @@ class Coordinator:
             self.completed.append(name)
         return not self.left[name]
 
-    def call_later(self, *_: object) -> None:
-        """Let the test go on by itself."""
+    def call_later(self, what: str, delay_s: float, do: Callable[[], None]) -> None:
+        self.timers.setdefault(what, (delay_s, do))
+
+    def call_off(self, what: str) -> None:
+        self.timers.pop(what, None)
 
 
-def test_a_marker_that_was_written_elsewhere_meanwhile_is_not_sent_any_more() -> None:
+class Sender:
+    """A sender of markers to the leaders of topic t's two partitions, both led by broker 1 at first."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.topic = SimpleNamespace(partitions={index: SimpleNamespace(leader=1) for index in (0, 1)})
+        self.member = SimpleNamespace(
+            on_image=[],
+            image=SimpleNamespace(topic=lambda _: self.topic),
+            broker_id=9,
+            send=lambda broker_id, request, then: self.sent.append((broker_id, request, then)),
+        )
+        self.coordinator = Coordinator()
+        scheduler = SimpleNamespace(call_soon=self.soon.append, call_later=lambda *_: None)
+        broker: Any = SimpleNamespace(scheduler=scheduler)
+        coordinator: Any = self.coordinator
+        member: Any = self.member
+        self.sender = MarkerSender(broker, coordinator, member)
+
+    def run(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+    def end(self, name: str, producer_id: int, index: int) -> None:
+        self.coordinator.left[name] = {("t", index)}
+        self.sender.write(Markers(name, producer_id, 0, True, 0, frozenset({("t", index)})))
+        self.run()
+
+    def led_by(self, leader: int) -> None:
+        """Let another broker lead partition 0."""
+        self.topic.partitions[0] = SimpleNamespace(leader=leader)
+        for listener in self.member.on_image:
+            listener(self.member.image)
+
+    def pass_time(self) -> None:
+        """Do all that is due later, once."""
+        timers = list(self.coordinator.timers.values())
+        self.coordinator.timers.clear()
+        for _, do in timers:
+            do()
+        self.run()
+
+    def delays(self) -> list[float]:
+        return sorted(delay_s for delay_s, _ in self.coordinator.timers.values())
+
+
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
+
+
+def test_a_marker_that_was_written_elsewhere_meanwhile_is_not_sent_any_more(sender: Sender) -> None:
     """It would end the next transaction of the producer, which has the same epoch by then."""
-    soon: list[Callable[[], None]] = []
-    sent: list[tuple[int, Any, Callable[[Any], None]]] = []
-    topic = SimpleNamespace(partitions={index: SimpleNamespace(leader=1) for index in (0, 1)})
-    image = SimpleNamespace(topic=lambda _: topic)
-    member = SimpleNamespace(
-        on_image=[],
-        image=image,
-        broker_id=9,
-        send=lambda broker_id, request, then: sent.append((broker_id, request, then)),
-    )
-    scheduler = SimpleNamespace(call_soon=soon.append, call_later=lambda *_: None)
-    coordinator = Coordinator()
-    sender: Any = MarkerSender(SimpleNamespace(scheduler=scheduler), coordinator, member)  # type: ignore[arg-type]
-
-    def run() -> None:
-        while soon:
-            soon.pop(0)()
-
-    def end(name: str, producer_id: int, index: int) -> None:
-        coordinator.left[name] = {("t", index)}
-        sender.write(Markers(name, producer_id, 0, True, 0, frozenset({("t", index)})))
-        run()
-
-    def led_by(leader: int) -> None:
-        topic.partitions[0] = SimpleNamespace(leader=leader)
-        for listener in member.on_image:
-            listener(image)
-        sender._go_on()
-        run()
-
-    end("other", 1, index=1)  # broker 1 takes its time for this one
-    end("late", 7, index=0)  # so this one waits for it
-    led_by(2)
+    sender.end("other", 1, index=1)  # broker 1 takes its time for this one
+    sender.end("late", 7, index=0)  # so this one waits for it
+    sender.led_by(2)
+    sender.pass_time()
     marker = SimpleNamespace(partition_index=0, error_code=0)
     answer = SimpleNamespace(producer_id=7, topics=[SimpleNamespace(name="t", partitions=[marker])])
-    sent[-1][2](SimpleNamespace(markers=[answer]))
-    run()
-    assert coordinator.completed == ["late"]
-    led_by(1)
-    sent[0][2](None)  # broker 1 is free again
-    run()
-    assert [broker_id for broker_id, _, _ in sent[:2]] == [1, 2]
-    assert all(len(request.markers) == 1 and request.markers[0][0] != 7 for _, request, _ in sent[2:])
+    sender.sent[-1][2](SimpleNamespace(markers=[answer]))
+    sender.run()
+    assert sender.coordinator.completed == ["late"]
+    sender.led_by(1)
+    sender.pass_time()
+    sender.sent[0][2](None)  # broker 1 is free again
+    sender.run()
+    assert [broker_id for broker_id, _, _ in sender.sent[:2]] == [1, 2]
+    assert all(len(request.markers) == 1 and request.markers[0][0] != 7 for _, request, _ in sender.sent[2:])
+
+
+def test_a_partition_that_nobody_leads_holds_up_no_other_transaction(sender: Sender) -> None:
+    sender.led_by(NO_LEADER)
+    sender.end("stuck", 1, index=0)
+    for _ in range(10):
+        sender.pass_time()
+    assert sender.delays() == [MAX_RETRY_S]
+    sender.end("other", 7, index=1)
+    sender.sent[-1][2](None)  # its leader does not answer, this once
+    sender.run()
+    assert sender.delays() == [RETRY_S, MAX_RETRY_S]
+
+
+def test_the_next_transaction_of_an_id_does_not_wait_as_long_as_the_last_one_did(sender: Sender) -> None:
+    sender.led_by(NO_LEADER)
+    sender.end("x", 1, index=0)
+    for _ in range(10):
+        sender.pass_time()
+    sender.sender.forget("x")
+    assert sender.delays() == []
+    sender.end("x", 1, index=1)
+    sender.sent[-1][2](None)
+    sender.run()
+    assert sender.delays() == [RETRY_S]
+
+
+def test_a_marker_goes_to_a_new_leader_soon_however_long_it_has_been_tried(sender: Sender) -> None:
+    sender.end("x", 1, index=0)
+    for _ in range(10):
+        sender.sent[-1][2](None)
+        sender.pass_time()
+    sender.led_by(2)
+    assert sender.delays() == [RETRY_S]
+    sender.pass_time()
+    assert sender.sent[-1][0] == 2

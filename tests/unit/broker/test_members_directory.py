@@ -1,4 +1,4 @@
-"""A broker by itself keeps out of the data of a cluster's member."""
+"""A broker by itself keeps out of the data of a cluster's member, and the cluster's directory out of its members'."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ import pytest
 
 from broker_lite import EmbeddedBroker
 from broker_lite.embedded import BrokerStartError
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        ("data", r"metadata\.log\.dir=\S+/data is this broker's data directory: give another one"),
+        ("data/../data/", r"is this broker's data directory"),
+        ("link", r"metadata\.log\.dir=\S+/link is this broker's data directory"),
+        (
+            "data/shared",
+            r"metadata\.log\.dir=\S+/data/shared is in this broker's data directory, \S+/data: give another",
+        ),
+    ],
+)
+@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+def test_the_shared_directory_is_in_no_members_data(shared: str, said: str, process: bool, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    config = {"metadata.log.dir": str(tmp_path / shared), "node.id": 1}
+    with pytest.raises(BrokerStartError, match=said):
+        EmbeddedBroker(tmp_path / "data", process=process, config=config)
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_members_data_may_be_in_the_shared_directory(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data", config={"metadata.log.dir": str(tmp_path), "node.id": 1}):
+        assert (tmp_path / "data" / "meta.properties").exists()
 
 
 def test_the_data_of_a_clusters_member_is_refused(tmp_path: Path) -> None:

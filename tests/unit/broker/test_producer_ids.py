@@ -12,10 +12,10 @@ from broker_lite.coordinators.transactions import MAX_EPOCH
 from broker_lite.handlers.producer_ids import BLOCK_SIZE, ProducerIds
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
+from broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_group_coordinator import Asker
 from tests.unit.broker.test_group_coordinator import start as start_with_topic
 from tests.unit.broker.test_transaction_coordinator import World, begin
-from tests.unit.log.memory_storage import MemoryStorage
 
 FULL_DISK = OSError(28, "No space left on device")
 
@@ -45,7 +45,7 @@ def new_producer(asker: Asker, transactional_id: str | None = None) -> Any:
 
 
 def test_ids_go_on_over_restarts_and_skip_what_was_left_of_a_block() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     ids = ProducerIds(storage, "/ids", lambda: -1)
     assert [ids.take() for _ in range(BLOCK_SIZE + 1)] == list(range(BLOCK_SIZE + 1))
     assert ProducerIds(storage, "/ids", lambda: 5).take() == 2 * BLOCK_SIZE
@@ -53,7 +53,7 @@ def test_ids_go_on_over_restarts_and_skip_what_was_left_of_a_block() -> None:
 
 @pytest.mark.parametrize(("largest", "first"), [(-1, 0), (0, BLOCK_SIZE), (BLOCK_SIZE, 2 * BLOCK_SIZE)])
 def test_without_a_file_they_begin_with_a_block_that_nobody_knows(largest: int, first: int) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     ids = ProducerIds(storage, "/ids", lambda: largest)
     assert [ids.take(), ids.take()] == [first, first + 1]
     assert storage.read("/ids") == b"%d\n" % (first + BLOCK_SIZE)

@@ -12,9 +12,9 @@ from broker_lite.coordinators.transaction_messages import Producer, TransactionS
 from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import decode_records, scan
+from tests.unit.broker.cluster_transactions import PARTITIONS, end, init, is_settled, leader, write
 from tests.unit.broker.coordinator_cluster import Cluster, error_of
 from tests.unit.broker.test_transaction_coordinator import World
-from tests.unit.broker.test_transactions_in_cluster import PARTITIONS, end, init, is_settled, leader, write
 
 
 class _Course:

@@ -12,7 +12,7 @@ import pytest
 
 from broker_lite.config import BrokerConfig
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.coordinators.producer_state import Marker, Verification
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from broker_lite.handlers.broker import Broker, Clock
@@ -21,7 +21,7 @@ from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record, encode_batch
-from tests.unit.log.memory_storage import MemoryStorage, PowerCutError
+from broker_lite.sim.disk import CutShort, SimulatedDisk
 
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
@@ -32,7 +32,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_ms = START_MS
-        self.storage = MemoryStorage()
+        self.storage = SimulatedDisk()
         self._timers: list[tuple[float, int, _Timer]] = []
         self._count = 0
 
@@ -94,7 +94,9 @@ def begin(broker: Broker, partitions: int = 2, transactional_id: str = "x") -> P
             base_sequence=0,
             transactional=True,
         )
-        broker.partition("t", index).append(batch, 0, now_ms, Verification.EPOCH_BUMP)
+        log = broker.partition("t", index)
+        verification = log.producers.begin_verification(producer.producer_id, producer.epoch, has_epochs=True)
+        log.append(batch, 0, now_ms, verification)
     return producer
 
 
@@ -221,11 +223,11 @@ def test_a_crash_at_every_operation_of_the_disk_leaves_all_or_nothing(committed:
         world = World()
         broker = world.start(log=LogConfig(segment_bytes=300))  # so that segments are rolled on the way
         producer = begin(broker, partitions=3)
-        world.storage.operations_left = operations
-        with contextlib.suppress(PowerCutError):
+        world.storage.fuse = operations
+        with contextlib.suppress(CutShort):
             end(broker, producer, committed)
-        done = world.storage.operations_left > 0
-        world.storage.operations_left = None
+        done = world.storage.fuse > 0
+        world.storage.fuse = None
         world.storage.locks.clear()
         world.storage.pending.clear()
         broker = world.start(log=LogConfig(segment_bytes=300))
@@ -316,7 +318,9 @@ def test_offsets_take_effect_with_the_marker_and_wait_over_a_crash(world: World)
     broker.transactions.carry_out(
         broker.transactions.transactions.add_partitions(producer, [(OFFSETS_TOPIC, index)], EPOCH_BUMP, world.now_ms)
     )
-    topic.logs[index].append(batch, 0, world.now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
+    log = topic.logs[index]
+    verification = log.producers.begin_verification(producer.producer_id, producer.epoch, has_epochs=True)
+    log.append(batch, 0, world.now_ms, verification, by_coordinator=True)
     broker.logs.abandon()
     broker = world.start()
     assert broker.pending_offsets.is_pending(key)

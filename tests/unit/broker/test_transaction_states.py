@@ -204,6 +204,24 @@ def test_another_instance_aborts_what_is_going_on_and_fences_its_producer() -> N
     assert transactions.init_producer_id(zombie, TIMEOUT_MS, 2).error is FENCED
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_end_of_another_instance_without_epoch_bump_is_not_taken_for_ones_own(commits: bool, at_once: bool) -> None:
+    """The epoch after a fenced producer's own is not told it, since an older client that has it goes on under it."""
+    transactions = machine()
+    fenced = begin(transactions)
+    other = begin(transactions)
+    assert other.epoch == fenced.epoch + 1
+    do(transactions, transactions.add_partitions(other, [P0], LEGACY, 0))
+    ended = transactions.end(other, commits, LEGACY, 0)
+    assert ended.change is not None
+    if at_once:
+        assert transactions.applied(ended.change) is not None  # the markers are not written yet
+    else:
+        finish(transactions, ended.change)
+    assert transactions.end(fenced, commits, EPOCH_BUMP, 1) == Decision(ErrorCode.PRODUCER_FENCED)
+
+
 def test_a_producer_that_failed_gets_the_next_epoch_and_the_same_when_it_asks_again() -> None:
     transactions = machine()
     producer = begin(transactions)

@@ -8,7 +8,6 @@ import pytest
 
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
 from broker_lite.coordinators.pending_offsets import PendingOffsets
-from broker_lite.coordinators.producer_state import Verification
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
 from broker_lite.handlers.broker import Broker
 from broker_lite.protocol.errors import ErrorCode
@@ -49,7 +48,8 @@ def commit(broker: Broker, producer: Producer, group_id: str, offset: int) -> No
     assert broker.transactions.carry_out(adding).error is ErrorCode.NONE
     record = encode(OffsetKey(group_id, "t", 0), CommittedOffset(offset, -1, "", now_ms), now_ms)
     batch = encode_batch([record], producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True)
-    appended = log.append(batch, 0, now_ms, Verification.EPOCH_BUMP, by_coordinator=True)
+    verification = log.producers.begin_verification(producer.producer_id, producer.epoch, has_epochs=True)
+    appended = log.append(batch, 0, now_ms, verification, by_coordinator=True)
     broker.pending_offsets.add(index, producer.producer_id, [replace(record, offset=appended.base_offset)])
 
 

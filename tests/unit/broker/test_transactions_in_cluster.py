@@ -11,97 +11,40 @@ from broker_lite.coordinators.producer_state import Marker
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import Producer, TransactionState
 from broker_lite.handlers.markers_in_cluster import ENDING_WAIT_S
+from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
 from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.control_records import read_end_marker
 from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import decode_records, scan
+from tests.unit.broker.cluster_transactions import (
+    BLOCK,
+    NAME,
+    PARTITIONS,
+    decide,
+    end,
+    give_block,
+    init,
+    is_settled,
+    markers,
+    state,
+    three_brokers,
+    write,
+)
 from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
-from tests.unit.broker.test_transaction_coordinator import World
-
-NAME = "x"
-PARTITIONS = 3
-BLOCK = 1_000
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """The coordinator of all is broker 1; brokers 1, 2 and 3 lead a partition each of topic t."""
-    cluster = Cluster(World())
-    cluster.create_topic("t", [1, 2, 3])
-    cluster.create_internal_topics([2], [1])
-    cluster.run()
-    return cluster
+    return three_brokers()
 
 
-def init(cluster: Cluster, coordinator: int = 1, name: str = NAME) -> Producer:
-    client = cluster.client(coordinator)
-    answer = client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout_ms=60_000)
-    give_block(cluster)
-    cluster.run()
-    answer = answer or client.later.pop()
-    assert error_of(answer) is ErrorCode.NONE
-    return Producer(name, answer.producer_id, answer.producer_epoch)
-
-
-def give_block(cluster: Cluster) -> None:
-    for _ in list(cluster.to_controller):
-        first = cluster.image.next_producer_id
-        cluster.image.next_producer_id += BLOCK
-        cluster.answer_controller(producer_id_start=first, producer_id_len=BLOCK)
-
-
-def write(cluster: Cluster, producer: Producer, indexes: range = range(PARTITIONS)) -> None:
-    """Write to partitions; KIP-890's second part adds them to the transaction."""
-    for index in indexes:
-        client = cluster.client(leader(cluster, index))
-        client.produce(producer, index)
-        cluster.run()
-        assert client.later.pop().topics[0].partitions[0].error_code == 0
-
-
-def leader(cluster: Cluster, index: int, topic: str = "t") -> int:
-    found = cluster.image.topic(topic)
-    assert found is not None
-    return found.partitions[index].leader
-
-
-def end(client: Client, producer: Producer, committed: bool = True) -> Any:
-    return client.ask(
-        ApiKey.END_TXN,
-        5,
-        transactional_id=producer.transactional_id,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        committed=committed,
-    )
-
-
-def markers(cluster: Cluster, index: int, topic: str = "t") -> list[bool]:
-    """Give the ends of transactions in a partition, as its leader has them."""
-    log = cluster.brokers[leader(cluster, index, topic)].leading(topic, index).log
-    data = log.read(0, 1 << 20, min_one_batch=True).read() if log.log_end_offset else b""
-    found = []
-    for position, header in scan(data):
-        if header.is_control:
-            marker = read_end_marker(decode_records(memoryview(data)[position : position + header.size])[0])
-            assert marker is not None
-            found.append(marker.committed)
-    return found
-
-
-def state(cluster: Cluster, coordinator: int, name: str = NAME) -> TransactionState | None:
-    known = cluster.brokers[coordinator].transactions.transactions.get(name)
-    return None if known is None else known.state
-
-
-def is_settled(cluster: Cluster) -> bool:
-    logs = [cluster.brokers[leader(cluster, index)].leading("t", index).log for index in range(PARTITIONS)]
-    return all(log.last_stable_offset == log.log_end_offset for log in logs)
-
-
-def test_a_transaction_over_partitions_of_three_leaders(cluster: Cluster) -> None:
+@pytest.fixture
+def producer(cluster: Cluster) -> Producer:
+    """One that has written to all three partitions in a transaction."""
     producer = init(cluster)
     write(cluster, producer)
+    return producer
+
+
+def test_a_transaction_over_partitions_of_three_leaders(cluster: Cluster, producer: Producer) -> None:
     client = cluster.client(1)
     assert end(client, producer) is None, "the decision is not safe yet"
     assert [markers(cluster, index) for index in range(PARTITIONS)] == [[], [], []]
@@ -136,9 +79,19 @@ def test_without_a_controller_a_producer_is_told_to_try_again(cluster: Cluster) 
     assert error_of(client.later.pop()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_the_coordinator_dies_before_the_end(cluster: Cluster) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
+def test_one_who_waits_for_a_producer_id_and_fails_keeps_no_other_waiting(cluster: Cluster) -> None:
+    def mistaken() -> None:
+        raise ZeroDivisionError("by the test")
+
+    client, ids = cluster.client(1), cluster.brokers[1].producer_ids
+    assert isinstance(ids, ProducerIdBlocks)
+    ids.when_asked(mistaken)
+    assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1) is None
+    give_block(cluster)
+    assert error_of(client.later.pop()) is ErrorCode.NONE
+
+
+def test_the_coordinator_dies_before_the_end(cluster: Cluster, producer: Producer) -> None:
     cluster.kill(1)
     assert error_of(end(cluster.client(2), producer)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     cluster.run()
@@ -150,15 +103,14 @@ def test_the_coordinator_dies_before_the_end(cluster: Cluster) -> None:
     assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
 
 
-def test_the_coordinator_dies_when_the_decision_is_safe_and_no_marker_is_out(cluster: Cluster) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
+def test_the_coordinator_dies_when_the_decision_is_safe_and_no_marker_is_out(
+    cluster: Cluster, producer: Producer
+) -> None:
     client = cluster.client(1)
-    end(client, producer)
-    cluster.replicate()
-    assert error_of(client.later.pop()) is ErrorCode.NONE
-    cluster.held = None
+    with cluster.holding():
+        end(client, producer)
+        cluster.replicate()
+        assert error_of(client.later.pop()) is ErrorCode.NONE
     cluster.kill(1)
     cluster.run()
     assert [markers(cluster, index)[-1] for index in range(PARTITIONS)] == [True, True, True]
@@ -166,10 +118,8 @@ def test_the_coordinator_dies_when_the_decision_is_safe_and_no_marker_is_out(clu
     assert is_settled(cluster)
 
 
-def test_a_decision_that_was_not_safe_never_was(cluster: Cluster) -> None:
+def test_a_decision_that_was_not_safe_never_was(cluster: Cluster, producer: Producer) -> None:
     """No marker went out for it, and nobody was told: the next coordinator may decide otherwise."""
-    producer = init(cluster)
-    write(cluster, producer)
     client = cluster.client(1)
     end(client, producer)
     cluster.world.pass_time(0)
@@ -183,9 +133,7 @@ def test_a_decision_that_was_not_safe_never_was(cluster: Cluster) -> None:
     assert [markers(cluster, index) for index in range(PARTITIONS)] == [[False], [False], [False]]
 
 
-def test_a_coordinator_that_is_replaced_does_not_acknowledge(cluster: Cluster) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
+def test_a_coordinator_that_is_replaced_does_not_acknowledge(cluster: Cluster, producer: Producer) -> None:
     client = cluster.client(1)
     end(client, producer)
     cluster.elect(TRANSACTIONS_TOPIC, 0, 2)
@@ -196,15 +144,10 @@ def test_a_coordinator_that_is_replaced_does_not_acknowledge(cluster: Cluster) -
 
 
 @pytest.mark.parametrize("delivered", [2, 3])
-def test_the_coordinator_dies_with_half_of_the_markers_out(cluster: Cluster, delivered: int) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    for _ in range(3):
-        cluster.replicate()
-        cluster.world.pass_time(0)
-    held, cluster.held = cluster.held, None
+def test_the_coordinator_dies_with_half_of_the_markers_out(
+    cluster: Cluster, producer: Producer, delivered: int
+) -> None:
+    held = decide(cluster, producer, turns=3)
     assert {sent.receiver for sent in held} == {2, 3}
     cluster.deliver(next(sent for sent in held if sent.receiver == delivered))
     cluster.run()
@@ -216,14 +159,8 @@ def test_the_coordinator_dies_with_half_of_the_markers_out(cluster: Cluster, del
     assert is_settled(cluster)
 
 
-def test_markers_go_to_whoever_leads_when_a_leader_dies(cluster: Cluster) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    held, cluster.held = cluster.held, None
+def test_markers_go_to_whoever_leads_when_a_leader_dies(cluster: Cluster, producer: Producer) -> None:
+    held = decide(cluster, producer)
     cluster.kill(3)
     for sent in held:
         cluster.deliver(sent)
@@ -234,17 +171,10 @@ def test_markers_go_to_whoever_leads_when_a_leader_dies(cluster: Cluster) -> Non
     assert is_settled(cluster)
 
 
-def test_the_answer_of_who_does_not_lead_any_more_is_not_waited_for(cluster: Cluster) -> None:
+def test_the_answer_of_who_does_not_lead_any_more_is_not_waited_for(cluster: Cluster, producer: Producer) -> None:
     """A broker that is paused keeps its connections: no answer comes for a long time, and no error either."""
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    for_3 = [sent for sent in cluster.held if sent.receiver == 3]
-    for_2 = [sent for sent in cluster.held if sent.receiver == 2]
-    cluster.held = None
+    held = decide(cluster, producer)
+    for_2, for_3 = ([sent for sent in held if sent.receiver == receiver] for receiver in (2, 3))
     for sent in for_2:
         cluster.deliver(sent)
     cluster.run()
@@ -259,14 +189,8 @@ def test_the_answer_of_who_does_not_lead_any_more_is_not_waited_for(cluster: Clu
     assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
 
 
-def test_a_marker_of_the_former_coordinator_ends_no_later_transaction(cluster: Cluster) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    late, cluster.held = cluster.held, None
+def test_a_marker_of_the_former_coordinator_ends_no_later_transaction(cluster: Cluster, producer: Producer) -> None:
+    late = decide(cluster, producer)
     cluster.elect(TRANSACTIONS_TOPIC, 0, 2)
     cluster.run()
     assert state(cluster, 2) is TransactionState.COMPLETE_COMMIT
@@ -281,15 +205,9 @@ def test_a_marker_of_the_former_coordinator_ends_no_later_transaction(cluster: C
 
 
 @pytest.mark.parametrize("how", ["init", "add", "offsets", "write here", "write there"])
-def test_what_comes_while_a_transaction_ends_waits_for_its_end(cluster: Cluster, how: str) -> None:
+def test_what_comes_while_a_transaction_ends_waits_for_its_end(cluster: Cluster, producer: Producer, how: str) -> None:
     """The client was told of the decision, and goes on at once; the markers take a moment more."""
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    held, cluster.held = cluster.held, None
+    held = decide(cluster, producer)
     assert state(cluster, 1) is TransactionState.PREPARE_COMMIT
     following = Producer(NAME, producer.producer_id, producer.epoch + 1)
     client = cluster.client(2 if how == "write there" else 1)
@@ -305,14 +223,8 @@ def test_what_comes_while_a_transaction_ends_waits_for_its_end(cluster: Cluster,
 
 
 @pytest.mark.parametrize("how", ["init", "add", "offsets", "write here", "write there"])
-def test_it_does_not_wait_for_long(cluster: Cluster, how: str) -> None:
-    producer = init(cluster)
-    write(cluster, producer)
-    cluster.held = []
-    end(cluster.client(1), producer)
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    cluster.held = None
+def test_it_does_not_wait_for_long(cluster: Cluster, producer: Producer, how: str) -> None:
+    decide(cluster, producer)
     client = cluster.client(2 if how == "write there" else 1)
     ask(client, how, Producer(NAME, producer.producer_id, producer.epoch + 1))
     for _ in range(4):
@@ -345,9 +257,42 @@ def error_told(answer: Any) -> ErrorCode:
     return ErrorCode(answer.error_code)
 
 
-def test_a_transaction_that_takes_too_long_is_aborted_by_the_next_coordinator(cluster: Cluster) -> None:
+def test_a_marker_that_cannot_become_safe_is_not_written() -> None:
+    """It would be again each time that it is tried."""
+    cluster = three_brokers({"min.insync.replicas": "3"})
     producer = init(cluster)
     write(cluster, producer)
+    cluster.kill(3)
+    end(cluster.client(1), producer)
+    for _ in range(10):
+        cluster.run()
+        cluster.world.pass_time(10_000)
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[], [], []]
+    assert state(cluster, 1) is TransactionState.PREPARE_COMMIT
+    cluster.revive(3)
+    for _ in range(2):
+        cluster.world.pass_time(1_000)
+        cluster.run()
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
+    assert state(cluster, 1) is TransactionState.COMPLETE_COMMIT
+
+
+def test_an_error_that_nobody_knows_keeps_no_marker_from_being_sent_again(cluster: Cluster, producer: Producer) -> None:
+    """As a broker of a later version may answer it."""
+    for sent in decide(cluster, producer):
+        ((_, _, _, places, *_),) = sent.request.markers
+        topics = [(topic, [(index, 9_999) for index in indexes]) for topic, indexes in places]
+        cluster.answer(sent, markers=[(producer.producer_id, topics)])
+    cluster.world.pass_time(0)
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [], []]
+    cluster.world.pass_time(200)
+    cluster.run()
+    assert [markers(cluster, index) for index in range(PARTITIONS)] == [[True], [True], [True]]
+    assert state(cluster, 1) is TransactionState.COMPLETE_COMMIT
+
+
+@pytest.mark.usefixtures("producer")
+def test_a_transaction_that_takes_too_long_is_aborted_by_the_next_coordinator(cluster: Cluster) -> None:
     cluster.kill(1)
     cluster.run()
     for _ in range(10):
@@ -435,6 +380,8 @@ def test_offsets_count_when_the_transaction_is_committed(cluster: Cluster) -> No
 def test_offsets_wait_for_their_transaction_under_the_next_coordinator(cluster: Cluster, committed: bool) -> None:
     producer = init(cluster)
     commit_offset(cluster, producer, 2, 5)
+    cluster.elect(OFFSETS_TOPIC, 0, 1)
+    assert not cluster.brokers[2].pending_offsets
     cluster.kill(2)
     cluster.run()
     assert offset_of(cluster, 1) is ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -446,11 +393,7 @@ def test_offsets_wait_for_their_transaction_under_the_next_coordinator(cluster: 
 def test_a_marker_that_comes_while_a_group_is_read_back_counts(cluster: Cluster) -> None:
     producer = init(cluster)
     commit_offset(cluster, producer, 2, 5)
-    end(cluster.client(1), producer)
-    cluster.held = []
-    cluster.replicate()
-    cluster.world.pass_time(0)
-    held, cluster.held = cluster.held, None
+    held = decide(cluster, producer)
     cluster.elect(OFFSETS_TOPIC, 0, 3)
     partitions = cluster.brokers[3].groups.partitions
     assert partitions.error_of("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -11,20 +11,20 @@ from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, taken
 from broker_lite.controller.controller import Controller, ControllerSettings
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH, Record
-from tests.unit.log.memory_storage import MemoryStorage, _Lock
+from broker_lite.sim.disk import DiskLock, SimulatedDisk
 
 SHARED = "/shared"
 TIMEOUT_MS = 2_000
 
 
-class SharedStorage(MemoryStorage):
+class SharedStorage(SimulatedDisk):
     """Locks make their files, as on a disk; what is told of each operation may do others in between."""
 
     def __init__(self) -> None:
         super().__init__()
         self.before_listing: Callable[[], None] | None = None
 
-    def lock(self, path: str) -> _Lock:
+    def lock(self, path: str) -> DiskLock:
         self.open(path)
         return super().lock(path)
 

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN_BACKOFF_MS
 from broker_lite.cluster.coordination import MAX_STEP_MS
 from broker_lite.controller.records import NO_BROKER_EPOCH
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -53,6 +54,34 @@ def test_a_controller_that_cannot_write_is_over() -> None:
     assert list(second.image.topic_ids) == []
 
 
+def test_a_full_disk_is_not_tried_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Each attempt claims an epoch; a second has fifty looks."""
+    storage, clock = SharedStorage(), SharedClock()
+    candidate = Candidate(storage, clock, 1)
+    storage.write_error = OSError(28, "No space left on device")
+    for _ in range(50 * 60):
+        candidate.service.tick()
+        clock.ms += 20
+    assert not candidate.service.active
+    assert candidate.coordination.latest_epoch() < 25
+    assert caplog.text.lower().count("no space left") == 1
+    storage.write_error = None
+    clock.ms += MAX_BACKOFF_MS
+    candidate.service.tick()
+    assert candidate.service.active
+    candidate.register(clock)
+    storage.room = 0
+    with pytest.raises(KafkaError):
+        candidate.create("t")
+    assert caplog.text.lower().count("no space left") == 2, "it had written since"
+    storage.room = None
+    candidate.service.tick()
+    assert not candidate.service.active
+    clock.ms += MIN_BACKOFF_MS
+    candidate.service.tick()
+    assert candidate.service.active
+
+
 def test_a_mistake_of_the_core_ends_the_controller() -> None:
     candidate = Candidate(SharedStorage(), SharedClock(), 1)
     candidate.service.tick()
@@ -86,7 +115,7 @@ def test_a_snapshot_that_is_long_by_itself_ends_no_controller() -> None:
         candidate.service.tick()
     begun = candidate.coordination.epoch
     for _ in range(3):
-        candidate.service.decide(lambda controller: (controller.delete_topic(min(controller.image.topic_ids)), None))
+        candidate.service.decide(lambda controller: (controller.delete_topic(min(controller.image.topics)), None))
         candidate.service.tick()
     assert candidate.coordination.epoch <= begun + 1
 

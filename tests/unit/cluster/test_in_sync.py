@@ -6,10 +6,12 @@ import copy
 import uuid
 from typing import Any
 
+import pytest
+
 from broker_lite.cluster.in_sync import InSyncProposals
-from broker_lite.controller.controller import MIN_IN_SYNC_REPLICAS, Controller, ControllerSettings, InSyncProposal
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
+from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, ClusterImage
+from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionChanged, PartitionState, TopicCreated
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.replication.replicas import Replicas, ReplicationSettings
@@ -37,8 +39,41 @@ def accepted(state: PartitionState) -> Any:
     return apis.response(ApiKey.ALTER_PARTITION, VERSION, throttle_time_ms=0, error_code=0, topics=[data])
 
 
-def test_a_leader_hears_what_the_controller_went_by_before_its_answer() -> None:
-    """Else it acknowledges by an older `min.insync.replicas` what an eligible replica does not have (KIP-966)."""
+def test_a_proposal_that_is_refused_for_an_unknown_reason_is_sent_again() -> None:
+    """A controller of a later version may have reasons that this broker does not know."""
+    image = ClusterImage()
+    image.apply(TopicCreated("t", TOPIC, ()))
+    image.apply(PartitionChanged(*KEY, PartitionState((1, 2), (1, 2), 1, 0, 0)))
+    log, asked = new_log(), []
+    replicas = Replicas(1, lambda _: log, ReplicationSettings(replica_lag_time_max_ms=1000))
+    replicas.apply(image, 0)
+    log.log_end_offset = 1
+    replicas.tick(5_000)
+    proposals = InSyncProposals(
+        replicas, lambda request, then: asked.append((request, then)), lambda: None, lambda _: None, lambda: 5_000
+    )
+    proposals.send(1, 7)
+    answer = refused(9_999)
+    [(_, answered)] = asked
+    answered(answer)
+    proposals.send(1, 7)
+    assert len(asked) == 2
+
+
+def refused(error_code: int) -> Any:
+    """Give an answer to AlterPartition that refuses the partition."""
+    topic = apis.response_class(ApiKey.ALTER_PARTITION).TopicData
+    partition = topic.PartitionData(version=VERSION, partition_index=0, error_code=error_code)
+    data = topic(version=VERSION, topic_id=TOPIC, partitions=[partition])
+    return apis.response(ApiKey.ALTER_PARTITION, VERSION, throttle_time_ms=0, error_code=0, topics=[data])
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_leader_hears_what_the_controller_went_by_before_its_answer(readable: bool) -> None:
+    """Else it acknowledges by an older `min.insync.replicas` what an eligible replica does not have (KIP-966).
+
+    So it does nothing with the answer if the controller's log cannot be read just then.
+    """
     image = ClusterImage()
     controller = Controller(image, ControllerSettings(), 0)
     epochs = {}
@@ -51,7 +86,8 @@ def test_a_leader_hears_what_the_controller_went_by_before_its_answer() -> None:
     replicas = Replicas(1, lambda _: log, ReplicationSettings(replica_lag_time_max_ms=1000))
 
     def catch_up() -> None:
-        replicas.apply(copy.deepcopy(image), now_ms[0])
+        if now_ms[0] == 0 or readable:
+            replicas.apply(copy.deepcopy(image), now_ms[0])
 
     catch_up()
     proposals = InSyncProposals(
@@ -73,4 +109,7 @@ def test_a_leader_hears_what_the_controller_went_by_before_its_answer() -> None:
     [(_, answer)] = asked
     answer(accepted(state))
     assert log.high_watermark == 5, "record 5 is on this broker alone, and 2 may be elected"
+    readable = True
+    catch_up()
+    assert log.high_watermark == 5
     assert replicas.leader(KEY).min_in_sync_replicas == 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_lite.cluster.lifecycle import RETRY_MS, Identity, Lifecycle, State
+from broker_lite.cluster.lifecycle import MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
 from broker_lite.log.checkpoints import BROKER_EPOCH
@@ -31,6 +31,7 @@ class Setup:
         self.sent: list[tuple[Any, Callable[[Any], None]]] = []
         self.image = ClusterImage()
         self.alive = 0
+        self.failure: OSError | None = None
         self.lifecycle = Lifecycle(
             US,
             self.storage,
@@ -40,6 +41,7 @@ class Setup:
             self.loop,
             lambda request, then: self.sent.append((request, then)),
             lambda: self.image,
+            lambda: self.failure,
         )
         self.lifecycle.on_alive = self.count_alive
 
@@ -94,6 +96,37 @@ def test_it_registers_until_it_is_taken_in_and_then_sends_heartbeats() -> None:
     assert setup.sent == []
     setup.heartbeat(1)
     assert setup.alive == 1
+
+
+def test_one_that_is_refused_asks_less_and_less_often_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.lifecycle.start()
+    refusals = 0
+    for _ in range(600 * 1_000 // RETRY_MS):
+        setup.loop.run(RETRY_MS)
+        if setup.sent:
+            refusals += 1
+            setup.answer(ApiKey.BROKER_REGISTRATION, error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID))
+    assert 590 <= refusals <= 610, "once a second, after the first ones"
+    assert caplog.text.count("INCONSISTENT_CLUSTER_ID") == 1
+    setup.request(MAX_RETRY_MS)
+    setup.answer(ApiKey.BROKER_REGISTRATION, error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    assert caplog.text.count("cannot register") == 2
+    setup.request(RETRY_MS)
+    setup.answer(ApiKey.BROKER_REGISTRATION, error_code=0, broker_epoch=5)
+    assert setup.lifecycle.state is State.ALIVE
+
+
+def test_one_whose_directory_has_failed_asks_to_be_fenced(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.register()
+    assert not setup.heartbeat().want_fence
+    setup.failure = OSError(5, "Input/output error")
+    assert setup.heartbeat(INTERVAL_MS).want_fence
+    assert setup.heartbeat(INTERVAL_MS, is_fenced=True).want_fence
+    setup.loop.run(INTERVAL_MS - 1)
+    assert setup.sent == [], "nothing is to be waited for"
+    assert caplog.text.count("Input/output error") == 1
 
 
 def test_it_is_registered_when_the_log_has_this_start_of_it() -> None:

@@ -102,7 +102,7 @@ def test_roles_wait_for_this_start_of_the_broker_and_come_after_the_image() -> N
     setup.told.clear()
     setup.decide(lambda controller: controller.create_topic("u", uuid.UUID(int=2), 1, 1, {}, [(2,)]))
     assert setup.told == [["t", "u"], Leads((uuid.UUID(int=2), 0))]
-    setup.decide(lambda controller: controller.delete_topic("t"))
+    setup.decide(lambda controller: controller.delete_topic(key[0]))
     assert setup.told[-2:] == [["u"], Gone(key)]
 
 
@@ -204,6 +204,20 @@ def test_who_asks_for_leaders_does_not_wait_for_ever() -> None:
     assert called == ["tired"]
 
 
+def test_one_who_asks_for_leaders_and_fails_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    setup, called = Setup(), []
+    setup.register()
+
+    def mistaken() -> None:
+        raise ZeroDivisionError("by the test")
+
+    setup.member.after_failover(mistaken)
+    setup.member.after_failover(lambda: called.append("told"))
+    setup.run()
+    assert called == ["told"]
+    assert "by the test" in caplog.text
+
+
 def test_who_leaves_takes_no_more_part() -> None:
     setup = Setup()
     setup.register()
@@ -231,3 +245,15 @@ def test_a_mistake_of_one_listener_keeps_no_other_from_hearing(caplog: pytest.Lo
     assert ["t"] in setup.told
     assert any(isinstance(each, Leads) for each in setup.told)
     assert "by the test" in caplog.text
+
+
+def test_nobody_is_waited_for_after_a_broker_has_left() -> None:
+    setup = Setup()
+    setup.register()
+    setup.decide(lambda controller: controller.create_topic("t", uuid.UUID(int=1), 1, 1, {}, [(2,)]))
+    told: list[ErrorCode] = []
+    setup.member.when_safe((uuid.UUID(int=1), 0), 7, 1_000, told.append)
+    assert setup.member.acknowledgements.size == 1
+    setup.member.leave()
+    setup.loop.run(2_000)
+    assert (told, setup.member.acknowledgements.size) == ([], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import get_args
 
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, read_steps, taken
+from broker_lite.cluster import metadata_log
+from broker_lite.cluster.metadata_log import DamagedMetadataError, MetadataLog, MetadataReader, read_steps, taken
 from broker_lite.cluster.record_format import _READERS, MetadataFormatError, decode, encode_record, encode_snapshot
 from broker_lite.controller import records as kinds
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import PartitionState, Record
+from broker_lite.protocol.records import read_header
 from tests.unit.cluster.shared import SHARED, SharedStorage
 
 IDS = st.integers(-1, 2**31 - 1)
@@ -29,6 +32,7 @@ RECORDS = st.one_of(
     st.builds(kinds.TopicCreated, TEXTS, st.uuids(), SETTINGS),
     st.builds(kinds.TopicDeleted, st.uuids()),
     st.builds(kinds.TopicSettingsChanged, st.uuids(), SETTINGS),
+    st.builds(kinds.DefaultSettingsChanged, SETTINGS),
     st.builds(kinds.PartitionChanged, st.uuids(), IDS, STATES),
     st.builds(kinds.ProducerIdsAllocated, EPOCHS),
     st.builds(kinds.ControllerElected, IDS, IDS),
@@ -46,6 +50,7 @@ def filled(topics: int = 2) -> ClusterImage:
         image.apply(kinds.TopicCreated(f"t{number}", topic_id, (("retention.ms", "1"),)))
         image.apply(kinds.PartitionChanged(topic_id, 0, PartitionState((1, 2), (1,), 1, 3, 4, (2,), -1)))
     image.apply(kinds.ProducerIdsAllocated(3000))
+    image.apply(kinds.DefaultSettingsChanged((("min.insync.replicas", "2"),)))
     image.apply(kinds.DocumentChanged("acls.json", "{}"))
     image.apply(kinds.ControllerElected(1, 7))
     return image
@@ -66,6 +71,15 @@ def test_a_snapshot_is_the_whole_image() -> None:
     assert isinstance(found, ClusterImage)
     found.next_offset = image.next_offset
     assert found == image
+
+
+def test_a_snapshot_from_before_default_settings_were_kept_there_is_read() -> None:
+    document = json.loads(encode_snapshot(filled()))
+    del document["defaultSettings"]
+    found = decode(json.dumps(document).encode())
+    assert isinstance(found, ClusterImage)
+    assert found.default_settings == {}
+    assert found.min_in_sync_replicas(uuid.UUID(int=100)) == 1
 
 
 @pytest.mark.parametrize("value", [None, b"", b"[]", b"{}", b'{"type":"Nothing"}', b'{"type":"TopicCreated"}', b"\xff"])
@@ -115,6 +129,40 @@ def test_a_torn_or_damaged_end_is_nobodys(cut: int, rubbish: bytes) -> None:
     assert after.next_offset == image.next_offset + 2
 
 
+@given(st.integers(0), st.integers(0, 7))
+def test_a_damaged_log_is_not_gone_on_from(position: int, bit: int) -> None:
+    storage = SharedStorage()
+    log = MetadataLog(storage, SHARED)
+    image, writer = log.begin(1, 1, 0)
+    for number in range(3):
+        writer.append([kinds.ProducerIdsAllocated(1000 * number)], image.next_offset + number, 0)
+    last = storage.size(log.path(1))
+    writer.append([kinds.ProducerIdsAllocated(9000)], image.next_offset + 3, 0)
+    content = storage.files[log.path(1)].data
+    content[position % last] ^= 1 << bit
+    before = bytes(content)
+    _, end = read_steps(before)
+    if end == len(before):  # of a batch's header its checksum does not guard all: not its offset, nor its epoch
+        after, _ = log.begin(2, 1, 0)
+        assert after.next_producer_id == 9000
+        return
+    with pytest.raises(DamagedMetadataError, match=log.path(1)):
+        log.begin(2, 1, 0)
+    assert log.epochs() == [1]
+    assert storage.read(log.path(1)) == before
+
+
+@pytest.mark.parametrize("left", ["nothing", "the snapshot", "all but a byte"])
+def test_what_a_controller_begins_with_is_never_torn(left: str) -> None:
+    storage = SharedStorage()
+    log = MetadataLog(storage, SHARED)
+    log.begin(1, 1, 0)
+    content = storage.files[log.path(1)].data
+    del content[{"nothing": 0, "the snapshot": read_header(content).size, "all but a byte": len(content) - 1}[left] :]
+    with pytest.raises(DamagedMetadataError, match="in what its controller began it with"):
+        log.begin(2, 1, 0)
+
+
 def test_a_reader_sees_batches_as_wholes_and_follows_into_the_next_epoch() -> None:
     storage = SharedStorage()
     log = MetadataLog(storage, SHARED)
@@ -141,6 +189,38 @@ def test_a_reader_sees_batches_as_wholes_and_follows_into_the_next_epoch() -> No
     assert isinstance(snapshot, ClusterImage)
     assert snapshot.next_producer_id == 3000
     assert elected == [kinds.ControllerElected(5, 2)]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (5_000,), (1, 5_000, 1), (5_000, 5_000), (400, 400, 400, 5_000)])
+def test_a_batch_is_read_whatever_its_size(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log, "MAX_READ_BYTES", 1_000)
+    storage = SharedStorage()
+    log = MetadataLog(storage, SHARED)
+    image, writer = log.begin(1, 1, 0)
+    reader = MetadataReader(storage, log, lambda: 1)
+    reader.poll()
+    changes: list[list[Record]] = [[kinds.DocumentChanged("d", "x" * size)] for size in sizes]
+    for number, each in enumerate(changes):
+        writer.append(each, image.next_offset + number, 0)
+    found = [step for _ in sizes for step in reader.poll()]
+    assert found == changes
+    assert reader.poll() == []
+
+
+def test_a_long_batch_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log, "MAX_READ_BYTES", 1_000)
+    storage = SharedStorage()
+    log = MetadataLog(storage, SHARED)
+    image, writer = log.begin(1, 1, 0)
+    reader = MetadataReader(storage, log, lambda: 1)
+    reader.poll()
+    writer.append([kinds.DocumentChanged("d", "x" * 5_000)], image.next_offset, 0)
+    content = storage.files[log.path(1)].data
+    whole = bytes(content)
+    del content[-1:]
+    assert reader.poll() == []
+    content[:] = whole
+    assert reader.poll() == [[kinds.DocumentChanged("d", "x" * 5_000)]]
 
 
 def test_what_was_read_while_somebody_claimed_the_next_epoch_is_dropped() -> None:

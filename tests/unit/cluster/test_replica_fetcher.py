@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,13 +14,13 @@ from broker_lite.config import BrokerConfig
 from broker_lite.log.config import LogConfig
 from broker_lite.log.replicated_log import ReplicatedLog
 from broker_lite.protocol import fetch, records
-from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.errors import CorruptBatchError, ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.protocol.records import Record
-from broker_lite.replication.follower import PartitionFollower
+from broker_lite.replication.follower import FetchPosition, PartitionFollower
 from broker_lite.replication.replicas import Follows, Gone, Leads
 from broker_lite.server.replica_fetcher import FIRST_BACKOFF_MS, VERSION, ReplicaFetchers
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 TOPIC = uuid.UUID(int=1)
@@ -32,13 +33,14 @@ class World:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.storage = MemoryStorage()
+        self.storage = SimulatedDisk()
         self.roles: dict[Any, PartitionFollower] = {}
         self.soon: list[Callable[[], object]] = []
         self.timers: list[tuple[float, Callable[[], object]]] = []
         self.requests: list[tuple[fetch.FetchRequest, Then]] = []
         self.dropped = 0
         self.asked: list[tuple[Any, Callable[[Any], None]]] = []
+        self.failures: list[BaseException] = []
         self._tell: Callable[[Any], None] = lambda _: None
         member = SimpleNamespace(
             broker_id=1, broker_epoch=5, listen=self._listen, replicas=SimpleNamespace(roles=self.roles),
@@ -46,8 +48,9 @@ class World:
         )  # fmt: skip
         clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: self.now_ms)
         broker = SimpleNamespace(
-            config=BrokerConfig.of({}), clock=clock, scheduler=self, topic_by_id=lambda _: SimpleNamespace(name="t")
-        )
+            config=BrokerConfig.of({}), clock=clock, scheduler=self, topic_by_id=lambda _: SimpleNamespace(name="t"),
+            cluster=SimpleNamespace(logs=SimpleNamespace(note_failure=self.failures.append)),
+        )  # fmt: skip
         self.fetchers = ReplicaFetchers(broker, member, lambda *_: self)  # type: ignore[arg-type]
 
     def _listen(self, callback: Callable[[Any], None]) -> None:
@@ -103,11 +106,15 @@ class World:
         return {each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions}
 
     def answer(self, *results: fetch.FetchPartitionResult, error: ErrorCode = ErrorCode.NONE) -> None:
+        self.reply(*results, error=error)
+        self.settle()
+
+    def reply(self, *results: fetch.FetchPartitionResult, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Answer as `answer`, and let nothing follow that is put off."""
         _, then = self.requests.pop()
         topics = [fetch.FetchTopicResult("", TOPIC, results)] if results else []
         response = fetch.FetchResponse(topics, int(error), 0 if error else SESSION)
         then(memoryview(b"".join(bytes(part) for part in fetch.encode_response(VERSION, response))))  # type: ignore[arg-type]
-        self.settle()
 
 
 def sent(index: int, count: int, at: int = 0, epoch: int = 0, high_watermark: int = 0) -> fetch.FetchPartitionResult:
@@ -200,6 +207,25 @@ def test_where_logs_part_the_end_is_cut_and_asked_for_again(world: World) -> Non
     assert world.wanted() == {0: 2}
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "?"), CorruptBatchError("?")])
+def test_a_partition_that_cannot_be_cut_is_told_of_and_holds_up_no_other(
+    world: World, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, well = world.follow(0, epoch=1), world.follow(1)
+    log.append_as_follower(sent(0, 2).records, 0, NOW)  # type: ignore[arg-type]
+    world.settle()
+
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(log.__class__, "truncate_to", failing)
+    parted = fetch.FetchPartitionResult(0, 0, 2, -1, 0, b"", diverging_epoch=fetch.EpochEndOffset(0, 1))
+    world.answer(parted, sent(1, 1))
+    assert world.failures == [error]
+    assert world.wanted() == {1: 1}
+    assert well.log_end_offset == 1
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_one_partition_that_is_refused_pauses_longer_each_time_and_holds_up_no_other(
     world: World, code: ErrorCode
@@ -247,11 +273,105 @@ def test_who_is_out_of_range_begins_where_the_leader_does(world: World) -> None:
     assert world.requests == []
     request, then = world.asked.pop()
     assert (request.replica_id, request.topics[0][0]) == (1, "t")
-    offsets = [SimpleNamespace(error_code=0, offset=40), SimpleNamespace(error_code=0, offset=90)]
-    then(SimpleNamespace(topics=[SimpleNamespace(partitions=offsets)]))
+    then(offsets(40, 90))
     world.settle()
     assert log.log_end_offset == 40
     assert world.wanted() == {0: 40}
+
+
+def offsets(start: int, end: int) -> SimpleNamespace:
+    """Give a leader's answer to where its log begins and ends."""
+    found = [SimpleNamespace(error_code=0, offset=each) for each in (start, end)]
+    return SimpleNamespace(topics=[SimpleNamespace(partitions=found)])
+
+
+def test_who_is_out_of_range_though_it_is_not_asks_again_after_longer_and_longer(world: World) -> None:
+    """It may be that the leader has got more in between; if not, nobody is asked without a pause."""
+    world.follow(0)
+    world.settle()
+    for pause_ms in (FIRST_BACKOFF_MS, 2 * FIRST_BACKOFF_MS, 4 * FIRST_BACKOFF_MS):
+        world.answer(refusal(0, ErrorCode.OFFSET_OUT_OF_RANGE))
+        world.asked.pop()[1](offsets(0, 5))
+        world.settle(pause_ms - 1)
+        assert (world.requests, world.asked) == ([], [])
+        world.settle(1)
+        assert world.wanted() == {0: 0}
+
+
+def test_what_was_safe_and_is_cut_off_is_warned_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    log = world.follow(0, epoch=1)
+    world.settle()
+    for offset in range(4):
+        world.answer(sent(0, 1, at=offset, high_watermark=min(offset, 3)))
+    world.answer(fetch.FetchPartitionResult(0, 0, 2, -1, 0, b"", diverging_epoch=fetch.EpochEndOffset(0, 3)))
+    world.answer(sent(0, 1, at=log.log_end_offset, high_watermark=3))
+    assert [each for each in caplog.records if each.levelname == "WARNING"] == []
+    world.answer(fetch.FetchPartitionResult(0, 0, 2, -1, 0, b"", diverging_epoch=fetch.EpochEndOffset(0, 0)))
+    assert log.log_end_offset == 0
+    (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert "/data/t-0: cut from 4 to 0, as broker 2 has it: offsets 0 to 2 had been on all replicas in sync" in warning
+
+
+def test_a_batch_of_the_leaders_that_holds_our_end_shows_that_ours_is_foreign(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = world.follow(0)
+    for offset in range(5):
+        log.append_as_follower(sent(0, 1, at=offset).records, 0, NOW)  # type: ignore[arg-type]
+    world.settle()
+    assert world.wanted() == {0: 5}
+    world.answer(sent(0, 10, at=2))
+    assert (log.log_end_offset, world.wanted()) == (2, {0: 2})
+    assert "its last records are not the leader's" in caplog.text
+    world.answer(sent(0, 10, at=2))
+    assert log.log_end_offset == 12
+
+
+def test_a_session_that_begins_anew_names_where_each_log_is_now(world: World) -> None:
+    """Retention may have moved its beginning without anybody's word."""
+    log = world.follow(0)
+    world.settle()
+    world.answer(sent(0, 3, high_watermark=3))
+    log.advance_start(2)
+    world.answer()
+    assert world.wanted() == {}
+    world.answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert world.requests[0][0].topics[0].partitions[0].log_start_offset == 2
+
+
+def test_what_is_followed_again_within_one_fetch_is_not_forgotten(world: World) -> None:
+    world.follow(0)
+    world.follow(1)
+    world.settle()
+    world.answer()
+    world.tell(Gone((TOPIC, 0)))
+    world.follow(0, epoch=1)
+    world.reply()
+    (request, _) = world.requests[0]
+    assert (world.wanted(), request.forgotten) == ({0: 0}, [])
+    world.settle()
+    assert world.dropped == 0, "the request that was under way has it"
+
+
+def test_only_what_may_have_changed_is_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for index in range(3):
+        world.follow(index)
+    world.settle()
+    looked_at: list[str] = []
+    position = PartitionFollower.position.fget
+    assert position is not None
+
+    def counted(follower: PartitionFollower) -> FetchPosition:
+        looked_at.append(follower.log.directory)  # type: ignore[attr-defined]
+        return position(follower)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(PartitionFollower, "position", property(counted))
+    for _ in range(5):
+        world.answer()
+    assert looked_at == []
+    world.answer(sent(1, 1))
+    assert looked_at == ["/data/t-1"]
 
 
 def test_nothing_is_fetched_after_the_end(world: World) -> None:

@@ -13,6 +13,7 @@ NOW = 1_700_000_000_000
 LEASE_MS = 9_000
 TOPIC = uuid.UUID(int=7)
 KEY: PartitionKey = (TOPIC, 0)
+ALONE: PartitionKey = (uuid.UUID(int=9), 0)
 
 
 class Cluster:
@@ -85,6 +86,10 @@ class Cluster:
         """Make topic t with these replicas, 1, 2, 3 if none are given; settings with _ for the dots."""
         names = {name.replace("_", "."): value for name, value in settings.items()}
         self.write(self.controller.create_topic("t", TOPIC, 0, 0, names, replicas or ((1, 2, 3),)))
+
+    def make_topic_alone(self) -> None:
+        """Make a topic that broker 1 alone has."""
+        self.write(self.controller.create_topic("alone", ALONE[0], 1, 1, {}, ((1,),)))
 
     def propose(self, *in_sync: int, key: PartitionKey = KEY, **changes: object) -> PartitionState | Exception:
         """Let the leader propose who is in sync, by what it must know; `changes` spoil that."""

@@ -8,9 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from broker_lite.controller.controller import PRODUCER_ID_BLOCK, ControllerSettings, InSyncProposal
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, BrokerRegistered, ControllerElected
+from broker_lite.controller.records import (
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    BrokerRegistered,
+    ControllerElected,
+    DefaultSettingsChanged,
+    PartitionState,
+)
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-from tests.unit.controller.cluster import KEY, LEASE_MS, TOPIC, Cluster
+from tests.unit.controller.cluster import ALONE, KEY, LEASE_MS, TOPIC, Cluster
 
 
 def refused(action: Callable[[], object]) -> ErrorCode:
@@ -306,9 +313,18 @@ def test_topics_are_refused_deleted_and_grown() -> None:
     cluster.write(controller.create_partitions("t", 3))
     assert [key[1] for key, _ in cluster.image.partitions()] == [0, 1, 2]
     assert all(len(state.replicas) == 3 for _, state in cluster.image.partitions())
-    cluster.write(controller.delete_topic("t"))
+    cluster.write(controller.delete_topic(TOPIC))
     assert cluster.image.partition(KEY) is None
-    assert refused(lambda: controller.delete_topic("t")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refused(lambda: controller.delete_topic(TOPIC)) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_topic_made_anew_is_not_the_one_that_was_to_be_deleted() -> None:
+    cluster = Cluster()
+    cluster.make_topic()
+    cluster.write(cluster.controller.delete_topic(TOPIC))
+    cluster.write(cluster.controller.create_topic("t", uuid.UUID(int=8), 1, 3, {}))
+    assert refused(lambda: cluster.controller.delete_topic(TOPIC)) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert cluster.image.topic("t") is not None
 
 
 def test_unclean_elections_happen_as_soon_as_they_are_allowed() -> None:
@@ -324,10 +340,141 @@ def test_unclean_elections_happen_as_soon_as_they_are_allowed() -> None:
 def test_unclean_elections_of_all_topics_may_be_allowed() -> None:
     settings = ControllerSettings(LEASE_MS, topic_defaults={"unclean.leader.election.enable": "true"})
     cluster = Cluster(settings=settings)
+    cluster.write(cluster.controller.begin())
     cluster.make_topic((1, 2))
     cluster.propose(1)
     cluster.silence(1)
     assert cluster.state.leader == 2
+
+
+def test_a_broker_whose_disk_has_failed_leads_nothing_and_is_eligible_nowhere_until_it_is_started_again() -> None:
+    cluster = Cluster()
+    cluster.make_topic((1, 2, 3), min_insync_replicas="3")
+    cluster.make_topic_alone()
+    for _ in range(2):
+        epoch = cluster.image.broker_epoch(1)
+        records, heard = cluster.controller.heartbeat(
+            1, epoch, cluster.image.next_offset, False, cluster.now_ms, wants_fence=True
+        )
+        cluster.write(records)
+        assert heard.fenced
+    assert (cluster.state.leader, cluster.state.in_sync_replicas) == (2, (2, 3))
+    assert cluster.state.eligible_leader_replicas == (), "it may have lost something"
+    assert records == []
+    alone = cluster.image.partition(ALONE)
+    assert alone is not None
+    assert (alone.leader, alone.last_known_leader) == (NO_LEADER, 1)
+    cluster.start(1)
+    assert cluster.image.may_join(1)
+    alone = cluster.image.partition(ALONE)
+    assert alone is not None
+    assert alone.leader == 1, "nobody else has its records"
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_broker_whose_disk_has_failed_is_eligible_nowhere_though_it_was_fenced_or_stops(
+    stops: bool, is_fenced: bool
+) -> None:
+    """A disk that stalls keeps a broker from its heartbeats first, and only then does it fail."""
+    cluster = Cluster()
+    cluster.make_topic((1, 2, 3), min_insync_replicas="3")
+    if is_fenced:
+        cluster.silence(1)
+        assert cluster.state.eligible_leader_replicas == (1,)
+    epoch, end = cluster.image.broker_epoch(1), cluster.image.next_offset
+    records, heard = cluster.controller.heartbeat(1, epoch, end, stops, cluster.now_ms, wants_fence=True)
+    cluster.write(records)
+    assert heard.fenced
+    assert cluster.state.eligible_leader_replicas == ()
+    assert 1 not in (cluster.state.leader, *cluster.state.in_sync_replicas)
+    end = cluster.image.next_offset
+    assert cluster.controller.heartbeat(1, epoch, end, stops, cluster.now_ms, wants_fence=True)[0] == []
+
+
+def test_a_broker_whose_disk_fails_while_it_stops_is_eligible_nowhere() -> None:
+    cluster = Cluster()
+    cluster.make_topic((1, 2, 3), min_insync_replicas="3")
+    epoch = cluster.image.broker_epoch(1)
+    for wants_fence in (False, True):
+        end = cluster.image.next_offset
+        records, _ = cluster.controller.heartbeat(1, epoch, end, True, cluster.now_ms, wants_fence=wants_fence)
+        cluster.write(records)
+        assert cluster.state.eligible_leader_replicas == (() if wants_fence else (1,))
+
+
+# What topics go by that have no settings of their own.
+
+
+def test_the_first_controller_says_what_topics_go_by_and_its_successors_keep_to_that() -> None:
+    cluster = Cluster(settings=ControllerSettings(LEASE_MS, topic_defaults={"min.insync.replicas": "2"}))
+    assert len(cluster.write(cluster.controller.begin())) == 1
+    cluster.settings = ControllerSettings(LEASE_MS, topic_defaults={"min.insync.replicas": "3"})
+    cluster.fail_over()
+    assert cluster.controller.begin() == []
+    assert cluster.image.default_settings == {"min.insync.replicas": "2"}
+    cluster.make_topic()
+    assert cluster.image.min_in_sync_replicas(TOPIC) == 2
+    cluster.propose(1)
+    assert cluster.state.eligible_leader_replicas == (2, 3)
+
+
+def test_a_log_of_before_is_told_what_counts_and_who_is_eligible_by_that() -> None:
+    """Its controller went by a larger minimum than the one whose file counts from now on."""
+    cluster = Cluster()
+    cluster.write(cluster.controller.change_default_settings({"min.insync.replicas": "3"}))
+    cluster.make_topic()
+    cluster.propose(1, 2)
+    assert cluster.state.eligible_leader_replicas == (3,)
+    cluster.log = [each for each in cluster.log if not isinstance(each, DefaultSettingsChanged)]
+    cluster.settings = ControllerSettings(LEASE_MS, topic_defaults={"min.insync.replicas": "2"})
+    cluster.fail_over()
+    cluster.write(cluster.controller.begin())
+    assert cluster.state.eligible_leader_replicas == ()
+
+
+def test_a_new_default_counts_for_topics_without_a_setting_of_their_own() -> None:
+    cluster = Cluster()
+    cluster.write(cluster.controller.change_default_settings({"min.insync.replicas": "3"}))
+    cluster.make_topic((1, 2, 3))
+    own = uuid.UUID(int=8)
+    settings = {"min.insync.replicas": "3", "unclean.leader.election.enable": "false"}
+    cluster.write(cluster.controller.create_topic("own", own, 1, 3, settings, ((1, 2, 3),)))
+    cluster.propose(1, 2)
+    cluster.propose(1, 2, key=(own, 0))
+    assert cluster.write(cluster.controller.change_default_settings({"min.insync.replicas": "3"})) == []
+    cluster.write(cluster.controller.change_default_settings({"min.insync.replicas": "2"}))
+    assert cluster.state.eligible_leader_replicas == ()
+    kept = cluster.image.partition((own, 0))
+    assert kept is not None
+    assert kept.eligible_leader_replicas == (3,)
+    cluster.silence(1, 2)
+    assert cluster.state.leader == NO_LEADER
+    cluster.write(cluster.controller.change_default_settings({"unclean.leader.election.enable": "true"}))
+    assert cluster.state.leader == 3, "at once"
+    assert cluster.image.default_settings == {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    assert cluster.replay() == cluster.image
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", " true "])
+def test_what_a_topic_says_of_unclean_elections_is_read_as_its_settings_are(text: str) -> None:
+    cluster = Cluster()
+    cluster.make_topic(unclean_leader_election_enable=text)
+    assert cluster.image.allows_unclean_election(TOPIC)
+
+
+def test_topics_are_made_while_a_broker_is_away_and_it_gets_its_replica_when_it_is_back() -> None:
+    cluster = Cluster()
+    cluster.silence(2)
+    cluster.write(cluster.controller.create_topic("t", TOPIC, 6, 3, {}))
+    states = [state for _, state in cluster.image.partitions()]
+    assert {state.replicas[0] for state in states} == {1, 3}
+    assert all(set(state.replicas) == {1, 2, 3} and state.replicas[2] == 2 for state in states)
+    assert all(set(state.in_sync_replicas) == {1, 3} and state.leader == state.replicas[0] for state in states)
+    cluster.start(2)
+    answer = cluster.propose(1, 2, 3) if cluster.state.leader == 1 else cluster.propose(3, 1, 2)
+    assert isinstance(answer, PartitionState)
+    assert set(answer.in_sync_replicas) == {1, 2, 3}
 
 
 def test_after_a_smaller_minimum_nobody_out_of_sync_is_eligible() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.producer_state import Marker, Verification
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
 from broker_lite.log.config import LogConfig
 from broker_lite.log.offset_map import ENTRY_BYTES, OffsetMap
@@ -21,7 +21,7 @@ from broker_lite.protocol import records
 from broker_lite.protocol.compression import Compression
 from broker_lite.protocol.legacy_records import decode_any, encode_message_set
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage, PowerCutError
+from broker_lite.sim.disk import CutShort, SimulatedDisk
 
 NOW = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -41,7 +41,7 @@ BATCHES = st.lists(
 )
 
 
-def open_log(storage: MemoryStorage, config: LogConfig = COMPACT, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = COMPACT, **options: int | bool) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 
@@ -65,8 +65,8 @@ def compact(log: PartitionLog, now_ms: int = NOW, map_bytes: int = MAP_BYTES) ->
             if step is not None:
                 step.result()
             steps += 1
-    except PowerCutError:
-        with contextlib.suppress(PowerCutError):
+    except CutShort:
+        with contextlib.suppress(CutShort):
             work.close()
         raise
     return steps
@@ -111,12 +111,12 @@ def check_whole(log: PartitionLog) -> None:
             assert len(headers) == 1 or headers[1].base_offset > offset
 
 
-def no_leftovers(storage: MemoryStorage) -> None:
+def no_leftovers(storage: SimulatedDisk) -> None:
     assert not [name for name in storage.files if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
 def test_the_latest_of_each_key_stays_at_its_offset() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     for index in range(30):
         append(log, (b"a", b"%d" % index), (b"b", b"%d" % index))
     end_segment(log)
@@ -141,7 +141,7 @@ def test_the_latest_of_each_key_stays_at_its_offset() -> None:
 def test_any_log_keeps_its_latest_values_over_any_rounds(
     batches: list[tuple[list[tuple[bytes, bytes | None]], int]], data: st.DataObject
 ) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     now = NOW
     original: dict[int, Record] = {}
@@ -167,7 +167,7 @@ def test_any_log_keeps_its_latest_values_over_any_rounds(
 
 
 def test_tombstones_stay_until_their_horizon() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, delete_retention_ms=1000))
+    log = open_log(SimulatedDisk(), replace(COMPACT, delete_retention_ms=1000))
     append(log, (b"a", b"1"), (b"b", b"1"))
     append(log, (b"a", None))
     end_segment(log)
@@ -187,7 +187,7 @@ def test_tombstones_stay_until_their_horizon() -> None:
 
 
 def test_records_without_a_key_go() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, cleanup_policy=("delete",)))
+    log = open_log(SimulatedDisk(), replace(COMPACT, cleanup_policy=("delete",)))
     log.append(records.encode_batch([Record(None, b"v", NOW)]), 0, NOW)
     append(log, (b"a", b"1"))
     end_segment(log)
@@ -196,7 +196,7 @@ def test_records_without_a_key_go() -> None:
 
 
 def test_the_last_batch_of_a_round_stays_as_a_header() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, delete_retention_ms=0))
+    log = open_log(SimulatedDisk(), replace(COMPACT, delete_retention_ms=0))
     append(log, (b"a", b"1"))
     append(log, (b"a", None))
     end_segment(log)
@@ -210,7 +210,7 @@ def test_the_last_batch_of_a_round_stays_as_a_header() -> None:
 
 
 def test_an_active_producers_last_sequence_stays() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     for sequence in range(3):
         batch = records.encode_batch([Record(b"a", b"v", NOW)], producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -242,7 +242,7 @@ def transactional(log: PartitionLog, producer: int, sequence: int, key: bytes, e
         base_sequence=sequence,
         transactional=True,
     )
-    log.append(batch, 0, NOW, Verification.LEGACY)
+    log.append(batch, 0, NOW, log.producers.begin_verification(producer, epoch, has_epochs=False))
 
 
 def end_transaction(log: PartitionLog, producer: int, *, committed: bool) -> None:
@@ -250,7 +250,7 @@ def end_transaction(log: PartitionLog, producer: int, *, committed: bool) -> Non
 
 
 def test_aborted_data_goes_and_its_marker_follows_after_the_retention_time() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, delete_retention_ms=1000))
+    log = open_log(SimulatedDisk(), replace(COMPACT, delete_retention_ms=1000))
     transactional(log, 1, 0, b"a")  # 0
     end_transaction(log, 1, committed=True)  # 1
     transactional(log, 2, 0, b"a")  # 2
@@ -274,7 +274,7 @@ def test_aborted_data_goes_and_its_marker_follows_after_the_retention_time() -> 
 
 
 def test_a_transaction_over_several_segments_is_aborted_in_all_of_them() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, segment_bytes=10_000))
+    log = open_log(SimulatedDisk(), replace(COMPACT, segment_bytes=10_000))
     append(log, (b"a", b"kept"))
     for sequence in range(6):
         transactional(log, 2, sequence, b"a")
@@ -288,7 +288,7 @@ def test_a_transaction_over_several_segments_is_aborted_in_all_of_them() -> None
 
 
 def test_an_open_transaction_is_not_compacted() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     append(log, (b"a", b"1"))
     append(log, (b"a", b"2"))
     end_segment(log)
@@ -305,7 +305,7 @@ def test_an_open_transaction_is_not_compacted() -> None:
 
 def test_lags_and_ratio_decide_when_a_log_is_due() -> None:
     config = replace(COMPACT, segment_bytes=10_000, min_cleanable_dirty_ratio=0.5)
-    log = open_log(MemoryStorage(), config)
+    log = open_log(SimulatedDisk(), config)
     append(log, (b"a", b"1" * 100))
     end_segment(log)
     assert assess(log, NOW).due
@@ -324,7 +324,7 @@ def test_lags_and_ratio_decide_when_a_log_is_due() -> None:
 
 
 def test_a_full_map_leaves_the_rest_to_the_next_round() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, segment_bytes=100_000))
+    log = open_log(SimulatedDisk(), replace(COMPACT, segment_bytes=100_000))
     for index in range(20):
         append(log, (b"%d" % (index % 10), b"%d" % index))
     end_segment(log)
@@ -336,7 +336,7 @@ def test_a_full_map_leaves_the_rest_to_the_next_round() -> None:
     assert list(contents(log)) == list(range(10, 20))
     log.cleaned_offset = None
     append(log, *((b"x%d" % index, b"") for index in range(5)))
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     append(log, *((b"x%d" % index, b"") for index in range(5)))
     end_segment(log)
     with pytest.raises(OffsetMapFullError, match="dedupe"):
@@ -344,7 +344,7 @@ def test_a_full_map_leaves_the_rest_to_the_next_round() -> None:
 
 
 def test_neighbours_are_put_together_up_to_a_segments_size() -> None:
-    log = open_log(MemoryStorage(), replace(COMPACT, segment_bytes=200))
+    log = open_log(SimulatedDisk(), replace(COMPACT, segment_bytes=200))
     for index in range(12):
         append(log, (b"%02d" % index, b"v" * 20))
     end_segment(log)
@@ -359,7 +359,7 @@ def test_neighbours_are_put_together_up_to_a_segments_size() -> None:
 
 
 def test_work_is_done_in_many_steps() -> None:
-    log = open_log(MemoryStorage(), LogConfig(cleanup_policy=("compact",)))
+    log = open_log(SimulatedDisk(), LogConfig(cleanup_policy=("compact",)))
     append(log, *((b"%d" % index, b"v") for index in range(3000)), codec=Compression.ZSTD)
     append(log, (b"1", b"w"))
     end_segment(log)
@@ -367,7 +367,7 @@ def test_work_is_done_in_many_steps() -> None:
 
 
 def test_a_round_that_is_given_up_leaves_the_log_as_it_was() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(COMPACT, segment_bytes=10_000))
     for index in range(20):
         append(log, (b"a", b"%d" % index))
@@ -385,7 +385,7 @@ def test_a_round_that_is_given_up_leaves_the_log_as_it_was() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
 def test_messages_of_old_formats_are_compacted_in_their_format(magic: int, codec: Compression) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     stamps = NOW if magic else -1
     old = [Record(b"%d" % (index % 3), b"%d" % index, stamps, (), index) for index in range(9)]
     sets = b"".join(
@@ -425,8 +425,8 @@ def script(log: PartitionLog, rng: random.Random) -> dict[int, Record]:
     return original
 
 
-def prepared(seed: int) -> tuple[MemoryStorage, PartitionLog, dict[int, Record]]:
-    storage = MemoryStorage()
+def prepared(seed: int) -> tuple[SimulatedDisk, PartitionLog, dict[int, Record]]:
+    storage = SimulatedDisk()
     log = open_log(storage, replace(COMPACT, delete_retention_ms=0, segment_bytes=900))
     original = script(log, random.Random(seed))
     compact(log, NOW)
@@ -440,15 +440,15 @@ def prepared(seed: int) -> tuple[MemoryStorage, PartitionLog, dict[int, Record]]
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(seed: int) -> None:
     storage, log, _ = prepared(seed)
-    storage.operations_left = 10_000
+    storage.fuse = 10_000
     compact(log, NOW + 1)
-    operations = 10_000 - storage.operations_left
+    operations = 10_000 - storage.fuse
     assert operations > 20
     for moment in range(operations):
         storage, log, original = prepared(seed)
         end, recovery_point = log.log_end_offset, log.recovery_point
-        storage.operations_left = moment
-        with pytest.raises(PowerCutError):
+        storage.fuse = moment
+        with pytest.raises(CutShort):
             compact(log, NOW + 1)
         storage.lose_power(random.Random(moment))
         log = open_log(storage, log.config, recovery_point=recovery_point)
@@ -472,7 +472,7 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(seed: int) -> None:
 def test_a_crash_somewhere_in_a_compaction_of_any_log_loses_nothing(
     batches: list[tuple[list[tuple[bytes, bytes | None]], int]], rng: random.Random
 ) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(COMPACT, delete_retention_ms=0, segment_bytes=400))
     original: dict[int, Record] = {}
     for index, (pairs, codec) in enumerate(batches):
@@ -484,8 +484,8 @@ def test_a_crash_somewhere_in_a_compaction_of_any_log_loses_nothing(
     end_segment(log)
     log.cleaned_offset = 0
     recovery_point = log.recovery_point
-    storage.operations_left = rng.randrange(60)
-    with contextlib.suppress(PowerCutError):
+    storage.fuse = rng.randrange(60)
+    with contextlib.suppress(CutShort):
         compact(log, NOW + 1)
     storage.lose_power(rng)
     log = open_log(storage, log.config, recovery_point=recovery_point)
@@ -498,7 +498,7 @@ def test_a_crash_somewhere_in_a_compaction_of_any_log_loses_nothing(
 
 
 def test_a_crash_after_the_recovery_point_was_noted_does_not_take_a_hole_for_the_end() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(COMPACT, segment_bytes=200))
     for index in range(20):
         append(log, (b"a", b"%d" % index))
@@ -514,7 +514,7 @@ def test_a_crash_after_the_recovery_point_was_noted_does_not_take_a_hole_for_the
 
 def test_holes_end_a_log_only_where_a_segment_may_have_been_cut() -> None:
     for holes_allowed, left in ((True, [19, 20]), (False, [])):
-        storage = MemoryStorage()
+        storage = SimulatedDisk()
         log = open_log(storage, replace(COMPACT, segment_bytes=200))
         for index in range(20):
             append(log, (b"a", b"%d" % index))

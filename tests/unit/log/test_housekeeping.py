@@ -15,7 +15,7 @@ from broker_lite.log.log_manager import LogManager
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol import records
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryFile, MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -26,7 +26,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "600", "min.cleanable
 class Place:
     """A log directory, its housekeeping and a clock."""
 
-    def __init__(self, storage: MemoryStorage, settings: HousekeepingSettings = SETTINGS) -> None:
+    def __init__(self, storage: SimulatedDisk, settings: HousekeepingSettings = SETTINGS) -> None:
         self.storage = storage
         ids = iter(range(1, 1000))
         self.logs = LogManager.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
@@ -62,7 +62,7 @@ def keys(log: PartitionLog) -> list[bytes | None]:
 
 
 def test_a_compacted_topic_is_compacted_when_it_is_due() -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     log = place.make("c", COMPACTED)
     place.fill(log)
     assert place.after(99) == 0
@@ -81,7 +81,7 @@ def test_a_compacted_topic_is_compacted_when_it_is_due() -> None:
 
 
 def test_old_segments_and_deleted_files_go_at_their_times() -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     log = place.make("d", {"retention.ms": "500", "segment.bytes": "600", "file.delete.delay.ms": "1500"})
     place.fill(log)
     assert place.after(999) == 0
@@ -98,7 +98,7 @@ def test_old_segments_and_deleted_files_go_at_their_times() -> None:
 def test_nothing_runs_that_is_switched_off_or_not_asked_for() -> None:
     off = HousekeepingSettings(retention_check_interval_ms=10**9, cleaner_enable=False, cleaner_backoff_ms=100)
     for settings, topic in ((off, COMPACTED), (SETTINGS, {"segment.bytes": "600", "retention.ms": "-1"})):
-        place = Place(MemoryStorage(), settings)
+        place = Place(SimulatedDisk(), settings)
         log = place.make("t", topic)
         place.fill(log)
         place.after(1000)
@@ -108,7 +108,7 @@ def test_nothing_runs_that_is_switched_off_or_not_asked_for() -> None:
 
 def test_silent_producers_are_forgotten() -> None:
     settings = HousekeepingSettings(producer_id_expiration_ms=5000, producer_id_expiration_check_interval_ms=1000)
-    place = Place(MemoryStorage(), settings)
+    place = Place(SimulatedDisk(), settings)
     log = place.make("t", {})
     for producer, at in ((1, NOW), (2, NOW + 1000)):
         batch = records.encode_batch([Record(None, b"", at)], producer_id=producer, producer_epoch=0, base_sequence=0)
@@ -127,7 +127,7 @@ def test_silent_producers_are_forgotten() -> None:
 
 
 def test_a_topic_may_be_deleted_and_made_again_in_the_middle() -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     log = place.make("c", COMPACTED)
     place.fill(log)
     for _ in range(40):
@@ -146,7 +146,7 @@ def test_a_topic_may_be_deleted_and_made_again_in_the_middle() -> None:
 
 
 def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     bad, good = place.make("bad", COMPACTED), place.make("good", COMPACTED)
     place.fill(bad)
     place.fill(good)
@@ -163,7 +163,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not(caplog: pyte
 def test_one_bad_log_holds_up_no_other(
     failure: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     aged = {"retention.ms": "500", "segment.bytes": "600"}
     for name in ("a", "b"):
         place.fill(place.make(f"{name}-deleted", aged))
@@ -178,14 +178,14 @@ def test_one_bad_log_holds_up_no_other(
     place = Place(place.storage)
     if failure != "rot":
         unreadable = [content for name, content in place.storage.files.items() if name.startswith(tuple(bad))]
-        read = MemoryFile.pread
+        read = SimulatedFile.pread
 
-        def pread(file: MemoryFile, size: int, position: int) -> bytes:
+        def pread(file: SimulatedFile, size: int, position: int) -> bytes:
             if any(file._content is each for each in unreadable):
                 raise OSError(5, "Input/output error")
             return read(file, size, position)
 
-        monkeypatch.setattr(MemoryFile, "pread", pread)
+        monkeypatch.setattr(SimulatedFile, "pread", pread)
     for _ in range(5):
         place.after(1000)
     assert place.logs.partition("b-deleted", 0).log_start_offset == 60
@@ -200,7 +200,7 @@ def test_one_bad_log_holds_up_no_other(
 
 
 def test_a_full_disk_puts_compaction_off(caplog: pytest.LogCaptureFixture) -> None:
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     log = place.make("c", COMPACTED)
     place.fill(log)
     place.storage.room = 50
@@ -221,7 +221,7 @@ def test_a_full_disk_puts_compaction_off(caplog: pytest.LogCaptureFixture) -> No
 
 def test_a_round_that_is_stopped_is_done_again_after_a_start() -> None:
     rng = random.Random(5)
-    place = Place(MemoryStorage())
+    place = Place(SimulatedDisk())
     place.fill(place.make("c", COMPACTED))
     for _ in range(rng.randint(70, 90)):
         place.work.step(NOW, 100)

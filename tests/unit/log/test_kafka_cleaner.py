@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.coordinators.producer_state import Marker, Verification
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.log.cleaner import assess, clean
 from broker_lite.log.config import LogConfig
 from broker_lite.log.offset_map import OffsetMap
@@ -65,7 +65,7 @@ def fill(log: PartitionLog, rng: random.Random, now_ms: int, codecs: list[int]) 
                 transactional=transactional,
                 compression=rng.choice(codecs),
             )
-            log.append(batch, 0, now_ms, Verification.LEGACY)
+            log.append(batch, 0, now_ms, log.producers.begin_verification(producer, 0, has_epochs=False))
             sequences[producer] += len(pairs)
             if transactional and rng.random() < 0.4:
                 log.append_marker(Marker(producer, 0, rng.random() < 0.5, 0, 0), 0, at)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 import uuid
 from collections import deque
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_lite.coordinators.producer_state import AppendedBatch, ProducerEntry
-from broker_lite.log import checkpoints
+from broker_lite.log import checkpoints, storage
 from broker_lite.log.config import LogConfig
 from broker_lite.log.offset_index import CorruptIndexError, OffsetIndex
 from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
@@ -140,3 +144,64 @@ def test_topic_settings() -> None:
         with pytest.raises(KafkaError, match=said) as caught:
             LogConfig().with_topic_settings(settings)
         assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "decode", [checkpoints.decode_leader_epochs, checkpoints.decode_offsets], ids=["leader epochs", "offsets"]
+)
+def test_no_torn_checkpoint_is_read_as_a_whole_one(decode: Callable[[bytes], object]) -> None:
+    if decode is checkpoints.decode_leader_epochs:
+        whole = checkpoints.encode_leader_epochs([checkpoints.EpochStart(0, 0), checkpoints.EpochStart(9, 34)])
+    else:
+        whole = checkpoints.encode_offsets({("t", 0): 5, ("t", 1): 34})
+    decode(whole)
+    for size in range(len(whole)):
+        with pytest.raises(checkpoints.CheckpointFormatError):
+            decode(whole[:size])
+
+
+@pytest.mark.parametrize("entries", [[(0, 0), (9, 17), (11, 3)], [(0, 0), (0, 4)], [(2, 0), (1, 4)]])
+def test_leader_epochs_that_do_not_rise_are_damaged(entries: list[tuple[int, int]]) -> None:
+    data = checkpoints.encode_leader_epochs(checkpoints.EpochStart(*each) for each in entries)
+    with pytest.raises(checkpoints.CheckpointFormatError, match="comes after"):
+        checkpoints.decode_leader_epochs(data)
+
+
+def lacking_descriptors(times: int, number: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let this many files not be opened; gives how long is waited for the next try."""
+    waited: list[float] = []
+    real, left = os.open, [times]
+
+    def opened(path: str, flags: int, *more: int) -> int:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(storage.os, "open", opened)
+    monkeypatch.setattr(storage.time, "sleep", waited.append)
+    return waited
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_flush_waits_for_a_descriptor(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = storage.DiskStorage()
+    disk.open(f"{tmp_path}/a").append(b"1")
+    waited = lacking_descriptors(3, number, monkeypatch)
+    disk.flush_later([f"{tmp_path}/a", f"{tmp_path}/gone", str(tmp_path)]).result()
+    assert len(waited) == 3
+    disk.close()
+
+
+@pytest.mark.parametrize(("number", "tries"), [(errno.EMFILE, 50), (errno.EIO, 1)])
+def test_a_flush_does_not_wait_for_ever_nor_for_anything_else(
+    number: int, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = storage.DiskStorage()
+    disk.open(f"{tmp_path}/a").append(b"1")
+    waited = lacking_descriptors(1000, number, monkeypatch)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        disk.flush_later([f"{tmp_path}/a"]).result()
+    assert len(waited) == tries - 1
+    monkeypatch.undo()
+    disk.close()

@@ -16,7 +16,7 @@ from broker_lite.log.storage import DiskStorage, Storage
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -36,7 +36,7 @@ def append(manager: LogManager, topic: str, index: int, count: int = 1) -> None:
 
 @pytest.fixture(params=["memory", "disk"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
-    return (MemoryStorage(), LOG_DIR) if request.param == "memory" else (DiskStorage(), str(tmp_path / "data"))
+    return (SimulatedDisk(), LOG_DIR) if request.param == "memory" else (DiskStorage(), str(tmp_path / "data"))
 
 
 def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
@@ -62,7 +62,7 @@ def test_topics_survive_a_clean_restart(place: tuple[Storage, str]) -> None:
 
 
 def test_unknown_partitions() -> None:
-    manager = open_manager(MemoryStorage())
+    manager = open_manager(SimulatedDisk())
     manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
     for topic, index in (("u", 0), ("t", 1), ("t", -1)):
         with pytest.raises(KafkaError) as caught:
@@ -87,7 +87,7 @@ def test_unknown_partitions() -> None:
     ],
 )
 def test_topics_that_cannot_be(name: str, partitions: int, settings: dict[str, str], code: ErrorCode) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
     before = storage.list_directory(LOG_DIR)
@@ -117,7 +117,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(place: tuple[Storage, str]
 
 @pytest.mark.parametrize("between", ["nothing", "crash", "checkpoint", "full disk"])
 def test_a_topic_made_again_gets_no_offsets_of_the_one_that_was_deleted(between: str) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("kept", 1, uuid.UUID(int=76), {}, NOW)
     manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
@@ -158,7 +158,7 @@ def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
 
 
 def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
     manager.abandon()
@@ -177,7 +177,7 @@ def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFi
 
 
 def test_a_directory_without_topics_file_is_taken_over() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("a-1", 2, TOPIC_ID, {}, NOW)
     append(manager, "a-1", 1, 3)
@@ -195,7 +195,7 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
 
 
 def test_nothing_of_a_topic_that_is_taken_over_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     compacted = {"cleanup.policy": "compact", "segment.bytes": "2000"}
     for index, name in enumerate(("__consumer_offsets", "old", "older")):
@@ -242,7 +242,7 @@ def test_two_brokers_cannot_share_a_directory(place: tuple[Storage, str]) -> Non
     ],
 )
 def test_a_damaged_meta_properties_is_refused(content: bytes, said: str) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     open_manager(storage).close(NOW)
     storage.write(f"{LOG_DIR}/meta.properties", content, durable=True)
     expected = rf"/data/meta\.properties is damaged \(.*{re.escape(said)}.*\): restore it, or remove it"
@@ -255,7 +255,7 @@ def test_a_damaged_meta_properties_is_refused(content: bytes, said: str) -> None
 @pytest.mark.parametrize("configured", ["", "mine"])
 @pytest.mark.parametrize("lacking", [b"version=1\nnode.id=0\n", b"version=0\nbroker.id=0\ncluster.id=\n"])
 def test_a_cluster_id_that_is_missing_is_written(lacking: bytes, configured: str) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     storage.make_directory(LOG_DIR)
     storage.write(f"{LOG_DIR}/meta.properties", lacking, durable=True)
     manager = open_manager(storage, cluster_id=configured)
@@ -267,7 +267,7 @@ def test_a_cluster_id_that_is_missing_is_written(lacking: bytes, configured: str
 
 
 def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     open_manager(storage, cluster_id="mine", node_id=3).close(NOW)
     with pytest.raises(LogDirectoryError, match=r"cluster\.id=mine, not yours"):
         open_manager(storage, cluster_id="yours", node_id=3)
@@ -277,7 +277,7 @@ def test_a_directory_of_another_cluster_or_node_is_refused() -> None:
 
 
 def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     open_manager(storage).close(NOW)
     for bad in (b"{", b"[]", b'{"topics": {"t": {}}}', b'{"topics": {"t": {"id": "x", "partitions": 1}}}'):
         storage.write(f"{LOG_DIR}/topics.json", bad, durable=True)
@@ -286,7 +286,7 @@ def test_a_damaged_topics_file_is_an_error_that_says_what_to_do() -> None:
 
 
 def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("t", 2, TOPIC_ID, {"flush.ms": "100"}, NOW)
     append(manager, "t", 1, 4)
@@ -312,7 +312,7 @@ def test_checkpoints_are_written_and_a_damaged_one_costs_only_time(caplog: pytes
 
 
 def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("t", 3, TOPIC_ID, {"flush.ms": "100"}, NOW)
     for index in range(3):
@@ -336,7 +336,7 @@ def test_a_disk_that_fails_one_log_leaves_the_others_durable(caplog: pytest.LogC
 @pytest.mark.parametrize("seed", range(20))
 def test_topics_that_were_answered_for_survive_a_loss_of_power(seed: int) -> None:
     rng = random.Random(seed)
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     manager = open_manager(storage)
     wanted: dict[str, uuid.UUID] = {}
     for step in range(rng.randint(1, 15)):

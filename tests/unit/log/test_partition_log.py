@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from dataclasses import replace
@@ -17,7 +18,7 @@ from broker_lite.protocol import records
 from broker_lite.protocol.compression import Compression
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
@@ -25,7 +26,7 @@ TIMESTAMPS = st.integers(NOW - 1000, NOW + 1000)
 SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 
-def open_log(storage: MemoryStorage, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 
@@ -55,7 +56,7 @@ def refused(log: PartitionLog, data: bytearray) -> ErrorCode:
 
 
 def test_append_writes_offset_and_epoch_in_place() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     assert log.append(batch(NOW, NOW), 3, NOW) == (0, 1, -1, 0)
     second = batch(NOW)
     assert log.append(memoryview(second), 4, NOW) == (2, 2, -1, 0)
@@ -72,7 +73,7 @@ def test_append_writes_offset_and_epoch_in_place() -> None:
 
 
 def test_bad_batches_are_refused_and_leave_no_trace() -> None:
-    log = open_log(MemoryStorage(), replace(SMALL, max_message_bytes=1_000, segment_bytes=900))
+    log = open_log(SimulatedDisk(), replace(SMALL, max_message_bytes=1_000, segment_bytes=900))
     corrupt = batch()
     corrupt[-1] ^= 1
     assert refused(log, corrupt) is ErrorCode.CORRUPT_MESSAGE
@@ -99,7 +100,7 @@ def test_bad_batches_are_refused_and_leave_no_trace() -> None:
 
 
 def test_idempotent_producers() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     for sequence in range(7):
         log.append(batch(producer_id=9, producer_epoch=0, base_sequence=sequence), 0, NOW)
     for sequence in range(2, 7):
@@ -117,7 +118,7 @@ def test_idempotent_producers() -> None:
 
 
 def test_log_append_time_replaces_the_producers_timestamps() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(SMALL, message_timestamp_type="LogAppendTime"))
     assert log.append(batch(5, NOW + 10**9), 0, NOW) == (0, 1, NOW, 0)
     assert log.append(memoryview(bytes(batch(1))), 0, NOW + 7) == (2, 2, NOW + 7, 0)
@@ -127,7 +128,7 @@ def test_log_append_time_replaces_the_producers_timestamps() -> None:
 
 
 def test_a_file_that_does_not_hold_what_it_should_is_an_error_of_the_read() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     log.append(batch(), 0, NOW)
     log.append(batch(), 0, NOW)
@@ -139,7 +140,7 @@ def test_a_file_that_does_not_hold_what_it_should_is_an_error_of_the_read() -> N
 
 
 def test_a_full_disk_leaves_the_log_as_it_was() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     log.append(batch(), 0, NOW)
     size = log.size
@@ -155,7 +156,7 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
 def test_a_disk_that_fills_up_while_rolling_leaves_the_log_as_it_was(
     suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(SMALL, segment_bytes=200))
     for _ in range(2):
         log.append(batch(), 0, NOW)
@@ -172,13 +173,64 @@ def test_a_disk_that_fills_up_while_rolling_leaves_the_log_as_it_was(
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log_end_offset == 2
     monkeypatch.undo()
+    assert log.failure is None, "a full disk passes"
     assert log.append(batch(), 1, NOW).base_offset == 2
     assert log.leader_epochs.entries == [(0, 0), (1, 2)]
     assert [record.offset for record in contents(open_log(storage))] == [0, 1, 2]
 
 
+def test_a_disk_that_does_not_write_for_another_reason_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(SimulatedDisk())
+
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(SimulatedFile, "append", failing)
+    with pytest.raises(KafkaError):
+        log.append(batch(), 0, NOW)
+    assert log.failure is not None
+    assert log.failure.errno == 5
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EDQUOT, None]
+)
+def test_what_a_process_has_too_little_of_passes(number: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = SimulatedDisk()
+    log = open_log(storage, replace(SMALL, segment_bytes=200))
+    for _ in range(2):
+        log.append(batch(), 0, NOW)
+
+    def failing(*_: object) -> None:
+        raise OSError("?") if number is None else OSError(number, "?")
+
+    monkeypatch.setattr(SimulatedDisk, "open", failing)
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch(), 0, NOW)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert log.failure is None
+    assert log.append(batch(), 0, NOW).base_offset == 2
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EIO, True), (errno.EROFS, True), (errno.ENFILE, False)])
+def test_a_disk_that_does_not_read_has_failed(number: int, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(SimulatedDisk())
+    log.append(batch(), 0, NOW)
+
+    def failing(*_: object) -> None:
+        raise OSError(number, "?")
+
+    monkeypatch.setattr(SimulatedFile, "pread", failing)
+    for read in (lambda: log.read(0, 1000, min_one_batch=True), lambda: log.offset_for_timestamp(NOW)):
+        with pytest.raises(KafkaError) as caught:
+            read()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failure is not None) == fails
+
+
 def test_reads_begin_at_the_batch_that_holds_the_offset() -> None:
-    log = open_log(MemoryStorage(), LogConfig())
+    log = open_log(SimulatedDisk(), LogConfig())
     for _ in range(100):
         log.append(batch(*[NOW] * 10), 0, NOW)
     one = log.size // 100
@@ -194,7 +246,7 @@ def test_reads_begin_at_the_batch_that_holds_the_offset() -> None:
 
 
 def test_five_batches_of_a_kilobyte_and_a_limit_of_3500_bytes() -> None:
-    log = open_log(MemoryStorage(), LogConfig())
+    log = open_log(SimulatedDisk(), LogConfig())
     for _ in range(5):
         log.append(batch(size=1024), 0, NOW)
     data = log.read(0, 3500, min_one_batch=True).read()
@@ -207,16 +259,16 @@ def test_five_batches_of_a_kilobyte_and_a_limit_of_3500_bytes() -> None:
 
 
 def test_segments_roll_by_size_time_and_index() -> None:
-    log = open_log(MemoryStorage(), replace(SMALL, segment_bytes=200))
+    log = open_log(SimulatedDisk(), replace(SMALL, segment_bytes=200))
     for _ in range(4):
         log.append(batch(), 0, NOW)
     assert log._bases == [0, 2]
-    log = open_log(MemoryStorage(), LogConfig(segment_ms=1000))
+    log = open_log(SimulatedDisk(), LogConfig(segment_ms=1000))
     log.append(batch(NOW - 5000), 0, NOW)
     log.append(batch(NOW - 4000), 0, NOW)
     log.append(batch(NOW - 3999), 0, NOW)
     assert log._bases == [0, 2]
-    log = open_log(MemoryStorage(), LogConfig(segment_index_bytes=24, index_interval_bytes=1))
+    log = open_log(SimulatedDisk(), LogConfig(segment_index_bytes=24, index_interval_bytes=1))
     for i in range(6):
         log.append(batch(NOW + i), 0, NOW)
     assert log._bases == [0, 2, 4]
@@ -229,7 +281,7 @@ def test_segments_roll_by_size_time_and_index() -> None:
     st.lists(st.lists(st.integers(NOW - 1000, NOW + 1000), min_size=1, max_size=5), min_size=1, max_size=80), st.data()
 )
 def test_look_ups_by_timestamp_are_those_of_a_walk_over_all_records(runs: list[list[int]], data: st.DataObject) -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     for run in runs:
         log.append(batch(*run, compression=data.draw(st.sampled_from([0, Compression.GZIP]))), 0, NOW)
     everything = contents(log)
@@ -241,19 +293,19 @@ def test_look_ups_by_timestamp_are_those_of_a_walk_over_all_records(runs: list[l
 
 
 def test_look_up_in_an_empty_log() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     assert log.offset_for_timestamp(0) is None
     assert log.max_timestamp_offset() is None
 
 
 def test_flush_by_messages_and_by_time() -> None:
-    log = open_log(MemoryStorage(), replace(SMALL, flush_messages=3))
+    log = open_log(SimulatedDisk(), replace(SMALL, flush_messages=3))
     points = []
     for _ in range(4):
         log.append(batch(), 0, NOW)
         points.append(log.recovery_point)
     assert points == [0, 0, 3, 3]
-    log = open_log(MemoryStorage(), replace(SMALL, flush_ms=100))
+    log = open_log(SimulatedDisk(), replace(SMALL, flush_ms=100))
     log.append(batch(), 0, NOW)
     log.flush_if_due(NOW + 99)
     assert log.recovery_point == 0
@@ -262,7 +314,7 @@ def test_flush_by_messages_and_by_time() -> None:
 
 
 def test_a_rolled_segment_counts_as_flushed_only_when_its_flush_has_ended() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     log.append(batch(), 0, NOW)
     log.roll(NOW)
@@ -273,7 +325,7 @@ def test_a_rolled_segment_counts_as_flushed_only_when_its_flush_has_ended() -> N
 
 @pytest.mark.parametrize("asked", ["recovery point", "flush", "flush.ms", "roll", "flush.messages", "append"])
 def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     log.append(batch(), 0, NOW)
     log.flush(NOW)
@@ -318,7 +370,7 @@ def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.
 
 @pytest.mark.parametrize("how", ["close", "abandon", "forget"])
 def test_a_closed_log_takes_nothing(how: str) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     log.append(batch(), 0, NOW)
     log.close(NOW) if how == "close" else getattr(log, how)()
@@ -363,7 +415,7 @@ def expected_producers(log: PartitionLog) -> dict[int, tuple[int, int]]:
     return found
 
 
-def index_files(storage: MemoryStorage) -> dict[str, bytes]:
+def index_files(storage: SimulatedDisk) -> dict[str, bytes]:
     return {name: storage.read(name) for name in storage.files if name.endswith(("index", ".log"))}
 
 
@@ -371,7 +423,7 @@ def index_files(storage: MemoryStorage) -> dict[str, bytes]:
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_a_clean_restart_finds_everything_as_it_was(seed: int, count: int) -> None:
     rng = random.Random(seed)
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     fill(log, rng, count)
     before, producers, bases = contents(log), producers_of(log), log._bases
@@ -403,7 +455,7 @@ def test_many_losses_of_power(start: int) -> None:
 
 def lose_power_and_check(seed: int, count: int) -> None:
     rng = random.Random(seed)
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     fill(log, rng, count)
     before, recovery_point = contents(log), log.recovery_point
@@ -421,7 +473,7 @@ def lose_power_and_check(seed: int, count: int) -> None:
 
 
 def test_a_flush_just_before_a_roll_leaves_no_index_behind() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     for i in range(10):
         log.append(batch(NOW + 10 - i), 0, NOW)
@@ -429,12 +481,12 @@ def test_a_flush_just_before_a_roll_leaves_no_index_behind() -> None:
     log.roll(NOW)
     for suffix in ("index", "timeindex", "log"):
         content = storage.files[f"{DIRECTORY}/{0:020d}.{suffix}"]
-        assert content.durable == bytes(content.data) != b""
+        assert content.durable_size == len(content.data) > 0
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "garbage", "zeros"])
 def test_recovery_cuts_a_torn_tail(damage: str, caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, LogConfig())
     for _ in range(10):
         log.append(batch(), 0, NOW)
@@ -455,7 +507,7 @@ def test_recovery_cuts_a_torn_tail(damage: str, caplog: pytest.LogCaptureFixture
 
 
 def test_segments_behind_a_damaged_one_are_removed() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage, replace(SMALL, segment_bytes=200))
     for _ in range(9):
         log.append(batch(producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset), 0, NOW)
@@ -469,7 +521,7 @@ def test_segments_behind_a_damaged_one_are_removed() -> None:
 
 
 def test_a_hole_between_segments_ends_the_log() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     config = replace(SMALL, segment_bytes=200)
     log = open_log(storage, config)
     for _ in range(6):
@@ -482,7 +534,7 @@ def test_a_hole_between_segments_ends_the_log() -> None:
 
 
 def test_missing_or_damaged_indexes_of_a_clean_log_are_built_again(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     fill(log, random.Random(1), 100)
     before = contents(log)
@@ -503,7 +555,7 @@ def test_missing_or_damaged_indexes_of_a_clean_log_are_built_again(caplog: pytes
 
 
 def test_a_damaged_snapshot_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     fill(log, random.Random(2), 150)
     producers = producers_of(log)
@@ -515,7 +567,7 @@ def test_a_damaged_snapshot_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_stray_snapshots_are_removed() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     for _ in range(3):
         log = open_log(storage, LogConfig(), clean=True)
         log.append(batch(), 0, NOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import settings
@@ -128,8 +129,23 @@ def refused_with(code: ErrorCode | None) -> Iterator[None]:
     assert caught.value.code is code
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A verification that was begun."""
+
+    producer: int
+    verification: Verification
+    epoch: int
+    has_epochs: bool
+    leadership: int
+    """Which one it was begun in."""
+
+
 class PartitionTransactions(RuleBasedStateMachine):
-    """Batches and markers of three producers, of right and wrong epochs, verified or not; snapshots in between."""
+    """Batches and markers of three producers, of right and wrong epochs; snapshots in between.
+
+    Batches come with verifications of now, of long ago, of other producers, or without one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,11 +154,46 @@ class PartitionTransactions(RuleBasedStateMachine):
         self.open: dict[int, tuple[int, int]] = {}  # producer -> epoch, first offset
         self.epochs: dict[int, int] = {}
         self.coordinator_epochs: dict[int, int] = {}
+        self.asked: list[Asked] = []
+        self.valid: dict[int, Asked] = {}
+        self.leadership = 0
+
+    def is_over(self, producer: int) -> None:
+        """Note that what a producer has asked the coordinator for does not count any more."""
+        self.valid.pop(producer, None)
+
+    def begins_anew(self) -> None:
+        """Note that what was asked until now belongs to a former leadership."""
+        self.valid.clear()
+        self.leadership += 1
+
+    def ask(self, producer: int, epoch: int, has_epochs: bool) -> Asked:
+        verification = self.states.begin_verification(producer, epoch, has_epochs)
+        found = self.valid.get(producer)
+        if found is not None and (found.epoch, found.has_epochs) == (epoch, has_epochs):
+            assert found.verification is verification
+            return found
+        assert all(each.verification is not verification for each in self.asked)
+        self.asked.append(Asked(producer, verification, epoch, has_epochs, self.leadership))
+        if found is None or found.epoch <= epoch:
+            self.valid[producer] = self.asked[-1]
+        return self.asked[-1]
+
+    @rule(producer=PRODUCERS, step=st.sampled_from([0, 0, 0, 1, -1]), has_epochs=st.booleans())
+    def begin_verification(self, producer: int, step: int, has_epochs: bool) -> None:
+        self.ask(producer, max(self.epochs.get(producer, 0) + step, 0), has_epochs)
+
+    @rule()
+    def begin_to_lead(self) -> None:
+        self.states.forget_verifications()
+        self.begins_anew()
 
     @rule(
         producer=PRODUCERS,
         step=st.sampled_from([0, 0, 0, 1, -1]),
-        verification=st.sampled_from(list(Verification)),
+        which=st.sampled_from(["none", "now", "now", "last", "last", "any"]),
+        has_epochs=st.booleans(),
+        number=st.integers(0, 50),
         transactional=st.booleans(),
         by_coordinator=st.booleans(),
         first=st.sampled_from([None, None, None, 0, 5]),
@@ -151,7 +202,9 @@ class PartitionTransactions(RuleBasedStateMachine):
         self,
         producer: int,
         step: int,
-        verification: Verification,
+        which: str,
+        has_epochs: bool,
+        number: int,
         transactional: bool,
         by_coordinator: bool,
         first: int | None,
@@ -162,20 +215,30 @@ class PartitionTransactions(RuleBasedStateMachine):
         following = (entry.last_sequence + 1) % 2**31 if entry is not None and entry.epoch == epoch else 0
         sequence = -1 if by_coordinator else following if first is None else first
         batch = header(producer, epoch, sequence, 2)._replace(attributes=TRANSACTIONAL if transactional else 0)
-        expected = self.judge(batch, verification, following)
+        asked = self.choose(which, producer, epoch, has_epochs, number)
+        expected = self.judge(batch, asked, following)
         repeated = None
         with refused_with(expected):
-            repeated = self.states.check(batch, verification, by_coordinator)
+            repeated = self.states.check(batch, None if asked is None else asked.verification, by_coordinator)
         if expected is not None or repeated is not None:
             return
         self.end += 2
         self.states.update(batch, self.end - 1)
+        if transactional and producer not in self.open:
+            self.is_over(producer)
         self.epochs[producer] = epoch
         if transactional:
             _, start = self.open.get(producer, (epoch, self.end - 2))
             self.open[producer] = (epoch, start)
 
-    def judge(self, batch: BatchHeader, verification: Verification, following: int) -> ErrorCode | None:
+    def choose(self, which: str, producer: int, epoch: int, has_epochs: bool, number: int) -> Asked | None:
+        if which == "now":
+            return self.ask(producer, epoch, has_epochs)
+        if which == "last":
+            return next((each for each in reversed(self.asked) if each.producer == producer), None)
+        return self.asked[number % len(self.asked)] if which == "any" and self.asked else None
+
+    def judge(self, batch: BatchHeader, asked: Asked | None, following: int) -> ErrorCode | None:
         producer, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
         known = self.epochs.get(producer)
         if known is not None and epoch < known:
@@ -193,9 +256,11 @@ class PartitionTransactions(RuleBasedStateMachine):
             return ErrorCode.INVALID_TXN_STATE if is_open else None
         if is_open and self.open[producer][0] == epoch:
             return None
-        if verification is Verification.NONE:
+        if asked is not None and asked.leadership < self.leadership:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if asked is None or self.valid.get(producer) is not asked or asked.epoch != epoch:
             return ErrorCode.INVALID_TXN_STATE
-        late = verification is Verification.EPOCH_BUMP and known is None and sequence > 0
+        late = asked.has_epochs and known is None and sequence > 0
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if late else None
 
     @rule(
@@ -221,6 +286,9 @@ class PartitionTransactions(RuleBasedStateMachine):
             return
         self.end += 1
         ended = self.states.end(marker, self.end - 1, 0)
+        asked = self.valid.get(producer)
+        if asked is not None and (not asked.has_epochs or version < 2 or asked.epoch < epoch):
+            self.is_over(producer)
         was_open = self.open.pop(producer, None)
         self.epochs[producer], self.coordinator_epochs[producer] = epoch, coordinator
         assert (ended is None) == (was_open is None)
@@ -232,6 +300,15 @@ class PartitionTransactions(RuleBasedStateMachine):
     def snapshot(self) -> None:
         """What a snapshot keeps is enough, but for all batches before a producer's last."""
         self.states = ProducerStates(decode_snapshot(encode_snapshot(self.states.entries())))
+        self.begins_anew()
+
+    @rule()
+    def expire(self) -> None:
+        gone = [producer for producer in self.epochs if producer not in self.open and producer not in self.valid]
+        assert self.states.expire(0, 0) == len(gone)
+        for producer in gone:
+            del self.epochs[producer]
+            self.coordinator_epochs.pop(producer, None)
 
     @invariant()
     def the_oldest_open_transaction_is_known(self) -> None:
@@ -244,6 +321,90 @@ class PartitionTransactions(RuleBasedStateMachine):
 
 PartitionTransactions.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestPartitionTransactions = PartitionTransactions.TestCase
+
+
+def transactional(producer: int, epoch: int, first: int) -> BatchHeader:
+    return header(producer, epoch, first, 1)._replace(attributes=TRANSACTIONAL)
+
+
+def test_a_batch_that_comes_after_the_end_of_its_transaction_opens_none() -> None:
+    """The coordinator had agreed; then, before the append, the transaction was ended, under the same epoch."""
+    states = ProducerStates()
+    verification = states.begin_verification(7, 0, has_epochs=False)
+    states.end(Marker(7, 0, False, 3, 0), 0, 0)
+    with refused_with(ErrorCode.INVALID_TXN_STATE):
+        states.check(transactional(7, 0, 0), verification)
+    assert states.check(transactional(7, 0, 0), states.begin_verification(7, 0, has_epochs=False)) is None
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_end_without_a_new_epoch_ends_what_any_client_has_asked(version: int) -> None:
+    states = ProducerStates()
+    verification = states.begin_verification(7, 0, has_epochs=True)
+    states.end(Marker(7, 0, True, 3, version), 0, 0)
+    with refused_with(ErrorCode.INVALID_TXN_STATE):
+        states.check(transactional(7, 0, 0), verification)
+
+
+def test_what_was_asked_in_a_former_leadership_is_to_be_asked_again() -> None:
+    states = ProducerStates()
+    verification = states.begin_verification(7, 0, has_epochs=True)
+    states.forget_verifications()
+    with refused_with(ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        states.check(transactional(7, 0, 0), verification)
+
+
+def test_the_end_of_an_earlier_transaction_leaves_what_a_client_with_an_epoch_for_each_has_asked() -> None:
+    """It is told of the decision before the markers are written, and goes on; they have its new epoch."""
+    states = ProducerStates()
+    states.update(transactional(7, 0, 0), 0)
+    verification = states.begin_verification(7, 1, has_epochs=True)
+    states.end(Marker(7, 1, True, 3, 2), 1, 0)
+    assert states.check(transactional(7, 1, 0), verification) is None
+    states.end(Marker(7, 2, False, 3, 2), 2, 0)
+    with refused_with(ErrorCode.INVALID_PRODUCER_EPOCH):
+        states.check(transactional(7, 1, 0), verification)
+
+
+def test_an_instance_that_has_been_fenced_spoils_nothing() -> None:
+    states = ProducerStates()
+    verification = states.begin_verification(7, 1, has_epochs=False)
+    late = states.begin_verification(7, 0, has_epochs=False)
+    with refused_with(ErrorCode.INVALID_TXN_STATE):
+        states.check(transactional(7, 0, 0), late)
+    assert states.check(transactional(7, 1, 0), verification) is None
+
+
+def test_who_asks_at_once_shares_the_answer() -> None:
+    states = ProducerStates()
+    first, second = (states.begin_verification(7, 0, has_epochs=True) for _ in range(2))
+    assert states.check(transactional(7, 0, 0), first) is None
+    states.update(transactional(7, 0, 0), 0)
+    assert states.check(transactional(7, 0, 1), second) is None
+
+
+def test_nothing_is_kept_of_a_question_that_nobody_waits_for() -> None:
+    states = ProducerStates()
+    for producer in range(100):
+        states.begin_verification(producer, 0, has_epochs=False)
+    assert states._verifications is not None
+    assert not states._verifications
+
+
+@pytest.mark.parametrize("how", ["expired", "pushed out"])
+def test_a_producer_that_waits_for_the_coordinator_is_not_forgotten(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MAX_PRODUCERS", 1)
+    states = ProducerStates()
+    states.update(header(1, 0, 0, 1), 0)
+    verification = states.begin_verification(1, 0, has_epochs=False)
+    if how == "expired":
+        assert states.expire(0, 0) == 0
+    else:
+        states.update(header(2, 0, 0, 1), 1)
+    assert states.check(transactional(1, 0, 1), verification) is None
+    del verification
+    states.expire(0, 0)
+    assert len(states) == 0
 
 
 def test_a_producer_with_an_open_transaction_is_not_pushed_out(monkeypatch: pytest.MonkeyPatch) -> None:

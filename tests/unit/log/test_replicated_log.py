@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from broker_lite.coordinators.producer_state import Marker, Verification
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.log.config import LogConfig
 from broker_lite.log.replicated_log import ReplicatedLog
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
 SMALL = LogConfig(segment_bytes=700, index_interval_bytes=100)
 
 
-def open_log(storage: MemoryStorage, **options: int | bool) -> ReplicatedLog:
+def open_log(storage: SimulatedDisk, **options: int | bool) -> ReplicatedLog:
     return ReplicatedLog.open(storage, DIRECTORY, SMALL, NOW, **options)
 
 
@@ -47,9 +49,11 @@ class CutLog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.storage = MemoryStorage()
+        self.storage = SimulatedDisk()
         self.log = open_log(self.storage)
         self.batches: list[tuple[int, int, int]] = []
+        self.transactional: dict[int, tuple[int, bool]] = {}
+        """By base offset: the producer of a batch in a transaction, and whether it is the marker that ends one."""
         self.epoch = 0
         self.safe = 0
         self.now = NOW
@@ -63,6 +67,26 @@ class CutLog(RuleBasedStateMachine):
         done = self.log.append(batch(count, self.now, **options), self.epoch, self.now)
         self.batches.append((done.base_offset, done.last_offset, self.epoch))
 
+    @rule(producer=st.sampled_from([5, 6]), count=st.integers(1, 3))
+    def write_in_transaction(self, producer: int, count: int) -> None:
+        entry = self.log.producers.get(producer)
+        options = {"producer_id": producer, "producer_epoch": 0, "transactional": True}
+        options["base_sequence"] = 0 if entry is None else entry.last_sequence + 1
+        verification = self.log.producers.begin_verification(producer, 0, has_epochs=False)
+        self.now += 1
+        done = self.log.append(batch(count, self.now, **options), self.epoch, self.now, verification)
+        self.batches.append((done.base_offset, done.last_offset, self.epoch))
+        self.transactional[done.base_offset] = producer, False
+
+    @precondition(lambda self: self.log.producers.first_unstable_offset is not None)
+    @rule(prefers=st.sampled_from([5, 6]), committed=st.booleans())
+    def end_transaction(self, prefers: int, committed: bool) -> None:
+        producer = prefers if self.log.producers.in_transaction(prefers, 0) else 11 - prefers
+        self.now += 1
+        done = self.log.append_marker(Marker(producer, 0, committed, 0, 0), self.epoch, self.now)
+        self.batches.append((done.base_offset, done.last_offset, self.epoch))
+        self.transactional[done.base_offset] = producer, True
+
     @rule()
     def new_epoch(self) -> None:
         self.epoch += 1
@@ -73,6 +97,8 @@ class CutLog(RuleBasedStateMachine):
         offset = round(share * self.log.log_end_offset)
         self.log.truncate_to(offset)
         self.batches = [each for each in self.batches if each[1] < offset]
+        kept = {base for base, _, _ in self.batches}
+        self.transactional = {base: each for base, each in self.transactional.items() if base in kept}
         self.safe = min(self.safe, self.end)
 
     @rule(share=st.floats(0, 1.2))
@@ -104,11 +130,26 @@ class CutLog(RuleBasedStateMachine):
     def end(self) -> int:
         return self.batches[-1][1] + 1 if self.batches else 0
 
+    @property
+    def stable(self) -> int:
+        """Where the first transaction begins that is open, or could be again if what is not safe were cut off."""
+        began: dict[int, int] = {}
+        unstable = [self.safe]
+        for base, _, _ in self.batches:
+            producer, is_marker = self.transactional.get(base, (-1, False))
+            if not is_marker and producer >= 0:
+                began.setdefault(producer, base)
+            elif is_marker:
+                first = began.pop(producer)
+                unstable += [first] if base >= self.safe else []
+        return min(unstable + list(began.values()))
+
     @invariant()
     def holds_what_it_should(self) -> None:
         assert bounds(self.log) == self.batches
         assert self.log.log_end_offset == self.end
         assert self.log.high_watermark == self.safe
+        assert self.log.last_stable_offset == self.stable
         for base, last, epoch in self.batches[-3:]:
             found = next(records.scan(self.log.read(last, 1, min_one_batch=True).read()))[1]
             assert (found.base_offset, found.partition_leader_epoch) == (base, epoch)
@@ -123,7 +164,7 @@ def test_whatever_is_cut() -> None:
 
 
 def test_a_follower_has_the_leader_s_bytes_and_leaves_half_a_batch_and_later_epochs() -> None:
-    leader, follower = open_log(MemoryStorage()), open_log(MemoryStorage())
+    leader, follower = open_log(SimulatedDisk()), open_log(SimulatedDisk())
     leader.append(batch(2), 0, NOW)
     leader.append(batch(1), 1, NOW)
     leader.append(batch(3), 2, NOW)
@@ -137,7 +178,7 @@ def test_a_follower_has_the_leader_s_bytes_and_leaves_half_a_batch_and_later_epo
 
 
 def test_a_follower_takes_nothing_that_is_damaged_or_does_not_come_next() -> None:
-    leader, follower = open_log(MemoryStorage()), open_log(MemoryStorage())
+    leader, follower = open_log(SimulatedDisk()), open_log(SimulatedDisk())
     leader.append(batch(2), 0, NOW)
     data = bytearray(stored(leader))
     data[-1] ^= 1
@@ -156,12 +197,12 @@ def transaction(log: ReplicatedLog, *, committed: bool) -> None:
     options = {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1, "transactional": True}
     known = {each.producer_id: each.last_sequence for each in log.producers.entries()}
     options["base_sequence"] = known.get(5, -1) + 1
-    log.append(batch(2, **options), 0, NOW, Verification.LEGACY)
+    log.append(batch(2, **options), 0, NOW, log.producers.begin_verification(5, 0, has_epochs=False))
     log.append_marker(Marker(5, 0, committed, 0, 0), 0, NOW)
 
 
 def test_a_transaction_is_stable_when_its_marker_is_safe() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     transaction(log, committed=True)
     assert log.advance_high_watermark(2)
     assert log.last_stable_offset == 0  # the marker could still be cut off
@@ -169,8 +210,57 @@ def test_a_transaction_is_stable_when_its_marker_is_safe() -> None:
     assert log.last_stable_offset == 3
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("rolled", [True, False])
+def test_what_has_ended_and_is_not_safe_is_known_after_a_restart(clean: bool, rolled: bool) -> None:
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    transaction(log, committed=True)
+    log.append(batch(), 0, NOW)
+    transaction(log, committed=True)
+    if rolled:
+        log.roll(NOW)
+    transaction(log, committed=False)
+    point = log.recovery_point
+    if clean:
+        log.close(NOW)
+        point = log.log_end_offset
+    else:
+        log.abandon()
+    again = open_log(storage, recovery_point=point, clean=clean)
+    for high_watermark, stable in ((1, 0), (2, 0), (3, 3), (5, 4), (6, 4), (7, 7), (9, 7), (10, 10)):
+        assert again.advance_high_watermark(high_watermark)
+        assert again.last_stable_offset == stable
+
+
+def test_a_log_that_begins_anew_remembers_no_ends_of_before() -> None:
+    log = open_log(SimulatedDisk())
+    transaction(log, committed=True)
+    log.advance_high_watermark(1)
+    assert log.last_stable_offset == 0
+    log.begin_at(100)
+    assert log.last_stable_offset == 100
+
+
+def test_ends_that_are_cut_off_and_come_again_count_once() -> None:
+    leader, follower = open_log(SimulatedDisk()), open_log(SimulatedDisk())
+    transaction(leader, committed=True)
+    transaction(leader, committed=True)
+    data = stored(leader)
+    follower.append_as_follower(data, 0, NOW)
+    follower.advance_high_watermark(1)
+    follower.truncate_to(5)
+    assert follower.last_stable_offset == 0
+    follower.advance_high_watermark(4)
+    assert follower.last_stable_offset == 3
+    follower.append_as_follower(data[-(len(data) - len(stored(follower))) :], 0, NOW)
+    assert follower.last_stable_offset == 3
+    follower.advance_high_watermark(6)
+    assert follower.last_stable_offset == 6
+
+
 def test_an_aborted_transaction_is_known_to_the_follower_and_forgotten_with_its_marker() -> None:
-    leader, follower = open_log(MemoryStorage()), open_log(MemoryStorage())
+    leader, follower = open_log(SimulatedDisk()), open_log(SimulatedDisk())
     transaction(leader, committed=False)
     transaction(leader, committed=False)
     follower.append_as_follower(stored(leader), 0, NOW)
@@ -184,7 +274,7 @@ def test_an_aborted_transaction_is_known_to_the_follower_and_forgotten_with_its_
 
 
 def test_beginning_anew_where_the_leader_begins() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     for _ in range(9):
         log.append(batch(2, producer_id=3, producer_epoch=0, base_sequence=log.log_end_offset), 0, NOW)
@@ -195,3 +285,96 @@ def test_beginning_anew_where_the_leader_begins() -> None:
     log.close(NOW)
     again = open_log(storage, recovery_point=101, log_start_offset=100, clean=True)
     assert bounds(again) == [(100, 100, 4)]
+
+
+def test_epochs_whose_file_is_torn_are_read_from_all_segments(caplog: pytest.LogCaptureFixture) -> None:
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    for epoch in range(24):
+        log.append(batch(3), epoch, NOW)
+    epochs = log.leader_epochs.entries
+    assert len([name for name in storage.list_directory(DIRECTORY) if name.endswith(".log")]) > 2
+    log.close(NOW)
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    storage.write(path, storage.read(path)[:-2], durable=True)  # its last line says 23 6 now, and not 23 69
+    again = open_log(storage, clean=True)
+    assert again.leader_epochs.entries == epochs
+    assert again.epoch_end(9) == (9, 30)
+    assert "the epochs are read from all batches" in caplog.text
+    assert open_log(storage, clean=True).leader_epochs.entries == epochs
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> None:
+    def failing(*_: object) -> bytes:
+        raise OSError(number, "?")
+
+    monkeypatch.setattr(SimulatedFile, "pread", failing)
+
+
+def reopened() -> ReplicatedLog:
+    """Give a log after a restart, with two transactions that are not safe."""
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    transaction(log, committed=True)
+    transaction(log, committed=True)
+    end = log.log_end_offset
+    log.close(NOW)
+    return open_log(storage, recovery_point=end, clean=True)
+
+
+def test_a_high_watermark_moves_without_a_look_into_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the loss of its checkpoint, that would be a look at all of it, while everybody waits."""
+    log = reopened()
+    unreadable(monkeypatch)
+    assert log.last_stable_offset == 0
+    assert log.advance_high_watermark(4)
+    assert log.failure is None
+    monkeypatch.undo()
+    assert log.last_stable_offset == 3
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_what_is_stable_is_not_told_where_it_cannot_be_read(
+    number: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = reopened()
+    log.advance_high_watermark(4)
+    unreadable(monkeypatch, number)
+    with pytest.raises(KafkaError) as caught:
+        assert log.last_stable_offset
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failure is not None) == fails
+    monkeypatch.undo()
+    assert log.last_stable_offset == 3
+
+
+def test_a_failure_to_cut_or_to_note_an_epoch_is_a_failure_of_the_disk() -> None:
+    for act in (
+        lambda log: log.truncate_to(1),
+        lambda log: log.truncate_to(0),
+        lambda log: log.begin_at(9),
+        lambda log: log.begin_epoch(5),
+    ):
+        storage = SimulatedDisk()
+        log = open_log(storage)
+        log.append(batch(), 0, NOW)
+        log.append(batch(), 0, NOW)
+        storage.write_error = OSError(errno.EIO, "Input/output error")
+        storage.broken = True
+        with pytest.raises(OSError, match="Input/output error"):
+            act(log)
+        assert log.failure is not None
+
+
+def test_a_follower_that_cannot_note_an_epoch_is_told_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = open_log(SimulatedDisk()), open_log(SimulatedDisk())
+    leader.append(batch(), 3, NOW)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "?")
+
+    monkeypatch.setattr(follower.leader_epochs.__class__, "assign", failing)
+    with pytest.raises(KafkaError) as caught:
+        follower.append_as_follower(stored(leader), 3, NOW)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert follower.failure is not None

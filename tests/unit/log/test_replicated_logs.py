@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Collection, Mapping
 
@@ -12,14 +13,14 @@ from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"
 ID = uuid.UUID(int=77)
 
 
-def open_logs(storage: MemoryStorage) -> ReplicatedLogs:
+def open_logs(storage: SimulatedDisk) -> ReplicatedLogs:
     ids = iter(range(1000, 2000))
     logs = ReplicatedLogs.open(storage, LOG_DIR, LogConfig(), NOW, new_uuid=lambda: uuid.UUID(int=next(ids)))
     assert isinstance(logs, ReplicatedLogs)
@@ -40,12 +41,12 @@ def fill(logs: ReplicatedLogs, index: int, count: int, safe: int) -> None:
     log.advance_high_watermark(safe)
 
 
-def names(storage: MemoryStorage) -> list[str]:
+def names(storage: SimulatedDisk) -> list[str]:
     return [each for each in storage.list_directory(LOG_DIR) if each.startswith("t-")]
 
 
 def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     logs = open_logs(storage)
     assert logs.take([topic()], NOW) == []
     assert (logs.topics["t"].partition_count, sorted(logs.topics["t"].logs)) == (3, [0, 2])
@@ -60,7 +61,7 @@ def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
 
 
 def test_settings_replicas_and_the_number_of_partitions_change() -> None:
-    logs = open_logs(MemoryStorage())
+    logs = open_logs(SimulatedDisk())
     logs.take([topic()], NOW)
     kept = logs.log_of((ID, 2))
     fill(logs, 2, 3, 3)
@@ -71,7 +72,7 @@ def test_settings_replicas_and_the_number_of_partitions_change() -> None:
 
 
 def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins_anew() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
     fill(logs, 0, 5, 4)
@@ -89,7 +90,7 @@ def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins
 
 
 def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_later_is_removed() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
     logs.close(NOW)
@@ -103,7 +104,7 @@ def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_
 
 
 def test_high_watermarks_are_read_back_and_never_beyond_the_end() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
     fill(logs, 0, 5, 3)
@@ -121,14 +122,14 @@ def test_high_watermarks_are_read_back_and_never_beyond_the_end() -> None:
 
 
 def test_settings_that_no_broker_takes_do_not_keep_a_topic_away() -> None:
-    logs = open_logs(MemoryStorage())
+    logs = open_logs(SimulatedDisk())
     logs.take([topic(segment_bytes="none")], NOW)
     assert logs.topics["t"].config == LogConfig()
     assert logs.take([topic(segment_bytes="none")], NOW) is None
 
 
 def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_within() -> None:
-    logs = open_logs(MemoryStorage())
+    logs = open_logs(SimulatedDisk())
     logs.take([topic(here=(0,)), topic("leader", here=(0,), topic_id=uuid.UUID(int=5))], NOW)
     leader, follower = logs.log_of((uuid.UUID(int=5), 0)), logs.log_of((ID, 0))
     for _ in range(2):
@@ -145,7 +146,7 @@ def test_a_follower_begins_with_the_whole_batch_that_its_leaders_log_begins_with
 
 
 def test_a_topic_that_the_disk_refuses_is_made_later_and_written_down_then() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
     storage.write_error = OSError("no space")
@@ -157,3 +158,18 @@ def test_a_topic_that_the_disk_refuses_is_made_later_and_written_down_then() -> 
     assert logs.take(wanted, NOW) is None
     logs.abandon()
     assert sorted(open_logs(storage).topics) == ["late", "t"]
+
+
+def test_only_what_does_not_pass_is_a_failure_of_the_directory() -> None:
+    for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ENOSPC, errno.ENAMETOOLONG):
+        logs = open_logs(SimulatedDisk())
+        logs.note_failure(OSError(number, "?"))
+        logs.note_failure(KafkaError(ErrorCode.CORRUPT_MESSAGE, "?"))
+        logs.note_failure(OSError("without a number"))
+        assert logs.failure() is None
+    for number in (errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.EACCES):
+        logs = open_logs(SimulatedDisk())
+        told = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "?")
+        told.__cause__ = OSError(number, "?")
+        logs.note_failure(told)
+        assert logs.failure() is told.__cause__

@@ -17,7 +17,7 @@ from broker_lite.log.storage import DiskStorage
 from broker_lite.protocol import records
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage, PowerCutError
+from broker_lite.sim.disk import CutShort, SimulatedDisk
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
@@ -28,7 +28,7 @@ def batch(*timestamps: int, size: int = 20) -> bytearray:
     return records.encode_batch([Record(b"k", b"v" * size, at) for at in timestamps or (NOW,)])
 
 
-def filled(storage: MemoryStorage, count: int, config: LogConfig = SMALL) -> PartitionLog:
+def filled(storage: SimulatedDisk, count: int, config: LogConfig = SMALL) -> PartitionLog:
     log = PartitionLog.open(storage, DIRECTORY, config, NOW)
     for index in range(count):
         log.append(batch(NOW), index // 10, NOW)
@@ -36,7 +36,7 @@ def filled(storage: MemoryStorage, count: int, config: LogConfig = SMALL) -> Par
 
 
 def test_deleted_records_are_not_read_any_more() -> None:
-    log = filled(MemoryStorage(), 30)
+    log = filled(SimulatedDisk(), 30)
     assert log.delete_records(0) == 0
     assert log.delete_records(13) == 13
     assert log.delete_records(5) == 13
@@ -53,7 +53,7 @@ def test_deleted_records_are_not_read_any_more() -> None:
 
 @pytest.mark.parametrize("offset", [-2, 31])
 def test_records_that_are_not_there_cannot_be_deleted(offset: int) -> None:
-    log = filled(MemoryStorage(), 30)
+    log = filled(SimulatedDisk(), 30)
     with pytest.raises(KafkaError) as caught:
         log.delete_records(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -69,7 +69,7 @@ def deletable(**settings: object) -> LogConfig:
 
 
 def test_segments_wholly_before_the_start_go() -> None:
-    log = filled(MemoryStorage(), 9, deletable(cleanup_policy=("compact",)))
+    log = filled(SimulatedDisk(), 9, deletable(cleanup_policy=("compact",)))
     assert bases(log) == [0, 2, 4, 6, 8]
     log.delete_records(5)
     assert delete_old_segments(log, NOW) == 2
@@ -81,7 +81,7 @@ def test_segments_wholly_before_the_start_go() -> None:
 
 
 def test_the_oldest_segments_beyond_the_size_go() -> None:
-    log = filled(MemoryStorage(), 9, deletable())
+    log = filled(SimulatedDisk(), 9, deletable())
     two = log.segments[0].size
     log.config = deletable(retention_bytes=2 * two)
     size = log.size
@@ -96,7 +96,7 @@ def test_the_oldest_segments_beyond_the_size_go() -> None:
 
 
 def test_segments_that_are_too_old_go_up_to_the_first_that_is_not() -> None:
-    log = PartitionLog.open(MemoryStorage(), DIRECTORY, deletable(), NOW)
+    log = PartitionLog.open(SimulatedDisk(), DIRECTORY, deletable(), NOW)
     for at in (NOW, NOW, NOW + 5, NOW, NOW + 1, NOW + 1, NOW + 9):
         log.append(batch(at), 0, NOW)
     log.config = replace(log.config, retention_ms=100)
@@ -109,7 +109,7 @@ def test_segments_that_are_too_old_go_up_to_the_first_that_is_not() -> None:
 
 
 def test_a_segment_without_timestamps_counts_from_when_it_was_written() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     storage.now_ms = NOW
     log = PartitionLog.open(storage, DIRECTORY, deletable(), NOW)
     for _ in range(3):
@@ -120,14 +120,14 @@ def test_a_segment_without_timestamps_counts_from_when_it_was_written() -> None:
 
 
 def test_a_compacted_topic_without_delete_keeps_old_segments() -> None:
-    log = filled(MemoryStorage(), 9, replace(deletable(cleanup_policy=("compact",)), retention_ms=1, retention_bytes=1))
+    log = filled(SimulatedDisk(), 9, replace(deletable(cleanup_policy=("compact",)), retention_ms=1, retention_bytes=1))
     assert delete_old_segments(log, NOW + 10**9) == 0
     log.config = replace(log.config, cleanup_policy=("compact", "delete"))
     assert delete_old_segments(log, NOW + 10**9) == 5
 
 
 def test_files_outlive_their_segment_for_readers_and_by_the_delay() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = filled(storage, 5, replace(deletable(retention_bytes=0), file_delete_delay_ms=1000))
     being_sent = log.read(0, 10_000, min_one_batch=True)
     wanted = being_sent.read()
@@ -159,20 +159,20 @@ def test_a_file_on_disk_is_closed_when_the_last_reader_has_finished(tmp_path: Pa
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_crash_at_any_moment_of_a_deletion_loses_nothing_else(policy: str) -> None:
-    def prepared() -> tuple[MemoryStorage, PartitionLog]:
-        storage = MemoryStorage()
+    def prepared() -> tuple[SimulatedDisk, PartitionLog]:
+        storage = SimulatedDisk()
         log = filled(storage, 9, replace(deletable(cleanup_policy=(policy,)), retention_bytes=400))
         log.flush(NOW)
         log.delete_records(3)
         return storage, log
 
     storage, log = prepared()
-    storage.operations_left = 1000
+    storage.fuse = 1000
     delete_old_segments(log, NOW)
-    for moment in range(1000 - storage.operations_left):
+    for moment in range(1000 - storage.fuse):
         storage, log = prepared()
-        storage.operations_left = moment
-        with pytest.raises(PowerCutError):
+        storage.fuse = moment
+        with pytest.raises(CutShort):
             delete_old_segments(log, NOW)
         storage.lose_power(random.Random(moment))
         log = PartitionLog.open(storage, DIRECTORY, log.config, NOW, recovery_point=9, log_start_offset=3)
@@ -185,7 +185,7 @@ def test_a_crash_at_any_moment_of_a_deletion_loses_nothing_else(policy: str) -> 
 
 
 def test_a_log_that_was_cut_below_its_start_begins_there() -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = filled(storage, 5)
     log.abandon()
     storage.files.clear()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.producer_state import Marker, Verification
+from broker_lite.coordinators.producer_state import Marker
 from broker_lite.log.config import LogConfig
 from broker_lite.log.offset_index import CorruptIndexError
 from broker_lite.log.partition_log import PartitionLog
@@ -18,20 +18,18 @@ from broker_lite.protocol import records
 from broker_lite.protocol.control_records import EndMarker, encode_end_marker, read_end_marker
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import ControlType, Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"
 SMALL = LogConfig(segment_bytes=1_500, index_interval_bytes=150)
 
 
-def open_log(storage: MemoryStorage, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
+def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: int | bool) -> PartitionLog:
     return PartitionLog.open(storage, DIRECTORY, config, NOW, **options)
 
 
-def write(
-    log: PartitionLog, producer: int, epoch: int = 0, count: int = 1, verification: Verification = Verification.LEGACY
-) -> int:
+def write(log: PartitionLog, producer: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> int:
     """Append a transactional batch, the next of its producer; gives its first offset."""
     entry = log.producers.get(producer)
     last = entry.last_sequence if entry is not None and entry.epoch == epoch else -1
@@ -42,6 +40,7 @@ def write(
         base_sequence=last + 1,
         transactional=True,
     )
+    verification = log.producers.begin_verification(producer, epoch, has_epochs=False) if verified else None
     return log.append(batch, 0, NOW, verification).base_offset
 
 
@@ -79,7 +78,7 @@ def visible(log: PartitionLog) -> list[tuple[int, bytes | None]]:
 
 
 def test_a_marker_decides_what_is_stable() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     assert plain(log) == 0
     assert log.last_stable_offset == 1
     assert write(log, 7, count=2) == 1
@@ -96,7 +95,7 @@ def test_a_marker_decides_what_is_stable() -> None:
 
 
 def test_a_stretch_ends_before_what_is_not_stable() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     plain(log)
     write(log, 7)
     plain(log)
@@ -106,30 +105,30 @@ def test_a_stretch_ends_before_what_is_not_stable() -> None:
 
 
 def test_what_opens_a_transaction_must_be_verified() -> None:
-    log = open_log(MemoryStorage())
-    for verification, epoch, error in (
-        (Verification.NONE, 0, ErrorCode.INVALID_TXN_STATE),
-        (Verification.LEGACY, 0, None),
-        (Verification.NONE, 0, None),
-        (Verification.NONE, 1, ErrorCode.INVALID_TXN_STATE),
+    log = open_log(SimulatedDisk())
+    for verified, epoch, error in (
+        (False, 0, ErrorCode.INVALID_TXN_STATE),
+        (True, 0, None),
+        (False, 0, None),
+        (False, 1, ErrorCode.INVALID_TXN_STATE),
     ):
         if error is None:
-            write(log, 7, epoch, verification=verification)
+            write(log, 7, epoch, verified=verified)
         else:
             with pytest.raises(KafkaError) as caught:
-                write(log, 7, epoch, verification=verification)
+                write(log, 7, epoch, verified=verified)
             assert caught.value.code is error
 
 
 def test_a_transactional_batch_needs_a_producer() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     with pytest.raises(KafkaError) as caught:
         log.append(records.encode_batch([Record(None, b"x", NOW)], transactional=True), 0, NOW)
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_deleting_records_moves_the_last_stable_offset_along() -> None:
-    log = open_log(MemoryStorage())
+    log = open_log(SimulatedDisk())
     write(log, 7, count=3)
     plain(log)
     log.delete_records(2)
@@ -149,7 +148,7 @@ def test_the_marker_is_kafkas() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_open_transaction_is_still_open_after_a_restart(clean: bool) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     log = open_log(storage)
     write(log, 7)
     plain(log)
@@ -157,7 +156,7 @@ def test_an_open_transaction_is_still_open_after_a_restart(clean: bool) -> None:
         log.close(NOW)
     log = open_log(storage, clean=clean)
     assert log.last_stable_offset == 0
-    write(log, 7, verification=Verification.NONE)
+    write(log, 7, verified=False)
     end(log, 7, committed=False)
     assert log.last_stable_offset == log.log_end_offset == 4
     assert visible(log) == [(1, b"plain")]
@@ -216,7 +215,7 @@ class History:
 def test_recovery_gives_the_same_transactions(how: str) -> None:
     for seed in range(25):
         rng = random.Random(seed)
-        storage = MemoryStorage()
+        storage = SimulatedDisk()
         history = History(open_log(storage), rng)
         for _ in range(rng.randint(1, 120)):
             history.step()
@@ -236,7 +235,7 @@ def test_recovery_gives_the_same_transactions(how: str) -> None:
 
 
 def test_a_transaction_index_that_is_damaged_is_built_again(caplog: pytest.LogCaptureFixture) -> None:
-    storage = MemoryStorage()
+    storage = SimulatedDisk()
     history = History(open_log(storage), random.Random(3))
     for _ in range(80):
         history.step()

@@ -19,7 +19,7 @@ from broker_lite.protocol.compression import Compression, compress, decompress
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.legacy_records import encode_message_set
 from broker_lite.protocol.records import Record
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -110,7 +110,7 @@ def test_only_the_broker_sets_its_time() -> None:
 def test_batches_are_kept_in_the_topics_compression(came: Compression, wanted: str, append_time: bool) -> None:
     kind = "LogAppendTime" if append_time else "CreateTime"
     config = LogConfig(compression_type=wanted, message_timestamp_type=kind)
-    log = PartitionLog.open(MemoryStorage(), "/data/t-0", config, NOW)
+    log = PartitionLog.open(SimulatedDisk(), "/data/t-0", config, NOW)
     sent = [Record(b"k%d" % index, TEXT, NOW - index, (("h", b"x"),)) for index in range(3)]
     batch = records.encode_batch(sent, compression=came, producer_id=4, producer_epoch=1, base_sequence=8)
     original = bytes(batch)

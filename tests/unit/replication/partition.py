@@ -8,7 +8,7 @@ from broker_lite.log.replicated_log import ReplicatedLog
 from broker_lite.protocol import records
 from broker_lite.protocol.records import Record
 from broker_lite.replication.leader import PartitionLeader
-from tests.unit.log.memory_storage import MemoryStorage
+from broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 LAG_MS = 30_000
@@ -16,7 +16,7 @@ Content = list[tuple[int, int, bytes]]
 
 
 def new_log() -> ReplicatedLog:
-    return ReplicatedLog.open(MemoryStorage(), "/data/t-0", LogConfig(), NOW)
+    return ReplicatedLog.open(SimulatedDisk(), "/data/t-0", LogConfig(), NOW)
 
 
 def append(log: ReplicatedLog, epoch: int, *values: bytes) -> None:

@@ -220,16 +220,21 @@ class EligibleStage(Stage):
     [
         (partial(Stage, rule=TruncationRule.HIGH_WATERMARK), 202),
         (partial(Stage, rule=TruncationRule.ONE_QUESTION), 326),
-        (EligibleStage, 175),
     ],
     ids=[
         "cut to the high watermark",
         "one question",
-        "eligible for ever",
     ],
 )
 def test_a_rule_of_former_times_is_found_out(stage: Callable[..., Stage], near: int) -> None:
     assert found_by(range(near, near + 4_000), stage) is not None
+
+
+def test_who_is_eligible_is_struck_off_before_less_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller strikes them off, and a leader waits until it has: without both, records are lost."""
+    by_own_minimum = property(lambda leader: len(leader.in_sync_replicas) < leader.min_in_sync_replicas)
+    monkeypatch.setattr(PartitionLeader, "is_below_minimum", by_own_minimum)
+    assert found_by(range(175, 4_000), EligibleStage) is not None
 
 
 def test_who_is_about_to_be_in_sync_must_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,5 +244,5 @@ def test_who_is_about_to_be_in_sync_must_be_waited_for(monkeypatch: pytest.Monke
 
 
 def test_the_high_watermark_must_stand_still_while_too_few_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartitionLeader, "min_in_sync_replicas", property(lambda _: 1))
+    monkeypatch.setattr(PartitionLeader, "is_below_minimum", property(lambda _: False))
     assert found_by(range(3, 4_000)) is not None

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_lite.controller.records import NO_LEADER
-from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
+from broker_lite.protocol.errors import KafkaError
+from broker_lite.protocol.records import Record, encode_batch
 from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 
@@ -105,13 +107,59 @@ def test_a_leader_that_has_none_of_our_epochs_is_begun_from_anew() -> None:
 
 def test_a_leader_that_begins_after_our_end_is_begun_from_there() -> None:
     follower = PartitionFollower(log_with((0, 3)), 1, 1)
-    follower.out_of_range(10, 20)
+    assert follower.out_of_range(10, 20)
     assert (follower.log.log_start_offset, follower.log.log_end_offset, follower.log.high_watermark) == (10, 10, 10)
 
 
 def test_a_leader_that_ends_before_us_is_followed_from_its_end() -> None:
     follower = PartitionFollower(log_with((0, 3)), 1, 1)
-    follower.out_of_range(0, 2)
+    assert follower.out_of_range(0, 2)
+    assert follower.log.log_end_offset == 2
+
+
+def test_records_of_an_epoch_that_nobody_has_led_in_are_cut_off() -> None:
+    """Files from elsewhere: the leader has the offset, and has never heard of the epoch."""
+    led = Led(log_with((0, 4)), epoch=1)
+    led.append(6)
+    follower = PartitionFollower(log_with((0, 2), (7, 3), safe=5), 1, 1)
+    position = follower.position
+    with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+        led.leader.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
+    assert follower.out_of_range(0, 10)
+    assert content(follower.log) == content(log_with((0, 2)))
+    catch_up(follower, led)
+    assert content(follower.log) == content(led.log)
+
+
+def test_an_epoch_that_nobody_has_led_in_is_forgotten_without_records_too() -> None:
+    follower = PartitionFollower(log_with((0, 2), (7, 0)), 1, 1)
+    assert follower.out_of_range(0, 2)
+    assert follower.position == FetchPosition(2, 1, 0, 0)
+
+
+def test_an_offset_that_the_leader_has_by_now_is_asked_for_again() -> None:
+    follower = PartitionFollower(log_with((0, 3)), 1, 1)
+    assert not follower.out_of_range(0, 3)
+    assert follower.log.log_end_offset == 3
+
+
+def test_records_that_the_leaders_next_batch_holds_are_cut_off_until_both_agree() -> None:
+    """Files from elsewhere, with an epoch that the leader has, too."""
+    led = Led(log_with((0, 1)), epoch=0)
+    for values in (3, 4):
+        led.log.append(encode_batch([Record(None, b"v", NOW)] * values), 0, NOW)
+    follower = PartitionFollower(log_with((0, 6)), 1, 0)
+    ends = []
+    while True:
+        try:
+            follower.log.append_as_follower(stored(led.log, follower.log.log_end_offset), 0, NOW)
+            break
+        except OverlappingBatchError as error:
+            follower.overlapped(error.base_offset)
+            ends.append(follower.log.log_end_offset)
+    assert ends == [4]
+    assert follower.log.log_end_offset == led.log.log_end_offset == 8
+    follower.overlapped(2)
     assert follower.log.log_end_offset == 2
 
 

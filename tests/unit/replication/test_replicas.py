@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
+    DefaultSettingsChanged,
     PartitionChanged,
     PartitionState,
     Record,
@@ -155,6 +157,28 @@ def test_a_topics_smaller_minimum_lets_the_high_watermark_go_on() -> None:
     assert events == [HighWatermarkMoved(KEY)]
 
 
+def test_a_smaller_minimum_waits_until_nobody_out_of_sync_is_eligible() -> None:
+    """KIP-966: the controller went by a larger one when it said who is, and they lack what would be acknowledged."""
+    broker = OneBroker()
+    broker.begin(leader=1, in_sync=(1,), min_insync_replicas="2")
+    broker.change(eligible_leader_replicas=(2,))
+    append(broker.log, 0, b"a")
+    broker.tell(TopicSettingsChanged(TOPIC, (("min.insync.replicas", "1"),)))
+    broker.replicas.leader(KEY).check_acks_all()
+    assert not broker.replicas.leader(KEY).is_acknowledged(0)
+    assert broker.change(eligible_leader_replicas=()) == [HighWatermarkMoved(KEY)]
+    assert broker.replicas.leader(KEY).is_acknowledged(0)
+
+
+def test_a_topic_without_a_minimum_of_its_own_goes_by_the_clusters() -> None:
+    broker = OneBroker()
+    broker.tell(DefaultSettingsChanged((("min.insync.replicas", "2"),)))
+    broker.begin(leader=1, in_sync=(1,))
+    append(broker.log, 0, b"a")
+    assert broker.replicas.appended(KEY, broker.now_ms) == []
+    assert broker.tell(DefaultSettingsChanged((("min.insync.replicas", "1"),))) == [HighWatermarkMoved(KEY)]
+
+
 def test_a_topics_larger_minimum_counts_at_once() -> None:
     broker = OneBroker()
     broker.begin(leader=1, in_sync=(1,))
@@ -251,3 +275,43 @@ def test_a_log_that_fails_has_no_role_until_it_is_well_and_holds_up_no_other() -
     assert broker.tell(PartitionChanged(other, 0, followed)) == [Gone((other, 0))], "it leads no more, whatever fails"
     broken.clear()
     assert broker.tell() == [Follows((other, 0), 2)]
+
+
+class Partitions:
+    """Broker 1 of three with partitions 0 and 1, of which it leads the first; the log of that one can be failed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.logs = {index: log_with((0, 2)) for index in (0, 1)}
+        self.one = OneBroker()
+        self.one.replicas = Replicas(1, lambda key: self.logs[key[1]], ReplicationSettings())
+        topic = TopicCreated("t", TOPIC, (("min.insync.replicas", "2"),))
+        led = PartitionChanged(TOPIC, 0, PartitionState((1, 2, 3), (1,), 1, 1, 0))
+        assert self.one.tell(topic, led, self.second(2, 0)) == [Leads((TOPIC, 0)), Follows((TOPIC, 1), 2)]
+        real = ReplicatedLog.advance_high_watermark
+
+        def failing(log: ReplicatedLog, offset: int) -> bool:
+            if log is self.logs[0]:
+                raise OSError(errno.EIO, "?")
+            return real(log, offset)
+
+        monkeypatch.setattr(ReplicatedLog, "advance_high_watermark", failing)
+
+    def second(self, leader: int, epoch: int) -> PartitionChanged:
+        return PartitionChanged(TOPIC, 1, PartitionState((1, 2, 3), (2, 3), leader, epoch, epoch))
+
+
+def test_a_log_that_fails_while_a_high_watermark_moves_takes_no_event_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partitions = Partitions(monkeypatch)
+    one = partitions.one
+    one.now_ms += LAG_MS + 1
+    minimum = TopicSettingsChanged(TOPIC, (("min.insync.replicas", "1"),))
+    assert one.tell(minimum, partitions.second(3, 1)) == [Follows((TOPIC, 1), 3)]
+    assert list(one.replicas.failed) == [KEY]
+    one.replicas.failed.clear()
+    assert one.replicas.tick(one.now_ms) == []
+    assert list(one.replicas.failed) == [KEY]
+    monkeypatch.undo()
+    assert one.tell() == [HighWatermarkMoved(KEY)]
+    assert not one.replicas.failed

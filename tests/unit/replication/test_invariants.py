@@ -9,7 +9,7 @@ import pytest
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import BrokerChanged, BrokerRegistered, PartitionState
 from broker_lite.protocol.records import Record, encode_batch, read_header
-from broker_lite.sim.invariants import (
+from broker_lite.replication.invariants import (
     Batch,
     PartitionHistory,
     Replica,
@@ -67,6 +67,13 @@ def test_a_safe_record_does_not_change() -> None:
         found.leader_high_watermark(3, log((1, "a"), (2, "x")), 2)
 
 
+def test_nothing_is_safe_while_others_may_be_elected_without_it() -> None:
+    state = PartitionState((1, 2, 3), (1,), 1, 5, 9)
+    PartitionHistory("t-0").check_minimum(1, state)
+    with violates("safe-by-minimum"):
+        PartitionHistory("t-0").check_minimum(1, state._replace(eligible_leader_replicas=(2,)))
+
+
 def test_in_sync_replicas_have_all_that_is_safe() -> None:
     found = history((1, "a"), (1, "b"))
     found.check_members([Replica(1, log((1, "a"), (1, "b"), (2, "z")))])
@@ -114,16 +121,57 @@ def test_an_idempotent_producer_leaves_no_duplicates_and_no_gaps() -> None:
             PartitionHistory("t-0").leader_high_watermark(1, log(*batches, producer_id=5, sequences=sequences), 3)
 
 
-def test_a_lossy_partition_may_lose_but_not_mix() -> None:
+def test_where_losses_are_not_made_up_for_records_may_be_lost_but_not_mixed() -> None:
     found = history((1, "a"))
     found.opened(1, log((1, "a")))
-    found.lossy = True
+    found.promises = False
     found.check_members([Replica(1, [])])
     found.leads(1, 2, [], current=True)
     found.acknowledged(9, 9)
+    found.read([(9, 9)])
     assert not found.leader_high_watermark(1, log((2, "x")), 1)
     with violates("logs-match"):
         found.appended(2, log((1, "b")))
+
+
+def test_an_unclean_election_takes_back_what_was_promised_before_it_and_nothing_after_it() -> None:
+    found = history((1, "a"), (1, "b"))
+    found.loses(2)
+    found.check_members([Replica(3, [])])
+    found.leads(3, 2, [], current=True)
+    # The old leader goes on for a while: nothing that it says counts.
+    old = log((1, "a"), (1, "b"), (1, "c"))
+    assert not found.leader_high_watermark(1, old, 3, leader_epoch=1)
+    found.follower_high_watermark(2, old, 3, leader_epoch=1)
+    found.acknowledged(2, old[2].crc, leader_epoch=1)
+    found.read([(2, old[2].crc)], leader_epoch=1)
+    new = log((2, "x"))
+    assert found.leader_high_watermark(3, new, 1, leader_epoch=2)
+    found.acknowledged(0, new[0].crc, leader_epoch=2)
+    for wrong in (log(), log((1, "a"))):
+        with violates("safe-in-sync"):
+            found.check_members([Replica(1, wrong)])
+        with violates("leader-complete"):
+            found.leads(4, 3, wrong, current=True)
+    for check in (found.acknowledged, lambda *told, leader_epoch: found.read([told], leader_epoch)):
+        with pytest.raises(ViolationError):
+            check(0, old[0].crc, leader_epoch=2)
+        with pytest.raises(ViolationError):
+            check(1, old[1].crc, leader_epoch=2)
+
+
+def test_what_an_unclean_leader_called_safe_before_is_believed_until_it_calls_more_safe() -> None:
+    found = PartitionHistory("t-0")
+    kept = log((1, "a"), (1, "b"), (2, "c"))
+    found.loses(2)
+    found.leads(3, 2, kept[:2], current=True, high_watermark=2)
+    found.follower_high_watermark(1, kept[:2], 2, leader_epoch=2)
+    found.read([(1, kept[1].crc)], leader_epoch=2)
+    with violates("follower-high-watermark"):
+        found.follower_high_watermark(1, kept, 3, leader_epoch=2)
+    assert found.leader_high_watermark(3, kept, 3, leader_epoch=2)
+    with violates("follower-high-watermark"):
+        found.follower_high_watermark(1, log((1, "x")), 1, leader_epoch=2)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ The invariants, by name (the models that they come from: Kafka's own TLA+ specif
     logs-match                 a batch of one offset and epoch is the same in all logs, and so is all before it
     safe-in-sync               all in sync and all eligible leaders have every safe record, unless a loss of power has
                                taken it from them and they have not registered since
+    safe-by-minimum            no leader calls records safe while its state of the partition names eligible leaders: the
+                               controller went by a larger min.insync.replicas, and they need not have these records
     safe-stays                 a safe record never changes: no leader calls another one safe at its offset
     leader-complete            who is elected cleanly has every safe record
     follower-high-watermark    below a follower's high watermark lie safe records only, and all of them
@@ -21,8 +23,9 @@ The invariants, by name (the models that they come from: Kafka's own TLA+ specif
     no-duplicates              a batch of an idempotent producer is safe once, and in the producer's order
     images-equal               whoever has applied the same records of the metadata log has the same image
 
-A partition whose records may be lost by design (an unclean election; more losses of power than its replicas make up
-for) is `lossy`: from then on only the first four are asked of it.
+An unclean election may lose anything that was safe before it, so promises begin anew with it: what leaders of earlier
+epochs call safe, acknowledge or serve counts no more, and what leaders from then on call safe must be kept as ever.
+Where losses of power are not made up for (`promises` is false), only the first four are asked.
 """
 
 from __future__ import annotations
@@ -88,12 +91,33 @@ class PartitionHistory:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.promises = True
         self.lossy = False
+        """Whether what was safe may have been lost by design, at any time until now."""
         self.safe: list[Batch] = []
-        """What a leader has ever called safe, while the partition is not lossy."""
+        """What leaders have called safe since promises began."""
+        self._promised_from = 0
+        self._unpromised_end = 0
         self.leaders: dict[int, int] = {}
         self._placed: dict[tuple[int, int], int] = {}
         self._sequences: dict[int, tuple[int, int]] = {}
+
+    def loses(self, leader_epoch: int) -> None:
+        """Begin anew: in this epoch leads who may lack anything that was safe."""
+        self.lossy, self._promised_from, self._unpromised_end = True, leader_epoch, 0
+        self.safe.clear()
+        self._sequences.clear()
+
+    def _counts(self, leader_epoch: int) -> bool:
+        """Whether what is said in a leader epoch must be kept."""
+        return self.promises and leader_epoch >= self._promised_from
+
+    def _is_safe(self, last_offset: int, crc: int) -> bool:
+        """Whether a batch is safe; what was so before promises began anew cannot be told, and is believed."""
+        count = count_below(self.safe, last_offset + 1)
+        if not count or self.safe[count - 1].last_offset < last_offset:
+            return last_offset < self._unpromised_end
+        return self.safe[count - 1].last_offset == last_offset and self.safe[count - 1].crc == crc
 
     def appended(self, broker_id: int, batches: Sequence[Batch]) -> None:
         """Take a log whose last batch is new (logs-match)."""
@@ -120,7 +144,7 @@ class PartitionHistory:
 
     def check_members(self, members: Iterable[Replica]) -> None:
         """Look whether those in sync, or eligible, have what is safe (safe-in-sync)."""
-        if self.lossy:
+        if not self.promises:
             return
         for broker_id, batches in members:
             if not self.has_safe(batches):
@@ -131,9 +155,11 @@ class PartitionHistory:
                     f"eligible, but its log, which ends at {end}, does not have them all",
                 )
 
-    def leader_high_watermark(self, broker_id: int, batches: Sequence[Batch], offset: int) -> bool:
+    def leader_high_watermark(
+        self, broker_id: int, batches: Sequence[Batch], offset: int, leader_epoch: int = 0
+    ) -> bool:
         """Take a leader's new high watermark (safe-stays, no-duplicates); gives whether records have become safe."""
-        if self.lossy:
+        if not self._counts(leader_epoch):
             return False
         count, known = count_below(batches, offset), len(self.safe)
         both = min(count, known)
@@ -147,12 +173,25 @@ class PartitionHistory:
             self.safe.append(batch)
         return count > known
 
-    def follower_high_watermark(self, broker_id: int, batches: Sequence[Batch], offset: int) -> None:
+    def check_minimum(self, broker_id: int, state: PartitionState) -> None:
+        """Take what a leader goes by that has just called records safe (safe-by-minimum)."""
+        if state.eligible_leader_replicas:
+            self._fail(
+                "safe-by-minimum",
+                f"broker {broker_id} calls records safe with {state.in_sync_replicas} in sync, while "
+                f"{state.eligible_leader_replicas} may be elected without them",
+            )
+
+    def follower_high_watermark(
+        self, broker_id: int, batches: Sequence[Batch], offset: int, leader_epoch: int = 0
+    ) -> None:
         """Take a follower's new high watermark (follower-high-watermark)."""
-        if self.lossy:
+        if not self._counts(leader_epoch):
             return
-        count = count_below(batches, offset)
-        if count > len(self.safe) or (count and batches[count - 1].chain != self.safe[count - 1].chain):
+        count, known = count_below(batches, offset), len(self.safe)
+        both = min(count, known)
+        beyond = count > known and batches[count - 1].last_offset >= self._unpromised_end
+        if beyond or (both and batches[both - 1].chain != self.safe[both - 1].chain):
             self._fail(
                 "follower-high-watermark",
                 f"broker {broker_id} follows with a high watermark of {offset}; what its log has below is not what is "
@@ -162,7 +201,9 @@ class PartitionHistory:
     def _check_sequence(self, batch: Batch) -> None:
         if batch.producer_id < 0 or batch.base_sequence < 0:
             return
-        epoch, following = self._sequences.get(batch.producer_id, (-1, 0))
+        # Of a producer that an unclean election has made a partition forget, any sequence comes first (KIP-360).
+        first = batch.base_sequence if self.lossy else 0
+        epoch, following = self._sequences.get(batch.producer_id, (batch.producer_epoch, first))
         expected = following if epoch == batch.producer_epoch else 0
         if batch.producer_epoch < epoch or batch.base_sequence != expected:
             self._fail(
@@ -173,32 +214,30 @@ class PartitionHistory:
         following = (batch.base_sequence + batch.last_offset - batch.base_offset + 1) & MAX_SEQUENCE
         self._sequences[batch.producer_id] = (batch.producer_epoch, following)
 
-    def leads(self, broker_id: int, epoch: int, batches: Sequence[Batch], current: bool) -> None:
+    def leads(
+        self, broker_id: int, epoch: int, batches: Sequence[Batch], current: bool, high_watermark: int = 0
+    ) -> None:
         """Take a broker that begins to lead; `current` if the cluster's newest state says so too."""
         known = self.leaders.setdefault(epoch, broker_id)
         if known != broker_id:
             self._fail("one-leader", f"brokers {known} and {broker_id} both lead in epoch {epoch}")
-        if current and not self.lossy and not self.has_safe(batches):
+        if self.lossy and self._counts(epoch):
+            self._unpromised_end = max(self._unpromised_end, high_watermark)
+        if current and self._counts(epoch) and not self.has_safe(batches):
             self._fail(
                 "leader-complete",
                 f"broker {broker_id} was elected in epoch {epoch} without all of the {len(self.safe)} safe batches",
             )
 
-    def acknowledged(self, last_offset: int, crc: int) -> None:
+    def acknowledged(self, last_offset: int, crc: int, leader_epoch: int = 0) -> None:
         """Take an acknowledgement of a batch with acks=all (acknowledged-is-safe)."""
-        if self.lossy:
-            return
-        count = count_below(self.safe, last_offset + 1)
-        if not count or self.safe[count - 1].last_offset != last_offset or self.safe[count - 1].crc != crc:
+        if self._counts(leader_epoch) and not self._is_safe(last_offset, crc):
             self._fail("acknowledged-is-safe", f"a batch was acknowledged at {last_offset}, but is not safe there")
 
-    def read(self, batches: Iterable[tuple[int, int]]) -> None:
+    def read(self, batches: Iterable[tuple[int, int]], leader_epoch: int = 0) -> None:
         """Take what a consumer was given, as last offsets and checksums (read-is-safe)."""
-        if self.lossy:
-            return
-        for last_offset, crc in batches:
-            count = count_below(self.safe, last_offset + 1)
-            if not count or self.safe[count - 1].last_offset != last_offset or self.safe[count - 1].crc != crc:
+        for last_offset, crc in batches if self._counts(leader_epoch) else ():
+            if not self._is_safe(last_offset, crc):
                 self._fail("read-is-safe", f"a consumer was given a batch at {last_offset} that is not safe there")
 
     def changed(self, before: PartitionState | None, after: PartitionState) -> None:

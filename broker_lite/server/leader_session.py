@@ -1,0 +1,78 @@
+"""A follower's side of the fetch session that it has with a leader (KIP-227; Kafka's FetchSessionHandler).
+
+Theory of operation: the leader remembers what was asked for, so a request names only what is new, has changed, or is
+to be forgotten. Here it is noted what the leader has by now. Nothing walks over all partitions but the request that
+begins a session: a follower of thousands of partitions that rest does nothing for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
+from broker_lite.protocol.fetch import FetchPartition, FetchTopic, ForgottenTopic
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterable
+
+    from broker_lite.controller.image import PartitionKey
+
+
+class LeaderSession:
+    """What the session of one leader has of this follower; without a session, what was asked for last."""
+
+    def __init__(self) -> None:
+        self.session_id = INVALID_SESSION_ID
+        self.epoch = INITIAL_EPOCH
+        """That of the next request; at INITIAL_EPOCH it names everything."""
+        self._asked: dict[PartitionKey, FetchPartition] = {}
+        self._changed: set[PartitionKey] = set()
+        self._forgotten: set[PartitionKey] = set()
+
+    @property
+    def begins(self) -> bool:
+        """Whether the next request begins a session, and so names everything."""
+        return self.epoch == INITIAL_EPOCH
+
+    def want(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        """Ask for a partition from now on."""
+        if self._asked.get(key) != wanted:
+            self._asked[key] = wanted
+            self._changed.add(key)
+            self._forgotten.discard(key)
+
+    def leave(self, key: PartitionKey) -> None:
+        """Ask for a partition no more."""
+        if self._asked.pop(key, None) is not None:
+            self._changed.discard(key)
+            self._forgotten.add(key)
+
+    def asked(self, key: PartitionKey) -> FetchPartition | None:
+        """Give what the leader was asked of a partition, if it was."""
+        return self._asked.get(key)
+
+    def take_changes(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """Give what the next request names: all where a session is to begin, else what has changed, and what goes."""
+        named: Iterable[PartitionKey] = self._asked if self.begins else self._changed
+        wanted: dict[uuid.UUID, list[FetchPartition]] = {}
+        for key in named:
+            wanted.setdefault(key[0], []).append(self._asked[key])
+        gone: dict[uuid.UUID, list[int]] = {}
+        for topic_id, index in () if self.begins else self._forgotten:
+            gone.setdefault(topic_id, []).append(index)
+        self._changed.clear()
+        self._forgotten.clear()
+        return (
+            [FetchTopic("", topic_id, partitions) for topic_id, partitions in wanted.items()],
+            [ForgottenTopic("", topic_id, indexes) for topic_id, indexes in gone.items()],
+        )
+
+    def begin(self) -> None:
+        """Begin anew with the next request: nobody knows what the leader has."""
+        self.epoch = INITIAL_EPOCH
+
+    def answered(self, session_id: int) -> None:
+        """Go on with the session that an answer names; a leader without room for one gives none."""
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH if session_id == INVALID_SESSION_ID else next_epoch(self.epoch)

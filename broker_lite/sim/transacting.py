@@ -1,0 +1,360 @@
+"""Transactions on a simulated broker: coordinators of its partitions of `__transaction_state`, markers, verification.
+
+Theory of operation: as the handlers of a real broker do it, with calls in place of sockets. A coordinator is the core's
+`Transactions`, read back from its partition when the broker comes to lead it, and dropped when it does not lead it any
+more. A change is appended first and then taken in; what a request is answered waits until the partition is safe as far
+as it went then. Markers leave when the decision is safe, count when they are safe where they go, and are sent again
+until then. A leader that is written to in a transaction it does not know asks the coordinator first (KIP-890), with a
+verification begun before, so that an answer which comes too late does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from broker_lite.controller.image import PartitionKey
+from broker_lite.controller.records import NO_LEADER
+from broker_lite.coordinators.producer_state import NO_TRANSACTION, Marker
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC, decode_key, decode_value, encode
+from broker_lite.coordinators.transaction_messages import (
+    EPOCH_BUMP,
+    LEGACY,
+    Decision,
+    Markers,
+    Producer,
+    TopicPartition,
+    Transaction,
+    TransactionSettings,
+)
+from broker_lite.coordinators.transactions import Transactions, check_invariants
+from broker_lite.handlers.markers import is_done, marker_of
+from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.records import Record, decode_records, encode_batch, read_header, scan
+from broker_lite.sim.marks import Mark
+from broker_lite.sim.node import Call
+
+if TYPE_CHECKING:
+    from broker_lite.log.partition_log import PartitionLog
+    from broker_lite.sim.broker import SimulatedBroker
+
+_SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=10**9)
+_READ_BYTES = 1 << 20
+_RETRY_MS = 60
+_WORD_IS_LATE = 0.15
+"""How often what a coordinator says of a partition comes much later."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """A decided transaction whose markers are not all written."""
+
+    markers: Markers
+    left: set[TopicPartition]
+    under_way: set[TopicPartition] = field(default_factory=set)
+    is_safe: bool = False
+
+
+class Coordinator:
+    """The transactional ids of one partition, as long as it is led here in one epoch."""
+
+    def __init__(self, broker: SimulatedBroker, key: PartitionKey, epoch: int) -> None:
+        self._broker = broker
+        self._key = key
+        self._epoch = epoch
+        self._sending: dict[str, _Sending] = {}
+        self.transactions = Transactions(_SETTINGS, broker.world.take_producer_id)
+        self.loaded = False
+        self.over = False
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no transaction is open or being ended."""
+        return self.loaded and not self.transactions.has_ongoing and not self.transactions.decided()
+
+    def load(self) -> None:
+        """Read the partition back, and complete what was decided."""
+        if self.over:
+            return
+        found: dict[str, Transaction] = {}
+        for record in _records(self._broker.log(self._key)):
+            name = decode_key(record.key)
+            if name is not None and record.value is not None:
+                found[name] = decode_value(name, record.value)
+        for transaction in found.values():
+            self.transactions.load(transaction)
+        self.loaded = True
+        for markers in self.transactions.decided():
+            self._broker.world.mark(Mark.DECISION_TAKEN_OVER)
+            self._send(markers)
+
+    def when_safe(self, then: Callable[[ErrorCode], None]) -> None:
+        """Call back when all that the partition holds now is safe."""
+        log = self._broker.log(self._key)
+        if log.high_watermark >= log.log_end_offset:
+            then(ErrorCode.NONE)
+        else:
+            self._broker.acknowledgements.when_safe(self._key, log.log_end_offset - 1, then)
+
+    def carry_out(self, decision: Decision) -> Decision:
+        """Bring a decision's change into the log, and begin what follows; gives what to answer."""
+        if decision.change is None:
+            return decision
+        try:
+            self._persist(decision.change)
+        except KafkaError:
+            return Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return decision
+
+    def tick(self) -> None:
+        """Abort transactions whose time is up."""
+        for change in self.transactions.timed_out(self._broker.now_ms) if self.loaded else ():
+            if self.carry_out(Decision(ErrorCode.NONE, change=change)).error is ErrorCode.NONE:
+                self._broker.world.mark(Mark.TRANSACTION_TIMED_OUT)
+
+    def _persist(self, change: Transaction) -> None:
+        broker = self._broker
+        role = broker.replicas.leader(self._key)
+        role.check_acks_all()
+        batch = encode_batch([encode(change, broker.now_ms)])
+        broker.log(self._key).append(batch, role.state.leader_epoch, broker.now_ms)
+        broker.world.trace(
+            lambda: (
+                f"broker {broker.node_id}: {change.transactional_id} is {change.state.value}, producer "
+                f"{change.producer_id} epoch {change.epoch}, in {sorted(change.partitions)}"
+            )
+        )
+        broker.appended(self._key)
+        markers = self.transactions.applied(change)
+        check_invariants(self.transactions)
+        if markers is not None:
+            self._send(markers)
+
+    # Markers.
+
+    def _send(self, markers: Markers) -> None:
+        if markers.transactional_id not in self._sending:
+            sending = self._sending[markers.transactional_id] = _Sending(markers, set(markers.partitions))
+            self._wait_for_decision(sending)
+
+    def _is_current(self, sending: _Sending) -> bool:
+        return not self.over and self._sending.get(sending.markers.transactional_id) is sending
+
+    def _wait_for_decision(self, sending: _Sending) -> None:
+        if self._is_current(sending):
+            self.when_safe(lambda code: self._on_safe(sending, code))
+
+    def _on_safe(self, sending: _Sending, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            sending.is_safe = True
+            self._go_on(sending)
+        else:
+            self._broker.after(_RETRY_MS, self._wait_for_decision, sending)
+
+    def _go_on(self, sending: _Sending) -> None:
+        """Send what is neither written nor under way, and look again a little later."""
+        if not self._is_current(sending):
+            return
+        if not sending.left:
+            self._written(sending, None, ErrorCode.NONE)
+        for place in sorted(sending.left - sending.under_way):
+            self._send_one(sending, place)
+        self._broker.after(_RETRY_MS, self._go_on, sending)
+
+    def _send_one(self, sending: _Sending, place: TopicPartition) -> None:
+        broker = self._broker
+        key = broker.world.key_of(place)
+        state = broker.image.partition(key)
+        if state is None or state.leader == NO_LEADER:
+            return
+        sending.under_way.add(place)
+        marker, leader = marker_of(sending.markers, self._epoch), broker.world.brokers[state.leader]
+        Call(
+            broker,
+            leader,
+            lambda call: leader.transactions.write_marker(call, key, marker),
+            lambda answer: self._written(sending, place, answer),
+            broker.world.plan.settings.timeout_ms * 2,
+        ).send(may_double=False)
+
+    def _written(self, sending: _Sending, place: TopicPartition | None, answer: ErrorCode | None) -> None:
+        """Note that a marker was written, or not; with the last one the transaction is complete."""
+        done = []
+        if place is not None:
+            sending.under_way.discard(place)
+            if answer is None or not is_done(answer):
+                return
+            sending.left.discard(place)
+            done = [place]
+        if not self._is_current(sending):
+            return
+        name = sending.markers.transactional_id
+        completed = self.transactions.markers_written(name, done, self._broker.now_ms)
+        if completed is None:
+            return
+        try:
+            self._persist(completed)
+        except KafkaError:
+            return  # the decision stands; `_go_on` tries it again
+        del self._sending[name]
+
+
+class TransactionService:
+    """What a broker has to do with transactions."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self._broker = broker
+        self._coordinators: dict[int, Coordinator] = {}
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no transaction that is coordinated here is open or being ended."""
+        return all(each.at_rest for each in self._coordinators.values())
+
+    def leads(self, key: PartitionKey, epoch: int) -> None:
+        """Begin to coordinate a partition of `__transaction_state`."""
+        self.lost(key)
+        if self._broker.world.topic_of(key).name == TRANSACTIONS_TOPIC:
+            coordinator = self._coordinators[key[1]] = Coordinator(self._broker, key, epoch)
+            self._broker.after(1 + int(self._broker.rng.random() * 60), coordinator.load)
+
+    def lost(self, key: PartitionKey) -> None:
+        """Coordinate a partition no more."""
+        if self._broker.world.topic_of(key).name == TRANSACTIONS_TOPIC:
+            coordinator = self._coordinators.pop(key[1], None)
+            if coordinator is not None:
+                coordinator.over = True
+
+    def tick(self) -> None:
+        """Do what is due now and then."""
+        for coordinator in list(self._coordinators.values()):
+            coordinator.tick()
+
+    # What clients ask a coordinator.
+
+    def init_producer_id(self, call: Call, producer: Producer, timeout_ms: int) -> None:
+        """Answer InitProducerId with a `Decision`."""
+        now_ms = self._broker.now_ms
+        self._decide(call, producer, lambda core: core.init_producer_id(producer, timeout_ms, now_ms))
+
+    def add_partition(self, call: Call, producer: Producer, place: TopicPartition, version: int) -> None:
+        """Answer AddPartitionsToTxn with a `Decision`."""
+        now_ms = self._broker.now_ms
+        self._decide(call, producer, lambda core: core.add_partitions(producer, [place], version, now_ms))
+
+    def end(self, call: Call, producer: Producer, committed: bool, version: int, decides: Callable[[], None]) -> None:
+        """Answer EndTxn with a `Decision`; `decides` is called before it decides a transaction."""
+        now_ms = self._broker.now_ms
+
+        def decide(core: Transactions) -> Decision:
+            decision = core.end(producer, committed, version, now_ms)
+            if decision.change is not None:
+                decides()
+            return decision
+
+        self._decide(call, producer, decide)
+
+    def verify(self, call: Call, producer: Producer, place: TopicPartition) -> None:
+        """Say whether a partition is in the producer's transaction, as a `Decision`."""
+        self._decide(call, producer, lambda core: Decision(core.verify_partitions(producer, [place])[place]))
+
+    def _decide(self, call: Call, producer: Producer, decide: Callable[[Transactions], Decision]) -> None:
+        index = self._broker.world.coordinator_key(producer.transactional_id)[1]
+        coordinator = self._coordinators.get(index)
+        if coordinator is None or not coordinator.loaded:
+            error = ErrorCode.NOT_COORDINATOR if coordinator is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            call.answer(Decision(error))
+            return
+        decision = coordinator.carry_out(decide(coordinator.transactions))
+        if decision.error is ErrorCode.PRODUCER_FENCED:
+            self._broker.world.mark(Mark.PRODUCER_FENCED)
+
+        def answer(code: ErrorCode) -> None:
+            call.answer(decision if code is ErrorCode.NONE else Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+        coordinator.when_safe(answer)
+
+    # What happens in the partitions that are written to.
+
+    def produce(self, call: Call, key: PartitionKey, batch: bytes, name: str, version: int) -> None:
+        """Append a transactional batch, after the coordinator's word if it begins a transaction here."""
+        broker, header = self._broker, read_header(batch)
+        try:
+            broker.replicas.leader(key)
+        except KafkaError as error:
+            call.answer(error.code)
+            return
+        producers = broker.log(key).producers
+        if producers.in_transaction(header.producer_id, header.producer_epoch):
+            broker.produces.produce(call, key, batch, -1)
+            return
+        verification = producers.begin_verification(header.producer_id, header.producer_epoch, version == EPOCH_BUMP)
+
+        def told(answer: Decision | None) -> None:
+            if answer is not None and answer.error is ErrorCode.NONE:
+                broker.produces.produce(call, key, batch, -1, verification)
+            else:
+                call.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error)
+
+        self._ask_coordinator(Producer(name, header.producer_id, header.producer_epoch), key, version, told)
+
+    def _ask_coordinator(
+        self, producer: Producer, key: PartitionKey, version: int, then: Callable[[Any], None]
+    ) -> None:
+        broker = self._broker
+        state = broker.image.partition(broker.world.coordinator_key(producer.transactional_id))
+        if state is None or state.leader == NO_LEADER:
+            then(None)
+            return
+        coordinator, place = broker.world.brokers[state.leader], broker.world.place_of(key)
+
+        def ask(call: Call) -> None:
+            if version == LEGACY:
+                coordinator.transactions.verify(call, producer, place)
+            else:
+                coordinator.transactions.add_partition(call, producer, place, version)
+
+        timeout_ms = broker.world.plan.settings.timeout_ms
+        if broker.rng.random() < _WORD_IS_LATE:
+            at_once, delay_ms = then, int(broker.rng.random() * timeout_ms)
+
+            def then(answer: Decision | None) -> None:
+                broker.after(delay_ms, at_once, answer)
+
+        Call(broker, coordinator, ask, then, timeout_ms).send(may_double=False)
+
+    def write_marker(self, call: Call, key: PartitionKey, marker: Marker) -> None:
+        """Write the end of a transaction into a partition; answer when it is safe."""
+        broker = self._broker
+        try:
+            role = broker.replicas.leader(key)
+            role.check_acks_all()
+            log = broker.log(key)
+            entry = log.producers.get(marker.producer_id)
+            if entry is None or entry.current_transaction_first_offset == NO_TRANSACTION:
+                broker.world.mark(Mark.MARKER_AGAIN)
+            appended = log.append_marker(marker, role.state.leader_epoch, broker.now_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                broker.world.mark(Mark.MARKER_UNDER_MIN)
+            call.answer(error.code)
+            return
+        word = "commits" if marker.committed else "aborts"
+        broker.world.trace(
+            lambda: (
+                f"broker {broker.node_id} {word} producer {marker.producer_id} in {broker.world.name_of(key)} at "
+                f"{appended.last_offset}, producer epoch {marker.producer_epoch}"
+            )
+        )
+        broker.acknowledgements.when_safe(key, appended.last_offset, call.answer)
+        broker.appended(key)
+
+
+def _records(log: PartitionLog) -> Iterator[Record]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, _READ_BYTES, True).read()
+        for position, header in scan(data):
+            offset = header.next_offset
+            yield from decode_records(memoryview(data)[position : position + header.size])

@@ -1,0 +1,121 @@
+"""Seeds on several processes, of which any may die without ending the campaign.
+
+Theory of operation: each worker is a process with a pipe. It is given a block of seeds, answers with what came of them,
+and is given the next; after some blocks a new process takes its place, so that nothing that a run leaves behind adds
+up. A worker that is killed leaves a pipe that ends, and it is known which seeds it had. They are run again, each in a
+process of its own: a seed that ends its process once more is told by its number, and all others count as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Final
+
+from broker_lite.sim.campaign import Tally, run_seeds
+
+SEEDS_AT_ONCE: Final = 20
+BLOCKS_PER_PROCESS: Final = 20
+"""After so many blocks a worker is replaced."""
+PROCESS_ENDS: Final = "process-ends"
+"""What is violated by a seed that ends its process."""
+
+Run = Callable[[Iterable[int]], Tally]
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    block: range
+    blocks_left: int
+
+
+def tallies(seeds: range, jobs: int, run: Run = run_seeds) -> Iterator[Tally]:
+    """Run seeds on so many processes; what came of them comes in any order, some seeds at a time."""
+    starts = range(seeds.start, seeds.stop, SEEDS_AT_ONCE)
+    todo = deque(range(start, min(start + SEEDS_AT_ONCE, seeds.stop)) for start in starts)
+    working: list[_Worker] = []
+    try:
+        while todo or working:
+            while todo and len(working) < jobs:
+                working.append(_begin(todo.popleft(), run))
+            there = wait([each.pipe for each in working])
+            for worker in [each for each in working if each.pipe in there]:
+                tally = _answer(worker)
+                if tally is None:
+                    working.remove(worker)
+                    tally = _died(worker, todo)
+                elif not todo or not worker.blocks_left:
+                    working.remove(worker)
+                    _end(worker)
+                else:
+                    _give(worker, todo.popleft())
+                yield tally
+    finally:
+        for worker in working:
+            worker.process.kill()
+            _end(worker)
+
+
+def _begin(block: range, run: Run) -> _Worker:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, run), daemon=True)
+    process.start()
+    theirs.close()
+    # A block alone is one that a dead worker has left: whatever it does to its process is done to nobody else.
+    worker = _Worker(process, ours, block, BLOCKS_PER_PROCESS if len(block) > 1 else 1)
+    _give(worker, block)
+    return worker
+
+
+def _give(worker: _Worker, block: range) -> None:
+    worker.block = block
+    worker.blocks_left -= 1
+    with suppress(OSError):  # it has died: its pipe has ended, which is seen when its answer is waited for
+        worker.pipe.send(block)
+
+
+def _answer(worker: _Worker) -> Tally | None:
+    """Take what a worker says; None if it has died."""
+    try:
+        found = worker.pipe.recv()
+    except (EOFError, OSError):
+        return None
+    assert isinstance(found, Tally)
+    return found
+
+
+def _died(worker: _Worker, todo: deque[range]) -> Tally:
+    """Let the seeds of a dead worker be run alone; of one that was alone already, say so."""
+    _end(worker)
+    block, code = worker.block, worker.process.exitcode
+    if len(block) > 1:
+        text = f"a process ended with exit code {code}; its seeds {block[0]} to {block[-1]} are run again, each alone"
+        print(f"sparkonce sim: {text}", file=sys.stderr)
+        todo.extendleft(range(seed, seed + 1) for seed in reversed(block))
+        return Tally()
+    text = f"{PROCESS_ENDS}: the process that ran this seed alone ended with exit code {code}"
+    return Tally(seeds=1, violations=[(block[0], text)])
+
+
+def _end(worker: _Worker) -> None:
+    worker.pipe.close()
+    worker.process.join()
+
+
+def _work(pipe: Connection, run: Run) -> None:
+    """Do what a worker does, until nobody is there any more to give it seeds."""
+    while True:
+        try:
+            block = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(run(block))

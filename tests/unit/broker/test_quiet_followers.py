@@ -1,0 +1,143 @@
+"""A follower of partitions that rest: what its leader answers when the time is up, and what it looks at for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_lite.coordinators.fetch_sessions import next_epoch
+from broker_lite.handlers import dispatch
+from broker_lite.handlers import fetch as fetch_handler
+from broker_lite.handlers.request import Body, Endpoint, Request
+from broker_lite.log.segment import Slice
+from broker_lite.protocol import fetch
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.fetch import FetchPartition
+from broker_lite.protocol.records import Record, encode_batch
+from tests.unit.broker.coordinator_cluster import Cluster
+from tests.unit.broker.test_transaction_coordinator import World
+
+VERSION = 18
+WAIT_MS = 500
+
+
+class Follower:
+    """Broker 2, which fetches both partitions of t from broker 1, in a session."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.session_id = self.epoch = 0
+        self.answers: list[fetch.FetchResponse] = []
+
+    def fetch(self, *partitions: FetchPartition) -> None:
+        topic_id = self.cluster.image.topic_ids["t"]
+        topics = [fetch.FetchTopic("", topic_id, partitions)] if partitions else []
+        wanted = fetch.FetchRequest(
+            WAIT_MS, 1, 1 << 20, topics, session_id=self.session_id, session_epoch=self.epoch, replica_id=2,
+            replica_epoch=self.cluster.image.broker_epoch(2),
+        )  # fmt: skip
+        body = memoryview(bytes(fetch.encode_request(VERSION, wanted)))
+        request = Request(
+            ApiKey.FETCH, VERSION, 1, "f", "h", body, lambda _, parts: self._take(parts), "User:ANONYMOUS",
+            Endpoint("h", 1),
+        )  # fmt: skip
+        parts = dispatch.handle(self.cluster.brokers[1], request)
+        if parts is not None:
+            self._take(parts)
+
+    def _take(self, parts: Body) -> None:
+        data = b"".join(part.read() if isinstance(part, Slice) else bytes(part) for part in parts)
+        answer = fetch.decode_response(VERSION, memoryview(data))
+        self.session_id, self.epoch = answer.session_id, next_epoch(self.epoch)
+        self.answers.append(answer)
+
+    def told(self) -> dict[int, tuple[int, int]]:
+        """Give the high watermark and the start of what the last answer tells of, by partition."""
+        (answer,) = self.answers
+        self.answers.clear()
+        assert answer.error_code == 0
+        return {
+            each.partition: (each.high_watermark, each.log_start_offset) for t in answer.topics for each in t.partitions
+        }
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(World())
+    cluster.create_topic("t", [1, 1])
+    return cluster
+
+
+@pytest.fixture
+def follower(cluster: Cluster) -> Follower:
+    """Give one that has all of both partitions, two records in the first, and has been told so."""
+    append(cluster)
+    append(cluster)
+    follower = Follower(cluster)
+    follower.fetch(at(0, 2), at(1, 0))
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {0: (0, 0), 1: (0, 0)}
+    return follower
+
+
+def append(cluster: Cluster) -> None:
+    led = cluster.brokers[1].leading("t", 0)
+    led.log.append(encode_batch([Record(None, b"v", cluster.world.now_ms)]), led.leader_epoch, cluster.world.now_ms)
+
+
+def at(index: int, offset: int, leader_epoch: int = 0) -> FetchPartition:
+    return FetchPartition(index, offset, 1 << 20, leader_epoch, 0 if offset else -1, 0)
+
+
+def test_where_nothing_has_changed_no_partition_is_read(
+    cluster: Cluster, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("a partition that rests is read")
+
+    monkeypatch.setattr(fetch_handler, "_read_partition", read)
+    for _ in range(3):
+        follower.fetch()
+        cluster.world.pass_time(WAIT_MS - 1)
+        assert follower.answers == []
+        cluster.world.pass_time(1)
+        assert follower.told() == {}
+
+
+def test_a_high_watermark_that_has_moved_is_told(cluster: Cluster, follower: Follower) -> None:
+    follower.fetch()
+    cluster.brokers[1].leading("t", 0).log.advance_high_watermark(2)  # type: ignore[attr-defined]
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {0: (2, 0)}
+
+
+def test_a_beginning_that_has_moved_is_told(cluster: Cluster, follower: Follower) -> None:
+    follower.fetch()
+    log = cluster.brokers[1].leading("t", 0).log
+    log.advance_high_watermark(2)  # type: ignore[attr-defined]
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {0: (2, 0)}
+    follower.fetch()
+    log.advance_start(1)
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {0: (2, 1)}
+
+
+def test_records_that_nobody_was_woken_by_are_told(cluster: Cluster, follower: Follower) -> None:
+    follower.fetch()
+    append(cluster)
+    cluster.world.pass_time(WAIT_MS)
+    assert list(follower.told()) == [0]
+
+
+def test_a_leader_that_is_none_any_more_says_so(cluster: Cluster, follower: Follower) -> None:
+    follower.fetch()
+    cluster.elect("t", 1, 3)
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {1: (-1, -1)}
+
+
+def test_an_epoch_that_is_over_is_refused(cluster: Cluster, follower: Follower) -> None:
+    follower.fetch()
+    cluster.elect("t", 1, 1)
+    cluster.world.pass_time(WAIT_MS)
+    assert follower.told() == {1: (-1, -1)}

@@ -1,0 +1,53 @@
+"""Topics of a cluster are deleted by their ids: a name may be another topic's by the time the controller hears it."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker_lite.controller.controller import Controller, ControllerSettings
+from broker_lite.controller.image import ClusterImage
+from broker_lite.controller.records import NO_BROKER_EPOCH
+from broker_lite.handlers import delete_topics
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+class Deleting:
+    """A broker that knows topic t as `OLD`, while its controller has made it anew as `NEW`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.image = ClusterImage()
+        controller = Controller(self.image, ControllerSettings(), 0)
+        _, epoch = controller.register(1, uuid.uuid4(), "h", 1, NO_BROKER_EPOCH, 0)
+        controller.heartbeat(1, epoch, self.image.next_offset, False, 0)
+        controller.create_topic("t", NEW, 1, 1, {})
+        applied = SimpleNamespace(name="t", topic_id=OLD)
+        self.broker: Any = SimpleNamespace(
+            topic={"t": applied}.get,
+            topic_by_id={OLD: applied}.get,
+            is_internal=lambda _: False,
+            config=SimpleNamespace(delete_topic_enable=True),
+            member=SimpleNamespace(controller=SimpleNamespace(decide=lambda decision: decision(controller)[1])),
+        )
+        monkeypatch.setattr(delete_topics, "_may_delete", lambda *_: True)
+
+    def delete(self, name: str | None, topic_id: uuid.UUID) -> ErrorCode:
+        request: Any = SimpleNamespace(
+            api_key=ApiKey.DELETE_TOPICS, version=apis.APIS[ApiKey.DELETE_TOPICS].max_version
+        )
+        return ErrorCode(delete_topics._delete(self.broker, request, name, topic_id).error_code)
+
+
+def test_a_topic_that_was_made_anew_in_between_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    deleting = Deleting(monkeypatch)
+    assert deleting.delete("t", ZERO_UUID) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert deleting.delete(None, OLD) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert list(deleting.image.topics) == [NEW]
