@@ -26,9 +26,9 @@ _SHRUNK_AT_MOST = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=int, metavar="N", help="run one seed and print its trace, and the trace's hash")
+    which.add_argument("--seed", type=_seed, metavar="N", help="run one seed and print its trace, and the trace's hash")
     which.add_argument("--seeds", type=_count, metavar="N", help="run so many seeds, and print what was seen")
-    parser.add_argument("--first", type=int, metavar="N", help="the first of --seeds (default: 0)")
+    parser.add_argument("--first", type=_seed, metavar="N", help="the first of --seeds (default: 0)")
     parser.add_argument("--jobs", type=_count, metavar="N", help="processes for --seeds (default: 1)")
     parser.add_argument(
         "--planted", action="store_true", help="with --seeds: after that, plant each known bug, and search for it"
@@ -46,10 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1 is needed")
-    return value
+    return _at_least(1, text)
+
+
+def _seed(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least {least} is needed")
+    return int(text)
 
 
 def _indexes(text: str) -> tuple[int, ...]:

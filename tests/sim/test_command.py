@@ -73,6 +73,15 @@ def test_options_that_do_not_go_together(words: list[str], told: str, capsys: py
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [["--seed", "-1"], ["--seeds", "0"], ["--seeds", "many"], ["--seeds", "1", "--first", "-1"]]
+)
+def test_numbers_that_are_none(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["sim", *words])
+    assert f"{words[-1]}: a whole number of at least" in capsys.readouterr().err
+
+
 def test_progress_tells_rate_and_time_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert main(["sim", "--seeds", "2"]) == 0

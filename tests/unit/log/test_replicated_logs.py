@@ -103,7 +103,7 @@ def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_
     assert len(names(storage)) == 2
 
 
-def test_high_watermarks_are_read_back_and_never_beyond_the_end() -> None:
+def test_high_watermarks_are_read_back_and_never_beyond_the_end(caplog: pytest.LogCaptureFixture) -> None:
     storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
@@ -115,6 +115,9 @@ def test_high_watermarks_are_read_back_and_never_beyond_the_end() -> None:
     logs.abandon()
     again = open_logs(storage)
     assert [again.log_of((ID, index)).high_watermark for index in (0, 2)] == [3, 1]
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        f"{again.log_dir}/t-2: it ends at offset 1, but was replicated up to 2: data has been removed or lost here"
+    ]
     again.log_of((ID, 0)).advance_high_watermark(6)
     again.flush_due(NOW + again.high_watermark_interval_ms - 1)
     again.abandon()
