@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from broker_lite.controller.records import NO_LEADER
 from broker_lite.coordinators.offsets import partition_of
 from broker_lite.coordinators.producer_state import Verification
+from broker_lite.handlers.client_errors import coordinator_error
 from broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
 from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
 from broker_lite.handlers.request import Body, Request
@@ -41,8 +42,6 @@ LOAD_TURN_MS: Final = 5
 
 LOAD_RETRY_S: Final = 1.0
 """After how long a partition that could not be read is read again."""
-
-_NOT_LED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class CoordinatedInCluster(Coordinated):
@@ -125,7 +124,7 @@ class CoordinatedInCluster(Coordinated):
             if replicas is not None:
                 replicas.check_acks_all()
         except KafkaError as error:
-            raise KafkaError(_told(error.code), error.message) from error
+            raise KafkaError(coordinator_error(error.code), error.message) from error
         placed = super().append(name, batch, verification, by_coordinator)
         assert self._broker.cluster is not None
         self._broker.cluster.appended(self.topic, index)
@@ -156,7 +155,7 @@ class CoordinatedInCluster(Coordinated):
         def safe(index: int, error: ErrorCode) -> None:
             left.discard(index)
             if error is not ErrorCode.NONE:
-                refusals.update(dict.fromkeys(by_index[index], _told(error)))
+                refusals.update(dict.fromkeys(by_index[index], coordinator_error(error)))
             if not left:
                 then(refusals)
 
@@ -275,8 +274,3 @@ def coordinate(broker: Broker, member: ClusterMember) -> None:
     """Let a broker coordinate what it leads; to be called once its partitions go with the cluster."""
     broker.producer_ids = ProducerIdBlocks(member)
     _ = broker.groups, broker.transactions
-
-
-def _told(error: ErrorCode) -> ErrorCode:
-    """Give what a client hears when the coordinator's partition did not become safe (as Kafka's coordinators)."""
-    return ErrorCode.NOT_COORDINATOR if error in _NOT_LED else ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -26,9 +26,10 @@ from broker_lite.coordinators.group_records import encode_change, encode_classic
 from broker_lite.coordinators.group_storage import new_group_record, restore, store, turned_away
 from broker_lite.coordinators.offset_expiry import expired
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
+from broker_lite.coordinators.replayed import Replayed
 from broker_lite.handlers.coordinated import Refusals, coordinated
 from broker_lite.handlers.group_answers import send
-from broker_lite.handlers.offsets_log import OffsetsLog, Replayed
+from broker_lite.handlers.offsets_log import OffsetsLog
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record

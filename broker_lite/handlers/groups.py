@@ -12,6 +12,7 @@ import logging
 from broker_lite.coordinators.consumer_group import ConsumerGroup
 from broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import heartbeat_error, join_error, sync_error
 from broker_lite.handlers.coordinated import error_answer
 from broker_lite.handlers.group_answers import group_refusal, send
 from broker_lite.handlers.group_coordinator import Group
@@ -37,7 +38,7 @@ def handle_join(broker: Broker, request: Request) -> Body | None:
             raise KafkaError(refusal)
         group = broker.groups.group_to_join(wanted.group_id)
     except KafkaError as error:
-        send(JoinAnswer(request, error.code, wanted.member_id))
+        send(JoinAnswer(request, join_error(error.code), wanted.member_id))
         return None
     session_timeout_ms = wanted.session_timeout_ms
     later = request.version >= REBALANCE_TIMEOUT_FROM
@@ -65,7 +66,7 @@ def handle_sync(broker: Broker, request: Request) -> Body | None:
     group = broker.groups.group(wanted.group_id)
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE or group is None:
-        send(SyncAnswer(request, refusal or ErrorCode.UNKNOWN_MEMBER_ID))
+        send(SyncAnswer(request, sync_error(refusal or ErrorCode.UNKNOWN_MEMBER_ID)))
         return None
     sync = Sync(
         token=request,
@@ -92,7 +93,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
             wanted.member_id, wanted.group_instance_id, wanted.generation_id, broker.clock.monotonic_ms()
         )
         broker.groups.carry_out(group, [])
-    body = request.response(error_code=int(error))
+    body = request.response(error_code=int(heartbeat_error(error)))
     return body if refusal else broker.groups.partitions.answer(request, [group_id], body, error_answer(request))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from broker_lite.coordinators.offsets import CommittedOffset
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.client_errors import fetch_error
 from broker_lite.handlers.coordinated import Refusals
 from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
@@ -44,7 +45,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
 
     def refused(refusals: Refusals) -> Body:
         unsafe = {
-            group_id: kind(version=version, group_id=group_id, topics=[], error_code=int(error))
+            group_id: kind(version=version, group_id=group_id, topics=[], error_code=int(fetch_error(error)))
             for group_id, error in refusals.items()
         }
         return request.response(groups=[unsafe.get(each.group_id, each) for each in groups])
@@ -66,7 +67,9 @@ def _one_group(broker: Broker, request: Request, wanted: Any, require_stable: bo
     if refusal is not ErrorCode.NONE:
         return refused(refusal)
     body = request.response(topics=topics.all(wanted.topics), error_code=0)
-    return broker.groups.partitions.answer(request, [group_id], body, lambda refusals: refused(refusals[group_id]))
+    return broker.groups.partitions.answer(
+        request, [group_id], body, lambda refusals: refused(fetch_error(refusals[group_id]))
+    )
 
 
 def _member_error(broker: Broker, wanted: Any) -> ErrorCode:

@@ -437,6 +437,8 @@ def test_what_cannot_be_written_has_not_happened(world: World, monkeypatch: pyte
     with monkeypatch.context() as broken:
         broken.setattr(OffsetsLog, "append", full_disk)
         assert ErrorCode(asker.heartbeat("n", group_id="modern").error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        joins = ErrorCode(asker.join_classic("new").error_code)
+        assert joins is ErrorCode.NOT_COORDINATOR, "a client asks again; KAFKA_STORAGE_ERROR would be the end of it"
         sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "group_instance_id": "i"}
         asker.ask(ApiKey.SYNC_GROUP, 3, assignments=[(joined.member_id, b"x")], **sync)
         assert ErrorCode(asker.later.pop().error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -150,7 +150,6 @@ def test_a_group_keeps_its_members_and_offsets_when_its_coordinator_dies(cluster
     cluster.run()
     assert error_of(client.later.pop()) is ErrorCode.NONE
     cluster.kill(1)
-    assert error_of(cluster.client(2).heartbeat(GROUP, joined)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     listed = cluster.client(2).ask(ApiKey.LIST_GROUPS, 4, states_filter=[])
     assert error_of(listed) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     cluster.run()
@@ -159,6 +158,34 @@ def test_a_group_keeps_its_members_and_offsets_when_its_coordinator_dies(cluster
     group = cluster.brokers[2].groups.group(GROUP)
     assert group is not None
     assert group.generation == joined.generation_id
+
+
+def test_a_member_is_told_errors_that_it_knows_while_its_coordinator_reads_back(cluster: Cluster) -> None:
+    """Neither a heartbeat's client nor, as Java's takes it for the end, a sync's has heard of loading; as in Kafka."""
+    client = cluster.client(1)
+    client.join(GROUP)
+    cluster.run()
+    joined = client.later.pop()
+    cluster.kill(1)
+    other = cluster.client(2)
+    assert cluster.brokers[2].groups.partitions.error_of(GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert error_of(other.heartbeat(GROUP, joined)) is ErrorCode.NONE
+    other.sync(GROUP, joined)
+    assert error_of(other.later.pop()) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_fetch_of_what_does_not_become_safe_is_told_an_error_that_it_knows(cluster: Cluster, version: int) -> None:
+    """Java's consumer before 3.9 takes COORDINATOR_NOT_AVAILABLE for the end here; as in Kafka."""
+    client = cluster.client(1)
+    client.commit(GROUP, 5)
+    topics = [("t", [0])]
+    asked = {"group_id": GROUP, "topics": topics} if version < 8 else {"groups": [(GROUP, None, -1, topics)]}
+    assert client.ask(ApiKey.OFFSET_FETCH, version, require_stable=False, **asked) is None
+    cluster.world.pass_time(SAFE_TIMEOUT_MS)
+    answer = client.later[-1]
+    told = answer if version < 8 else answer.groups[0]
+    assert ErrorCode(told.error_code) is ErrorCode.NOT_COORDINATOR
 
 
 def test_what_was_not_safe_is_not_acknowledged_by_the_old_coordinator(cluster: Cluster) -> None:
