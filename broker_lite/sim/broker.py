@@ -26,6 +26,7 @@ from broker_lite.sim.chance import stream
 from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.disk import SimulatedDisk
 from broker_lite.sim.fetching import Fetcher, FetchService
+from broker_lite.sim.grouping import GroupService
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call, Node
 from broker_lite.sim.producing import ProduceService
@@ -115,6 +116,7 @@ class SimulatedBroker(Node):
         self.produces = ProduceService(self)
         self.acknowledgements = Acknowledgements(self)
         self.transactions = TransactionService(self)
+        self.groups = GroupService(self)
         self.wants_to_stop = False
         self._logs: dict[PartitionKey, _Held] = {}
         self._fetchers: dict[int, Fetcher] = {}
@@ -296,7 +298,8 @@ class SimulatedBroker(Node):
             if isinstance(event, Leads):
                 self._led(key)
             elif isinstance(event, (Follows, Gone)):
-                self.transactions.lost(key)
+                self.transactions.coordinators.lost(key)
+                self.groups.coordinators.lost(key)
                 self.acknowledgements.lost(key)
                 self.fetches.wake(key)
                 if isinstance(event, Gone):
@@ -319,7 +322,8 @@ class SimulatedBroker(Node):
         self.world.trace(lambda: f"broker {self.node_id} leads {self.world.name_of(key)} in epoch {epoch}")
         log = self.log(key)
         self.world.history_of(key).leads(self.node_id, epoch, log.batches, current, log.high_watermark)
-        self.transactions.leads(key, epoch)
+        self.transactions.coordinators.leads(key, epoch)
+        self.groups.coordinators.leads(key, epoch)
         self.acknowledgements.high_watermark_moved(key)
         self.fetches.wake(key)
 
@@ -436,6 +440,7 @@ class SimulatedBroker(Node):
             self._checkpoint_due_ms = now_ms + _CHECKPOINT_MS
             self._checkpoint()
         self.transactions.tick()
+        self.groups.tick()
         if self.host is not None:
             self.host.tick()
         elif not self.wants_to_stop:

@@ -42,6 +42,7 @@ class Faults:
         self._actions: dict[Kind, Callable[[Step], None]] = {
             Kind.PRODUCE: self._produce,
             Kind.TRANSACT: self._transact,
+            Kind.MEMBER: self._member,
             Kind.CRASH: self._crash,
             Kind.POWER: self._power,
             Kind.CUT_SHORT: self._cut_short,
@@ -249,6 +250,9 @@ class Faults:
 
     def _transact(self, step: Step) -> None:
         self._world.transact(step.target, step.amount)
+
+    def _member(self, step: Step) -> None:
+        self._world.members[step.target].happen(step.amount, step.duration_ms)
 
     def _broker(self, step: Step) -> SimulatedBroker:
         return self._world.brokers[step.target]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.sim.chance import stream
 
@@ -42,6 +43,7 @@ class Kind(Enum):
 
     PRODUCE = "produce"
     TRANSACT = "transact"
+    MEMBER = "member"
     CRASH = "crash"
     POWER = "power"
     CUT_SHORT = "cut-short"
@@ -68,8 +70,8 @@ class Kind(Enum):
     MOVE = "move"
 
 
-CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT)
-"""What clients do; the rest are faults, and what administrators do."""
+CLIENTS: Final = (Kind.PRODUCE, Kind.TRANSACT, Kind.MEMBER)
+"""What clients do, and what becomes of them; the rest are faults, and what administrators do."""
 
 
 class Step(NamedTuple):
@@ -119,6 +121,23 @@ class TransactionalPlan(NamedTuple):
     timeout_ms: int
 
 
+class GroupPlan(NamedTuple):
+    """A group whose members share all partitions among them."""
+
+    group_id: str
+    members: int
+    static: int
+    """How many of them have an instance id (KIP-345)."""
+    protocols: tuple[str, ...]
+    session_ms: int
+    rebalance_ms: int
+    delay_ms: int
+    """How long a new group waits for more members (`group.initial.rebalance.delay.ms`)."""
+    commit_ms: int
+    apart_ms: int
+    """How long after one member the next one comes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Times in milliseconds; shorter than Kafka's, in the same proportions to each other."""
@@ -152,6 +171,7 @@ class Plan:
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     transactional: tuple[TransactionalPlan, ...]
+    groups: tuple[GroupPlan, ...]
     settings: Settings
     steps: tuple[Step, ...]
 
@@ -161,6 +181,8 @@ MINIMUMS: Final = (1, 2, 3)
 _RARE = (Kind.CRASH_ALL, Kind.FULL, Kind.CLOCK, Kind.BROKEN, Kind.DEFAULTS, Kind.MOVE)
 _TRANSACTIONAL = 0.25
 """How many seeds have transactions."""
+_GROUPS = 0.25
+"""How many seeds have groups."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -188,10 +210,14 @@ def plan_of(seed: int) -> Plan:
     if durability is not Durability.NONE and rng.random() < _TRANSACTIONAL:
         transactional = tuple(_transactional(rng))
         steps += _transacts(rng, len(transactional))
-        flushed = durability is Durability.FLUSHED
-        topics += (TopicPlan(TRANSACTIONS_TOPIC, rng.choice((1, 2)), (2,), False, False, flushed, 1 << 20),)
+        topics += (_internal(TRANSACTIONS_TOPIC, rng.choice((1, 2)), durability),)
+    groups = tuple(_groups(seed)) if durability is not Durability.NONE else ()
+    if groups:
+        chance = stream("members", seed)
+        steps += _members(chance, sum(each.members for each in groups))
+        topics += (_internal(OFFSETS_TOPIC, chance.choice((1, 2)), durability),)
     steps.sort(key=_at)
-    return Plan(seed, brokers, durability, default, topics, producers, transactional, settings, tuple(steps))
+    return Plan(seed, brokers, durability, default, topics, producers, transactional, groups, settings, tuple(steps))
 
 
 def _at(step: Step) -> int:
@@ -208,6 +234,10 @@ def _topic(rng: random.Random, index: int, durability: Durability) -> TopicPlan:
     unclean = rng.random() < (0.6 if durability is Durability.NONE else 0.15)
     segment_bytes = rng.choice((1 << 20, 1 << 20, 700))
     return TopicPlan(f"t{index}", rng.choice((1, 1, 2)), minimums, by_default, unclean, flushed, segment_bytes)
+
+
+def _internal(name: str, partitions: int, durability: Durability) -> TopicPlan:
+    return TopicPlan(name, partitions, (2,), False, False, durability is Durability.FLUSHED, 1 << 20)
 
 
 def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[ProducerPlan]:
@@ -230,6 +260,40 @@ def _transacts(rng: random.Random, producers: int) -> list[Step]:
     return [
         Step(rng.randrange(800, SAFETY_MS), Kind.TRANSACT, rng.randrange(producers), amount=rng.randrange(60))
         for _ in range(rng.choice((6, 12, 20)))
+    ]
+
+
+def _groups(seed: int) -> list[GroupPlan]:
+    """Draw groups, from a stream of their own: seeds without them are what they are without groups at all."""
+    rng = stream("groups", seed)
+    if rng.random() >= _GROUPS:
+        return []
+    return [
+        GroupPlan(
+            group_id=name,
+            members=rng.choice((1, 2, 2, 3)),
+            static=rng.choice((0, 0, 1, 3)),
+            protocols=rng.choice((("range",), ("range", "sticky"))),
+            session_ms=rng.choice((500, 900, 1500)),
+            rebalance_ms=rng.choice((600, 1200)),
+            delay_ms=rng.choice((0, 0, 150)),
+            commit_ms=rng.choice((60, 200, 400)),
+            apart_ms=rng.choice((0, 30, 900)),
+        )
+        for name in rng.choice((("g",), ("g", "h")))
+    ]
+
+
+def _members(rng: random.Random, members: int) -> list[Step]:
+    return [
+        Step(
+            rng.randrange(SETTLED_MS, SAFETY_MS),
+            Kind.MEMBER,
+            rng.randrange(members),
+            rng.choice((20, 200, 700, 1500, 2500)),
+            rng.randrange(60),
+        )
+        for _ in range(rng.choice((3, 6, 12)))
     ]
 
 

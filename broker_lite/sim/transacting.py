@@ -31,7 +31,8 @@ from broker_lite.coordinators.transaction_messages import (
 from broker_lite.coordinators.transactions import Transactions, check_invariants
 from broker_lite.handlers.markers import is_done, marker_of
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record, decode_records, encode_batch, read_header, scan
+from broker_lite.protocol.records import Record, decode_records, read_header, scan
+from broker_lite.sim.coordinating import Coordinator, Coordinators
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call
 
@@ -56,29 +57,23 @@ class _Sending:
     is_safe: bool = False
 
 
-class Coordinator:
+class TransactionCoordinator(Coordinator):
     """The transactional ids of one partition, as long as it is led here in one epoch."""
 
     def __init__(self, broker: SimulatedBroker, key: PartitionKey, epoch: int) -> None:
-        self._broker = broker
-        self._key = key
-        self._epoch = epoch
+        super().__init__(broker, key, epoch)
         self._sending: dict[str, _Sending] = {}
         self.transactions = Transactions(_SETTINGS, broker.world.take_producer_id)
-        self.loaded = False
-        self.over = False
 
     @property
     def at_rest(self) -> bool:
         """Whether no transaction is open or being ended."""
         return self.loaded and not self.transactions.has_ongoing and not self.transactions.decided()
 
-    def load(self) -> None:
+    def read_back(self) -> None:
         """Read the partition back, and complete what was decided."""
-        if self.over:
-            return
         found: dict[str, Transaction] = {}
-        for record in _records(self._broker.log(self._key)):
+        for record in _records(self.log):
             name = decode_key(record.key)
             if name is not None and record.value is not None:
                 found[name] = decode_value(name, record.value)
@@ -88,14 +83,6 @@ class Coordinator:
         for markers in self.transactions.decided():
             self._broker.world.mark(Mark.DECISION_TAKEN_OVER)
             self._send(markers)
-
-    def when_safe(self, then: Callable[[ErrorCode], None]) -> None:
-        """Call back when all that the partition holds now is safe."""
-        log = self._broker.log(self._key)
-        if log.high_watermark >= log.log_end_offset:
-            then(ErrorCode.NONE)
-        else:
-            self._broker.acknowledgements.when_safe(self._key, log.log_end_offset - 1, then)
 
     def carry_out(self, decision: Decision) -> Decision:
         """Bring a decision's change into the log, and begin what follows; gives what to answer."""
@@ -114,18 +101,13 @@ class Coordinator:
                 self._broker.world.mark(Mark.TRANSACTION_TIMED_OUT)
 
     def _persist(self, change: Transaction) -> None:
-        broker = self._broker
-        role = broker.replicas.leader(self._key)
-        role.check_acks_all()
-        batch = encode_batch([encode(change, broker.now_ms)])
-        broker.log(self._key).append(batch, role.state.leader_epoch, broker.now_ms)
-        broker.world.trace(
+        self.append(
+            [encode(change, self._broker.now_ms)],
             lambda: (
-                f"broker {broker.node_id}: {change.transactional_id} is {change.state.value}, producer "
-                f"{change.producer_id} epoch {change.epoch}, in {sorted(change.partitions)}"
-            )
+                f"{change.transactional_id} is {change.state.value}, producer {change.producer_id} "
+                f"epoch {change.epoch}, in {sorted(change.partitions)}"
+            ),
         )
-        broker.appended(self._key)
         markers = self.transactions.applied(change)
         check_invariants(self.transactions)
         if markers is not None:
@@ -205,30 +187,16 @@ class TransactionService:
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self._broker = broker
-        self._coordinators: dict[int, Coordinator] = {}
+        self.coordinators = Coordinators(broker, TRANSACTIONS_TOPIC, TransactionCoordinator)
 
     @property
     def at_rest(self) -> bool:
         """Whether no transaction that is coordinated here is open or being ended."""
-        return all(each.at_rest for each in self._coordinators.values())
-
-    def leads(self, key: PartitionKey, epoch: int) -> None:
-        """Begin to coordinate a partition of `__transaction_state`."""
-        self.lost(key)
-        if self._broker.world.topic_of(key).name == TRANSACTIONS_TOPIC:
-            coordinator = self._coordinators[key[1]] = Coordinator(self._broker, key, epoch)
-            self._broker.after(1 + int(self._broker.rng.random() * 60), coordinator.load)
-
-    def lost(self, key: PartitionKey) -> None:
-        """Coordinate a partition no more."""
-        if self._broker.world.topic_of(key).name == TRANSACTIONS_TOPIC:
-            coordinator = self._coordinators.pop(key[1], None)
-            if coordinator is not None:
-                coordinator.over = True
+        return all(each.at_rest for each in self.coordinators)
 
     def tick(self) -> None:
         """Do what is due now and then."""
-        for coordinator in list(self._coordinators.values()):
+        for coordinator in self.coordinators:
             coordinator.tick()
 
     # What clients ask a coordinator.
@@ -260,11 +228,9 @@ class TransactionService:
         self._decide(call, producer, lambda core: Decision(core.verify_partitions(producer, [place])[place]))
 
     def _decide(self, call: Call, producer: Producer, decide: Callable[[Transactions], Decision]) -> None:
-        index = self._broker.world.coordinator_key(producer.transactional_id)[1]
-        coordinator = self._coordinators.get(index)
-        if coordinator is None or not coordinator.loaded:
-            error = ErrorCode.NOT_COORDINATOR if coordinator is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            call.answer(Decision(error))
+        coordinator = self.coordinators.find(producer.transactional_id)
+        if isinstance(coordinator, ErrorCode):
+            call.answer(Decision(coordinator))
             return
         decision = coordinator.carry_out(decide(coordinator.transactions))
         if decision.error is ErrorCode.PRODUCER_FENCED:
@@ -303,7 +269,7 @@ class TransactionService:
         self, producer: Producer, key: PartitionKey, version: int, then: Callable[[Any], None]
     ) -> None:
         broker = self._broker
-        state = broker.image.partition(broker.world.coordinator_key(producer.transactional_id))
+        state = broker.image.partition(broker.world.coordinator_key(TRANSACTIONS_TOPIC, producer.transactional_id))
         if state is None or state.leader == NO_LEADER:
             then(None)
             return

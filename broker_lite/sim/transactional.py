@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from broker_lite.controller.image import PartitionKey
+from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
@@ -100,7 +101,7 @@ class TransactionalProducer(Client):
     # What the coordinator is asked.
 
     def _ask(self, ask: Callable[[SimulatedBroker, Call], None], then: Callable[[Decision], None]) -> None:
-        coordinator = self.leader_of(self.world.coordinator_key(self._name))
+        coordinator = self.leader_of(self.world.coordinator_key(TRANSACTIONS_TOPIC, self._name))
         if coordinator is None:
             self._again(lambda: then(Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
             return

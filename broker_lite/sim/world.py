@@ -14,7 +14,7 @@ from uuid import UUID
 
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_LEADER, ControllerElected, PartitionChanged, PartitionState, Record
-from broker_lite.coordinators.offsets import partition_of
+from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.coordinators.transaction_messages import TopicPartition
 from broker_lite.replication.invariants import (
@@ -31,10 +31,13 @@ from broker_lite.sim.chance import stream
 from broker_lite.sim.clients import Client, Consumer, Producer
 from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.faults import Faults
+from broker_lite.sim.grouping import GroupCoordinator
 from broker_lite.sim.marks import Mark
+from broker_lite.sim.members import Member, ailing
 from broker_lite.sim.metadata import SharedMetadata
 from broker_lite.sim.network import Network
 from broker_lite.sim.node import Call
+from broker_lite.sim.ownership import Groups, has
 from broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
 from broker_lite.sim.scheduler import Scheduler
 from broker_lite.sim.transactional import TransactionalProducer
@@ -44,6 +47,7 @@ _LOOK_MS: Final = 200
 """How often it is looked whether the cluster is well again."""
 _REPLICAS: Final = 3
 FIRST_TRANSACTIONAL_ID: Final = 1_000_000
+_INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
 _UP_MS: Final = 30_000
 """How long the cluster may take to come up."""
 
@@ -85,7 +89,14 @@ class World:
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
         self.transactions = Transactions()
+        self.members: list[Member] = []
+        self.groups = Groups()
+        self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
+        self.places = [place for place in self.places if place[0] not in _INTERNAL]
+        """All partitions that clients write to and read."""
+        self._topic_numbers = {topic.name: number for number, topic in enumerate(plan.topics, 1)}
         self._producer_ids = count(FIRST_TRANSACTIONAL_ID)
+        self._member_numbers = count(1)
         self._admin = Client(self, -1)
 
     # A run.
@@ -139,14 +150,19 @@ class World:
         for number, (key, _) in enumerate(self.metadata.image.partitions()):
             self.consumers.append(Consumer(self, number, key))
         if self.plan.transactional:
-            keys = [key for key, _ in self.metadata.image.partitions() if self.place_of(key)[0] != TRANSACTIONS_TOPIC]
+            keys = [self.key_of(place) for place in self.places]
             for number, key in enumerate(keys, len(self.consumers)):
                 self.consumers.append(Consumer(self, number, key, committed=True))
             for number in range(len(self.plan.transactional)):
                 self.transactional.append(TransactionalProducer(self, number, keys))
+        for group in self.plan.groups:
+            for index in range(group.members):
+                self.members.append(Member(self, len(self.members), group, index))
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
+        for member in self.members:
+            member.calm()
         until_ms = self.scheduler.now_ms + CALM_MS
         while self.scheduler.now_ms < until_ms:
             self._pass(self.scheduler.now_ms + _LOOK_MS)
@@ -166,6 +182,10 @@ class World:
         for broker in self.brokers.values():
             if not broker.transactions.at_rest:
                 return f"broker {broker.node_id} coordinates transactions that have not ended"
+        for group in self.plan.groups:
+            wrong = self._group_ails(group.group_id)
+            if wrong is not None:
+                return f"group {group.group_id}: {wrong}"
         for key, state in self.metadata.image.partitions():
             moves = state.adding_replicas or state.removing_replicas
             if state.leader == NO_LEADER or set(state.in_sync_replicas) != set(state.replicas) or moves:
@@ -179,6 +199,20 @@ class World:
                 return f"{self.name_of(key)}: a transaction hangs, last stable offsets are {sorted(stable)}"
         return None
 
+    def _group_ails(self, group_id: str) -> str | None:
+        coordinator = self._coordinator_of(group_id)
+        if coordinator is None:
+            return "nobody coordinates it"
+        members = [each for each in self.members if each.plan.group_id == group_id and each.alive]
+        return ailing(coordinator.groups.get(group_id), members, self.places)
+
+    def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
+        state = self.metadata.image.partition(self.coordinator_key(OFFSETS_TOPIC, group_id))
+        if state is None or state.leader == NO_LEADER:
+            return None
+        found = self.brokers[state.leader].groups.coordinators.find(group_id)
+        return found if isinstance(found, GroupCoordinator) else None
+
     def _look_at_disks(self) -> None:
         for key, state in self.metadata.image.partitions():
             logs = [self.logs[each, key] for each in state.replicas]
@@ -188,6 +222,8 @@ class World:
         for consumer in self.consumers:
             self.reads_out_of_range(consumer)
         self._look_at_transactions()
+        for group in self.plan.groups:
+            self._look_at_offsets(group.group_id)
 
     def _look_at_transactions(self) -> None:
         """Read everything as a read_committed consumer does, from every replica."""
@@ -201,6 +237,17 @@ class World:
                         batches, offset = read_committed(log, offset)
                         found[key].update(crc for _, crc in batches)
             self.transactions.check_all(found)
+
+    def _look_at_offsets(self, group_id: str) -> None:
+        """Read what a group has committed, and see what has become of commits that nobody acknowledged."""
+        coordinator = self._coordinator_of(group_id)
+        assert coordinator is not None
+        for wrong in coordinator.read(group_id, self.places)[1]:
+            raise ViolationError("commits-kept", wrong)
+        log = coordinator.log.batches
+        for commit, written in self.groups.left_behind():
+            if commit.group_id == group_id and written.epoch < coordinator.epoch_now:
+                self.mark(Mark.COMMIT_KEPT if has(log, written) else Mark.COMMIT_LOST)
 
     # What brokers and clients tell.
 
@@ -225,14 +272,18 @@ class World:
         """Give a partition by its topic's id."""
         return self.metadata.image.topic_ids[place[0]], place[1]
 
-    def coordinator_key(self, transactional_id: str) -> PartitionKey:
-        """Give the partition that keeps a transactional id."""
-        number = len(self.plan.topics)
-        return UUID(int=number), partition_of(transactional_id, self.plan.topics[-1].partitions)
+    def coordinator_key(self, topic: str, name: str) -> PartitionKey:
+        """Give the partition of an internal topic that keeps a transactional id or a group."""
+        number = self._topic_numbers[topic]
+        return UUID(int=number), partition_of(name, self.plan.topics[number - 1].partitions)
 
     def take_producer_id(self) -> int:
         """Give a producer id that nobody has."""
         return next(self._producer_ids)
+
+    def take_member_number(self) -> int:
+        """Give a number that no member's id has."""
+        return next(self._member_numbers)
 
     def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
         """Take what a read_committed consumer was given."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 import pytest
 
+from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import Record
+from broker_lite.coordinators.group import ClassicGroup
+from broker_lite.coordinators.group_messages import Answer
+from broker_lite.protocol.errors import ErrorCode
 from broker_lite.sim.campaign import BUGS, quiet, run_one, search, shrunk
 from broker_lite.sim.controller_host import ControllerHost
+from broker_lite.sim.coordinating import Coordinators
+from broker_lite.sim.grouping import Caller, GroupCoordinator, GroupService
+from broker_lite.sim.node import Call
+from broker_lite.sim.ownership import Commit
 from broker_lite.sim.plan import plan_of
 from broker_lite.sim.planted import replaced
 from broker_lite.sim.shrinking import keep_steps
@@ -56,6 +64,56 @@ def test_a_controller_that_answers_before_its_records_are_durable_is_found() -> 
 
     with quiet(), replaced(ControllerHost, "commit", commit_later):
         assert any(run_plan(plan_of(seed)).violation is not None for seed in range(MOST_SEEDS))
+
+
+GROUP_SEEDS = range(120)
+"""Enough for what is wrong with groups: a quarter of these has some."""
+
+
+def violations(seeds: Iterable[int], invariants: Collection[str]) -> list[int]:
+    """Give the seeds that violate one of these, and nothing else."""
+    with quiet():
+        found = [run_plan(plan_of(seed)) for seed in seeds]
+    assert {each.invariant for each in found} <= {None, *invariants}
+    return [each.seed for each in found if each.invariant is not None]
+
+
+def test_commits_that_are_acknowledged_before_they_are_safe_are_found() -> None:
+    commit = GroupService.commit
+
+    def commit_at_once(self: GroupService, call: Call, caller: Caller, commit_: Commit) -> None:
+        with replaced(GroupCoordinator, "when_told", lambda _, then: then(ErrorCode.NONE)):
+            commit(self, call, caller, commit_)
+
+    with replaced(GroupService, "commit", commit_at_once):
+        assert violations(GROUP_SEEDS, {"commits-kept", "generations-rise"})
+
+
+def test_shares_that_are_told_before_they_are_safe_are_found() -> None:
+    def send_at_once(self: GroupCoordinator, group: ClassicGroup, answers: list[Answer]) -> None:
+        with replaced(GroupCoordinator, "when_told", lambda _, then: then(ErrorCode.NONE)):
+            carry_out(self, group, answers)
+
+    carry_out = GroupCoordinator.carry_out
+    with replaced(GroupCoordinator, "carry_out", send_at_once):
+        assert violations(GROUP_SEEDS, {"one-owner", "generations-rise", "commits-kept"})
+
+
+def test_groups_that_are_served_by_a_former_coordinator_are_found() -> None:
+    """It keeps what it knew when it has lost its leadership, and goes on with that when it leads again."""
+    leads = Coordinators.leads
+
+    def lead_again(self: Coordinators[GroupCoordinator], key: PartitionKey, epoch: int) -> None:
+        if self._begin is not GroupCoordinator or key[1] not in self._of:
+            leads(self, key, epoch)
+
+    def lose(self: Coordinators[GroupCoordinator], key: PartitionKey) -> None:
+        if self._begin is not GroupCoordinator:
+            lost(self, key)
+
+    lost = Coordinators.lost
+    with replaced(Coordinators, "leads", lead_again), replaced(Coordinators, "lost", lose):
+        assert violations(GROUP_SEEDS, {"one-owner", "generations-rise", "commits-kept"})
 
 
 def test_a_failing_seed_shrinks_to_a_few_steps_that_fail_alike() -> None:

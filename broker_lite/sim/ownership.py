@@ -1,0 +1,176 @@
+"""Groups keep their word: what members are told of their shares, and what was committed.
+
+Theory of operation: told of each answer that says something, with the epoch in which its broker leads the group's
+partition of `__consumer_offsets`. What an answer says is safe by then, so whoever leads in that epoch or a later one
+has it. A broker that does not know yet that another one leads may still say what was true in its own epoch; one that
+knows it has no such excuse (`KNOWS_BETTER`).
+
+    one-owner          in one generation of a group no partition is given to two members, and no member hears of two
+                       shares. A static member is one and the same whatever id it has (KIP-345)
+    generations-rise   what SyncGroup tells in an epoch is of no older generation than what it has told before, in that
+                       epoch or an earlier one; and none of a later epoch has told an older one
+    commits-kept       OffsetFetch gives the commit that was written last of those that the coordinator's log has. It is
+                       none that was written before one that was acknowledged, in that epoch or an earlier one, before
+                       the fetch came. No commit is written in an older generation than SyncGroup has told
+
+What is allowed: a commit that nobody has answered, or that was answered with an error after it was written, may take
+effect or not. One that is sent twice may be written twice, the second time after others: then it is the last again, as
+long as its generation lasts. All of that shows in the log: each write is known by its offset and leader epoch, which no
+two writes share, so nothing has to be guessed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from broker_lite.coordinators.offsets import OffsetKey
+from broker_lite.coordinators.transaction_messages import TopicPartition
+from broker_lite.replication.invariants import Batch, ViolationError
+
+KNOWS_BETTER: Final = 1 << 31
+"""The epoch of a broker that knows that it does not lead: it has to know all that was ever told."""
+NOTHING: Final = -1
+"""What is told where nothing was committed."""
+
+Share = frozenset[TopicPartition]
+
+
+class Written(NamedTuple):
+    """Where a commit was appended."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """One OffsetCommit; its number is the offset that it commits for each partition."""
+
+    number: int
+    group_id: str
+    generation: int
+    places: tuple[TopicPartition, ...]
+    written: list[Written] = field(default_factory=list)
+    acknowledged: bool = False
+
+    @property
+    def keys(self) -> list[OffsetKey]:
+        """What it commits for."""
+        return [OffsetKey(self.group_id, *place) for place in self.places]
+
+    def __str__(self) -> str:
+        return f"commit {self.number} of generation {self.generation}"
+
+
+class Groups:
+    """All that was told of all groups."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self._commits_of: dict[OffsetKey, list[Commit]] = {}
+        self._acknowledged: dict[OffsetKey, dict[int, int]] = {}
+        """The highest offset of an acknowledged commit, by the epoch in which it was acknowledged."""
+        self._shares: dict[tuple[str, int], dict[str, Share]] = {}
+        self._generations: dict[str, dict[int, tuple[int, int]]] = {}
+        """The oldest and the newest generation that SyncGroup has told, by epoch."""
+
+    # Shares.
+
+    def synced(self, group_id: str, epoch: int, generation: int, owner: str, share: Share) -> None:
+        """Take what SyncGroup tells a member.
+
+        Raises:
+            ViolationError: one-owner, generations-rise.
+        """
+        self._check_generation(group_id, epoch, generation)
+        shares = self._shares.setdefault((group_id, generation), {})
+        for other, its_share in shares.items():
+            if (share != its_share) if other == owner else (share & its_share):
+                text = f"{other} has heard of {sorted(its_share)}, and {owner} hears of {sorted(share)}"
+                raise ViolationError("one-owner", f"group {group_id}, generation {generation}: {text}")
+        shares[owner] = share
+
+    def _check_generation(self, group_id: str, epoch: int, generation: int) -> None:
+        told = self._generations.setdefault(group_id, {})
+        for other, (oldest, newest) in told.items():
+            if newest > generation if other <= epoch else oldest < generation:
+                text = f"generation {generation} is told in epoch {epoch}, generations {oldest} to {newest} in {other}"
+                raise ViolationError("generations-rise", f"group {group_id}: {text}")
+        if epoch != KNOWS_BETTER:
+            told[epoch] = told.get(epoch, (generation, generation))[0], generation
+
+    # Commits.
+
+    def commit(self, group_id: str, generation: int, places: Iterable[TopicPartition]) -> Commit:
+        """Give a commit that is about to be sent."""
+        commit = Commit(len(self.commits), group_id, generation, tuple(places))
+        self.commits.append(commit)
+        for key in commit.keys:
+            self._commits_of.setdefault(key, []).append(commit)
+        return commit
+
+    def written(self, commit: Commit, written: Written) -> None:
+        """Take that a coordinator has appended a commit.
+
+        Raises:
+            ViolationError: commits-kept.
+        """
+        for epoch, (_, newest) in self._generations.get(commit.group_id, {}).items():
+            if epoch <= written.epoch and newest > commit.generation:
+                text = f"{commit} is written in epoch {written.epoch}, generation {newest} was told in {epoch}"
+                raise ViolationError("commits-kept", f"group {commit.group_id}: {text}")
+        commit.written.append(written)
+
+    def acknowledged(self, commit: Commit, epoch: int, written: Written) -> None:
+        """Take that a commit, as it was appended there, is acknowledged in an epoch."""
+        commit.acknowledged = True
+        epoch = written.epoch if epoch == KNOWS_BETTER else epoch
+        for key in commit.keys:
+            offsets = self._acknowledged.setdefault(key, {})
+            offsets[epoch] = max(offsets.get(epoch, written.offset), written.offset)
+
+    def read(self, key: OffsetKey, number: int, epoch: int, log: Sequence[Batch]) -> str | None:
+        """Judge what a coordinator is about to tell: what is wrong with it, if anything.
+
+        `number` is the offset that it has found, `log` what its log holds by then.
+        """
+        last, offset = NOTHING, -1
+        for commit in self._commits_of.get(key, ()):
+            for written in commit.written:
+                if written.offset > offset and has(log, written):
+                    last, offset = commit.number, written.offset
+        where = f"group {key.group_id}, {key.topic}-{key.partition}"
+        if number != last:
+            return f"{where}: commit {number} is told, and the last in the log is {last}"
+        needed = max((each for told, each in self._acknowledged.get(key, {}).items() if told <= epoch), default=-1)
+        if offset < needed:
+            return f"{where}: commit {number} of offset {offset} is told, one of offset {needed} was acknowledged"
+        return None
+
+    def left_behind(self) -> Iterator[tuple[Commit, Written]]:
+        """Give the commits that were written and never acknowledged, each with where it was written first."""
+        return ((each, each.written[0]) for each in self.commits if each.written and not each.acknowledged)
+
+
+def has(log: Sequence[Batch], written: Written) -> bool:
+    """Whether a log has what was written there in that epoch."""
+    index = bisect_left(log, written.offset, key=_base_offset)
+    return index < len(log) and (log[index].base_offset, log[index].epoch) == (written.offset, written.epoch)
+
+
+def _base_offset(batch: Batch) -> int:
+    return batch.base_offset
+
+
+def encode_share(places: Iterable[TopicPartition]) -> bytes:
+    """Give a member's share as its leader sends it; to the coordinator it means nothing."""
+    return " ".join(f"{topic}/{partition}" for topic, partition in sorted(places)).encode()
+
+
+def decode_share(data: bytes) -> Share:
+    """Read a share."""
+    pairs = (each.split("/") for each in data.decode().split())
+    return frozenset((topic, int(partition)) for topic, partition in pairs)
