@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_lite.controller.image import PartitionKey
+from broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION
+from broker_lite.coordinators.consumer_group_image import JOINING_EPOCH
+from broker_lite.coordinators.consumer_group_messages import Heartbeat
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import Answer, GroupSettings, Join, JoinAnswer, Sync, SyncAnswer, refused
 from broker_lite.coordinators.group_records import encode_classic
@@ -33,7 +36,9 @@ from broker_lite.handlers.replay import replay
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
 from broker_lite.replication.invariants import ViolationError
+from broker_lite.sim.consumer_grouping import ConsumerGroups, places_of
 from broker_lite.sim.coordinating import Coordinator, Coordinators, Placed
+from broker_lite.sim.holding import Told
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call
 from broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Commit, Written, decode_share
@@ -74,6 +79,7 @@ class GroupCoordinator(Coordinator):
     def __init__(self, broker: SimulatedBroker, key: PartitionKey, epoch: int) -> None:
         super().__init__(broker, key, epoch)
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumers = ConsumerGroups(self, broker)
         self.offsets = OffsetTable()
 
     def read_back(self) -> None:
@@ -86,6 +92,7 @@ class GroupCoordinator(Coordinator):
             check_invariants(group)
             if group.members:
                 self._broker.world.mark(Mark.GROUP_READ_BACK)
+        self.consumers.read_back(replayed.consumer)
         self.loaded = True
 
     def dropped(self) -> None:
@@ -102,6 +109,8 @@ class GroupCoordinator(Coordinator):
             deadline_ms = group.next_deadline_ms
             if deadline_ms is not None and deadline_ms <= self._now_ms:
                 self.carry_out(group, group.expire(self._now_ms))
+        if self.loaded:
+            self.consumers.tick()
 
     @property
     def _now_ms(self) -> int:
@@ -285,7 +294,7 @@ class GroupService:
     def commit(self, call: Call, caller: Caller, commit: Commit) -> None:
         """Answer OffsetCommit with an error code."""
         coordinator = self.coordinators.find(caller.group_id)
-        error = coordinator if isinstance(coordinator, ErrorCode) else self._commit_error(coordinator, caller)
+        error = coordinator if isinstance(coordinator, ErrorCode) else self._commit_error(coordinator, caller, commit)
         if isinstance(coordinator, ErrorCode) or error is not ErrorCode.NONE:
             call.answer(error)
             return
@@ -302,13 +311,42 @@ class GroupService:
 
         coordinator.when_told(safe)
 
-    def _commit_error(self, coordinator: GroupCoordinator, caller: Caller) -> ErrorCode:
+    def _commit_error(self, coordinator: GroupCoordinator, caller: Caller, commit: Commit) -> ErrorCode:
+        modern = coordinator.consumers.groups.get(caller.group_id)
+        if modern is not None:
+            keys = [self._broker.world.key_of(place) for place in commit.places]
+            return modern.commit_error(caller.member_id, caller.generation, FIRST_COMMIT_VERSION, keys)
         group, error = coordinator.groups.get(caller.group_id), ErrorCode.ILLEGAL_GENERATION
         if group is not None:
             error = group.commit_error(caller.member_id, caller.instance_id, caller.generation, self._now_ms)
         if error is ErrorCode.ILLEGAL_GENERATION:
             self._broker.world.mark(Mark.OLD_GENERATION)
         return error
+
+    def consumer_heartbeat(self, call: Call, group_id: str, request: Heartbeat) -> None:
+        """Answer ConsumerGroupHeartbeat with a `HeartbeatAnswer`, or an error code."""
+        world, coordinator = self._broker.world, self.coordinators.find(group_id)
+        if request.member_epoch <= JOINING_EPOCH:
+            world.holders.says(group_id, request.member_id, frozenset())
+        elif request.owned is not None:
+            world.holders.says(group_id, request.member_id, places_of(world, request.owned))
+        try:
+            if isinstance(coordinator, ErrorCode):
+                raise KafkaError(coordinator)
+            answer = coordinator.consumers.heartbeat(group_id, request)
+        except KafkaError as error:
+            call.answer(error.code)
+            return
+        share = places_of(world, answer.assignment or {})
+        end = coordinator.log.log_end_offset
+
+        def safe(refusal: ErrorCode) -> None:
+            if refusal is ErrorCode.NONE and answer.member_epoch >= JOINING_EPOCH:
+                told = Told(answer.member_id, share, coordinator.epoch_now, end)
+                world.holders.told(group_id, told, coordinator.log.batches)
+            call.answer(answer if refusal is ErrorCode.NONE else refusal)
+
+        coordinator.when_told(safe)
 
     def fetch(self, call: Call, group_id: str, places: Iterable[TopicPartition]) -> None:
         """Answer OffsetFetch with offsets, or an error code."""

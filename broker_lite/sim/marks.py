@@ -60,6 +60,7 @@ class Mark(Enum):
     VERIFIED_TOO_LATE = "a batch was refused although its coordinator had agreed, as its transaction had ended since"
     MOVED_WITH_JOINS = "a group's coordinator lost its leadership with members waiting to join"
     GROUP_READ_BACK = "a group was read back with its members"
+    CONSUMER_GROUP_READ_BACK = "a group of KIP-848 was read back with its members"
     GROUP_NOT_WRITTEN = "a group could not be written down, and took its answers back"
     NEVER_SAFE = "what a group's coordinator was to answer did not become safe"
     OLD_GENERATION = "a group's coordinator refused an old generation"

@@ -136,6 +136,8 @@ class GroupPlan(NamedTuple):
     commit_ms: int
     apart_ms: int
     """How long after one member the next one comes."""
+    by_heartbeats: bool
+    """Whether it is one of KIP-848."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,8 @@ _TRANSACTIONAL = 0.25
 """How many seeds have transactions."""
 _GROUPS = 0.25
 """How many seeds have groups."""
+_BY_HEARTBEATS = 0.4
+"""How many groups are of KIP-848."""
 _THEMED = 0.4
 """How many seeds have faults of one theme only."""
 _THEMES: tuple[tuple[Kind, ...], ...] = (
@@ -279,6 +283,7 @@ def _groups(seed: int) -> list[GroupPlan]:
             delay_ms=rng.choice((0, 0, 150)),
             commit_ms=rng.choice((60, 200, 400)),
             apart_ms=rng.choice((0, 30, 900)),
+            by_heartbeats=rng.random() < _BY_HEARTBEATS,
         )
         for name in rng.choice((("g",), ("g", "h")))
     ]

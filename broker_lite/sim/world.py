@@ -29,11 +29,14 @@ from broker_lite.sim.atomicity import Transactions, read_committed
 from broker_lite.sim.broker import SimulatedBroker, nothing
 from broker_lite.sim.chance import stream
 from broker_lite.sim.clients import Client, Consumer, Producer
+from broker_lite.sim.consumers import ConsumerMember
 from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.faults import Faults
+from broker_lite.sim.group_clients import GroupClient, GroupView, ailing
 from broker_lite.sim.grouping import GroupCoordinator
+from broker_lite.sim.holding import Holders
 from broker_lite.sim.marks import Mark
-from broker_lite.sim.members import Member, ailing
+from broker_lite.sim.members import Member
 from broker_lite.sim.metadata import SharedMetadata
 from broker_lite.sim.network import Network
 from broker_lite.sim.node import Call
@@ -89,8 +92,9 @@ class World:
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
         self.transactions = Transactions()
-        self.members: list[Member] = []
+        self.members: list[GroupClient] = []
         self.groups = Groups()
+        self.holders = Holders()
         self.places = [(topic.name, each) for topic in plan.topics for each in range(topic.partitions)]
         self.places = [place for place in self.places if place[0] not in _INTERNAL]
         """All partitions that clients write to and read."""
@@ -157,7 +161,8 @@ class World:
                 self.transactional.append(TransactionalProducer(self, number, keys))
         for group in self.plan.groups:
             for index in range(group.members):
-                self.members.append(Member(self, len(self.members), group, index))
+                kind = ConsumerMember if group.by_heartbeats else Member
+                self.members.append(kind(self, len(self.members), group, index))
 
     def _calm_down(self) -> None:
         self.trace(lambda: "all faults are over")
@@ -204,7 +209,13 @@ class World:
         if coordinator is None:
             return "nobody coordinates it"
         members = [each for each in self.members if each.plan.group_id == group_id and each.alive]
-        return ailing(coordinator.groups.get(group_id), members, self.places)
+        classic, modern = coordinator.groups.get(group_id), coordinator.consumers.groups.get(group_id)
+        view: GroupView | None = None
+        if classic is not None:
+            view = GroupView(classic.state.value, classic.generation, list(classic.members))
+        elif modern is not None:
+            view = GroupView(modern.state.value, modern.image.epoch, list(modern.image.members))
+        return ailing(view, members, self.places)
 
     def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
         state = self.metadata.image.partition(self.coordinator_key(OFFSETS_TOPIC, group_id))

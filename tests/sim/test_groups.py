@@ -8,6 +8,7 @@ import pytest
 
 from broker_lite.coordinators.offsets import OffsetKey
 from broker_lite.replication.invariants import Batch, ViolationError
+from broker_lite.sim.holding import Holders, Told
 from broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Groups, Written, decode_share, encode_share, has
 from broker_lite.sim.plan import Durability, Kind, plan_of
 
@@ -121,12 +122,53 @@ def test_a_write_is_known_by_its_epoch_too() -> None:
     assert not has(log_of(Written(1, 7)), Written(1, 8))
 
 
+def told(member_id: str, *share: tuple[str, int], epoch: int = 1, end: int = 0) -> Told:
+    return Told(member_id, frozenset(share), epoch, end)
+
+
+def test_nobody_is_told_of_what_another_one_may_still_use() -> None:
+    holders = Holders()
+    holders.told(GROUP, told("a", ONE, TWO), [])
+    holders.told(GROUP, told("a", ONE, end=5), [])  # it is to give the other one up
+    holders.told("other", told("b", TWO), [])
+    with violated("one-holder"):
+        holders.told(GROUP, told("b", TWO, end=6), [])
+    holders.says(GROUP, "a", frozenset({ONE}))
+    holders.told(GROUP, told("b", TWO, end=7), [])
+    with violated("one-holder"):
+        holders.told(GROUP, told("a", TWO, end=8), [])
+
+
+def test_a_member_that_was_removed_uses_nothing_more_to_those_that_know_it() -> None:
+    holders, early, removal = Holders(), Written(1, 3), Written(1, 9)
+    holders.told(GROUP, told("a", ONE, end=5), [])
+    holders.removed(GROUP, "a", early)
+    with violated("one-holder"):
+        holders.told(GROUP, told("b", ONE, end=10), log_of(early))  # it has joined again since
+    holders.removed(GROUP, "a", removal)
+    with violated("one-holder"):
+        holders.told(GROUP, told("b", ONE, epoch=2, end=10), [])  # the next coordinator has not heard of it
+    holders.told(GROUP, told("b", ONE, end=10), log_of(early, removal))
+
+
+def test_a_former_coordinator_says_nothing_new_of_who_owns_what() -> None:
+    holders, removal = Holders(), Written(2, 9)
+    holders.told(GROUP, told("a", ONE, end=5), [])
+    holders.removed(GROUP, "a", removal)
+    holders.told(GROUP, told("a", ONE, end=5), [])
+    holders.told(GROUP, told("b", ONE, epoch=2, end=10), log_of(removal))
+    holders.told(GROUP, told("a", ONE, end=5), [])
+    with violated("one-holder"):
+        holders.told(GROUP, told("d", ONE, epoch=3, end=12), log_of(removal))
+
+
 def test_about_a_quarter_of_the_seeds_with_durability_has_groups() -> None:
     plans = [plan_of(seed) for seed in range(400)]
     assert not any(plan.groups for plan in plans if plan.durability is Durability.NONE)
     durable = [plan for plan in plans if plan.durability is not Durability.NONE]
     with_groups = [plan for plan in durable if plan.groups]
     assert 0.2 < len(with_groups) / len(durable) < 0.3
+    assert {each.by_heartbeats for plan in with_groups for each in plan.groups} == {True, False}
     assert {bool(plan.groups) for plan in durable if plan.transactional} == {True, False}
     steps = {plan.seed: any(step.kind is Kind.MEMBER for step in plan.steps) for plan in plans}
     assert {seed for seed, has_steps in steps.items() if has_steps} == {plan.seed for plan in with_groups}

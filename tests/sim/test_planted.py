@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 
 import pytest
 
 from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import Record
+from broker_lite.coordinators import reconciliation
+from broker_lite.coordinators.consumer_group_messages import Heartbeat
 from broker_lite.coordinators.group import ClassicGroup
 from broker_lite.coordinators.group_messages import Answer
 from broker_lite.protocol.errors import ErrorCode
@@ -66,16 +68,16 @@ def test_a_controller_that_answers_before_its_records_are_durable_is_found() -> 
         assert any(run_plan(plan_of(seed)).violation is not None for seed in range(MOST_SEEDS))
 
 
-GROUP_SEEDS = range(120)
-"""Enough for what is wrong with groups: a quarter of these has some."""
+GROUP_SEEDS = 500
+"""Enough for what is wrong with groups, which a quarter of these has; most is found in the first hundred."""
 
 
-def violations(seeds: Iterable[int], invariants: Collection[str]) -> list[int]:
-    """Give the seeds that violate one of these, and nothing else."""
+def found_by() -> str | None:
+    """Give the invariant that is violated in the first of the seeds with groups that violates any."""
     with quiet():
-        found = [run_plan(plan_of(seed)) for seed in seeds]
-    assert {each.invariant for each in found} <= {None, *invariants}
-    return [each.seed for each in found if each.invariant is not None]
+        plans = (plan_of(seed) for seed in range(GROUP_SEEDS))
+        found = (run_plan(plan).invariant for plan in plans if plan.groups)
+        return next((each for each in found if each is not None), None)
 
 
 def test_commits_that_are_acknowledged_before_they_are_safe_are_found() -> None:
@@ -86,7 +88,7 @@ def test_commits_that_are_acknowledged_before_they_are_safe_are_found() -> None:
             commit(self, call, caller, commit_)
 
     with replaced(GroupService, "commit", commit_at_once):
-        assert violations(GROUP_SEEDS, {"commits-kept", "generations-rise"})
+        assert found_by() in {"commits-kept", "generations-rise"}
 
 
 def test_shares_that_are_told_before_they_are_safe_are_found() -> None:
@@ -96,7 +98,7 @@ def test_shares_that_are_told_before_they_are_safe_are_found() -> None:
 
     carry_out = GroupCoordinator.carry_out
     with replaced(GroupCoordinator, "carry_out", send_at_once):
-        assert violations(GROUP_SEEDS, {"one-owner", "generations-rise", "commits-kept"})
+        assert found_by() in {"one-owner", "generations-rise", "commits-kept"}
 
 
 def test_groups_that_are_served_by_a_former_coordinator_are_found() -> None:
@@ -113,7 +115,23 @@ def test_groups_that_are_served_by_a_former_coordinator_are_found() -> None:
 
     lost = Coordinators.lost
     with replaced(Coordinators, "leads", lead_again), replaced(Coordinators, "lost", lose):
-        assert violations(GROUP_SEEDS, {"one-owner", "generations-rise", "commits-kept"})
+        assert found_by() in {"one-owner", "generations-rise", "commits-kept"}
+
+
+def test_partitions_that_are_given_on_before_they_are_given_up_are_found() -> None:
+    with replaced(reconciliation, "_still_owns", lambda *_: False):
+        assert found_by() == "one-holder"
+
+
+def test_heartbeats_that_are_answered_before_that_is_safe_are_found() -> None:
+    heartbeat = GroupService.consumer_heartbeat
+
+    def answer_at_once(self: GroupService, call: Call, group_id: str, request: Heartbeat) -> None:
+        with replaced(GroupCoordinator, "when_told", lambda _, then: then(ErrorCode.NONE)):
+            heartbeat(self, call, group_id, request)
+
+    with replaced(GroupService, "consumer_heartbeat", answer_at_once):
+        assert found_by() == "one-holder"
 
 
 def test_a_failing_seed_shrinks_to_a_few_steps_that_fail_alike() -> None:
