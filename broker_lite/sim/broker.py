@@ -439,8 +439,8 @@ class SimulatedBroker(Node):
         if now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + _CHECKPOINT_MS
             self._checkpoint()
-        self.transactions.tick()
-        self.groups.tick()
+        self.transactions.coordinators.tick()
+        self.groups.coordinators.tick()
         if self.host is not None:
             self.host.tick()
         elif not self.wants_to_stop:

@@ -100,7 +100,12 @@ class Coordinators(Generic[C]):
         self._of: dict[int, C] = {}
 
     def __iter__(self) -> Iterator[C]:
-        return iter(list(self._of.values()))
+        return iter(self._of.values())
+
+    def tick(self) -> None:
+        """Let each do what is due now and then."""
+        for coordinator in list(self._of.values()) if self._of else ():
+            coordinator.tick()
 
     def leads(self, key: PartitionKey, epoch: int) -> None:
         """Begin to coordinate a partition, if it is one of this topic."""

@@ -225,11 +225,6 @@ class GroupService:
         self._broker = broker
         self.coordinators = Coordinators(broker, OFFSETS_TOPIC, GroupCoordinator)
 
-    def tick(self) -> None:
-        """Do what is due now and then."""
-        for coordinator in self.coordinators:
-            coordinator.tick()
-
     @property
     def _now_ms(self) -> int:
         return self._broker.scheduler.now_ms

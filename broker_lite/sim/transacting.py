@@ -194,11 +194,6 @@ class TransactionService:
         """Whether no transaction that is coordinated here is open or being ended."""
         return all(each.at_rest for each in self.coordinators)
 
-    def tick(self) -> None:
-        """Do what is due now and then."""
-        for coordinator in self.coordinators:
-            coordinator.tick()
-
     # What clients ask a coordinator.
 
     def init_producer_id(self, call: Call, producer: Producer, timeout_ms: int) -> None:

@@ -28,15 +28,15 @@ MOST_SEEDS = 1_000
 FOUND_BY = {
     "truncate-to-high-watermark": 3,
     "ask-once": 10,
-    "confirmed-in-sync-only": 4,
-    "expand-before-epoch-start": 67,
+    "confirmed-in-sync-only": 6,
+    "expand-before-epoch-start": 46,
     "broker-epoch-not-told": 191,
     "advance-under-min": 0,
     "same-leader-no-truncation": 0,
-    "forgetful-stays-eligible": 179,
+    "forgetful-stays-eligible": 201,
     "partition-epoch-not-compared": 283,
     "late-verification-counts": 100,
-    "leads-by-old-log": 18,
+    "leads-by-old-log": 4,
     "producers-not-rebuilt": 48,
 }
 """Where to look first: seeds that find each quickly. A change of the cores may move them; then all are searched."""
