@@ -118,14 +118,17 @@ class ConsumerGroups:
         records = [encode_change(group.group_id, change, now_ms) for change in decision.changes]
         text = f"{decision.image.state.value}, epoch {decision.image.epoch}, members {sorted(decision.image.members)}"
         gone = sorted(group.image.members.keys() - decision.image.members.keys())
+
+        def note(written: Written) -> None:
+            for member_id in gone:
+                self._broker.world.holders.removed(group.group_id, member_id, written)
+
         if records:
             try:
-                placed = coordinator.append(records, lambda: f"group {group.group_id} is {text}")
+                coordinator.append(records, lambda: f"group {group.group_id} is {text}", note)
             except KafkaError as error:
                 self._broker.world.mark(Mark.GROUP_NOT_WRITTEN)
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
-            for member_id in gone:
-                self._broker.world.holders.removed(group.group_id, member_id, Written(*placed))
         self.groups[group.group_id] = group
         group.accept(decision, self._now_ms, self._topics.version)
         check_image(group.image)

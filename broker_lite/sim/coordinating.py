@@ -9,11 +9,13 @@ the partition holds by then is safe.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from broker_lite.controller.image import PartitionKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import Record, encode_batch
+from broker_lite.sim.disk import CutShort
+from broker_lite.sim.ownership import Written
 
 if TYPE_CHECKING:
     from broker_lite.sim.broker import SimulatedBroker
@@ -22,12 +24,11 @@ if TYPE_CHECKING:
 _LOAD_MS = 60
 """How long reading a partition back may take."""
 
+Note = Callable[[Written], None]
 
-class Placed(NamedTuple):
-    """Where a coordinator's batch was put."""
 
-    epoch: int
-    base_offset: int
+def nobody(_: Written) -> None:
+    """Note nothing."""
 
 
 class Coordinator:
@@ -69,8 +70,10 @@ class Coordinator:
         else:
             self._broker.acknowledgements.when_safe(self._key, log.log_end_offset - 1, then)
 
-    def append(self, records: Iterable[Record], line: Callable[[], str]) -> Placed:
+    def append(self, records: Iterable[Record], line: Callable[[], str], note: Note = nobody) -> Written:
         """Append one event's records; `line` is for the trace.
+
+        `note` is told where they are, also if the process dies in the middle of it: then they may be there.
 
         Raises:
             KafkaError: if another broker leads, too few are in sync, or the disk is full; then nothing was written.
@@ -78,11 +81,16 @@ class Coordinator:
         broker = self._broker
         role = broker.replicas.leader(self._key)
         role.check_acks_all()
-        epoch = role.state.leader_epoch
-        appended = self.log.append(encode_batch(list(records)), epoch, broker.now_ms)
+        written = Written(role.state.leader_epoch, self.log.log_end_offset)
+        try:
+            self.log.append(encode_batch(list(records)), written.epoch, broker.now_ms)
+        except CutShort:
+            note(written)
+            raise
         broker.world.trace(lambda: f"broker {broker.node_id}: {line()}")
+        note(written)
         broker.appended(self._key)
-        return Placed(epoch, appended.base_offset)
+        return written
 
 
 C = TypeVar("C", bound=Coordinator)

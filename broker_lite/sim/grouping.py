@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_lite.controller.image import PartitionKey
@@ -37,7 +38,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.records import Record
 from broker_lite.replication.invariants import ViolationError
 from broker_lite.sim.consumer_grouping import ConsumerGroups, places_of
-from broker_lite.sim.coordinating import Coordinator, Coordinators, Placed
+from broker_lite.sim.coordinating import Coordinator, Coordinators, Note, nobody
 from broker_lite.sim.holding import Told
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call
@@ -192,9 +193,9 @@ class GroupCoordinator(Coordinator):
         """
         now_ms = self._broker.now_ms
         value = CommittedOffset(commit.number, -1, "", now_ms)
-        placed = self._append([encode(key, value, now_ms) for key in commit.keys], f"{commit} for {commit.places}")
-        written = Written(placed.epoch, placed.base_offset)
-        self._broker.world.groups.written(commit, written)
+        judge = self._broker.world.groups
+        records = [encode(key, value, now_ms) for key in commit.keys]
+        written = self._append(records, f"{commit} for {commit.places}", partial(judge.written, commit))
         for key in commit.keys:
             self.offsets.put(key, value)
         return written
@@ -209,9 +210,9 @@ class GroupCoordinator(Coordinator):
         ]
         return found, [each for each in judged if each is not None]
 
-    def _append(self, records: list[Record], text: str) -> Placed:
+    def _append(self, records: list[Record], text: str, note: Note = nobody) -> Written:
         try:
-            return self.append(records, lambda: text)
+            return self.append(records, lambda: text, note)
         except KafkaError as error:
             if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
                 raise KafkaError(coordinator_error(error.code), error.message) from error

@@ -427,7 +427,7 @@ class World:
             return
         elif after.leader in before.eligible_leader_replicas:
             self.mark(Mark.ELIGIBLE)
-        elif after.leader == before.last_known_leader:
+        elif after.leader == before.last_known_leader and not before.eligible_leader_replicas:
             self.mark(Mark.LAST_KNOWN)
         elif after.leader != before.leader:
             self.mark(Mark.UNCLEAN)

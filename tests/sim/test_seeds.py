@@ -31,6 +31,11 @@ def test_every_rare_thing_is_seen(tally: Tally) -> None:
     assert not [mark.value for mark in Mark if not tally.marks[mark]]
 
 
+def test_who_led_last_may_lack_records_while_others_were_eligible() -> None:
+    """Its election is an unclean one then, which this seed has, and may lose what was safe."""
+    assert not run_seeds([30618]).violations
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:
