@@ -123,6 +123,8 @@ def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
     for part in _parts(first, count, jobs):
         tally.join(part)
         progress.show(tally.seeds)
+        for seed, violation in part.violations:
+            progress.tell(f"seed {seed}: {violation}")
     seconds = progress.seconds
     _show_marks(tally)
     for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
@@ -215,6 +217,11 @@ class _Progress:
         elif time.perf_counter() - self._told_s >= _LINE_EVERY_S:
             self._told_s = time.perf_counter()
             print(f"sparkonce sim: {text}", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """Tell of something at once, on a line of its own."""
+        start = "\n" if sys.stderr.isatty() else ""
+        print(f"{start}sparkonce sim: {text}", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: int) -> str:

@@ -42,9 +42,10 @@ def test_a_failing_seed_is_made_small_and_can_be_replayed(
 ) -> None:
     monkeypatch.setattr("broker_lite.replication.leader.PartitionLeader.is_acknowledged", lambda *_: True)
     assert main(["sim", "--seeds", "2"]) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert "seed 0: acknowledged-is-safe" in out
     assert "again: sparkonce sim --seed 0 --keep " in out
+    assert "sparkonce sim: seed 0: acknowledged-is-safe" in err, "told at once, as a campaign may be long"
 
 
 def test_one_bug_is_searched_for_and_made_small(capsys: pytest.CaptureFixture[str]) -> None:
