@@ -27,7 +27,7 @@ FILE: Final = "dynamic-settings.json"
 ALL_BROKERS: Final = ""
 """The resource name of what is changed for all brokers."""
 DECIDED_IN_CLUSTER: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-"""Settings that only the controller's log has in a cluster."""
+"""Settings that only the controller's log has in a cluster: `KAFKA_DEFAULTS` there, which most brokers never load."""
 MAX_GROUPS: Final = 10_000
 """Groups that may have settings of their own."""
 

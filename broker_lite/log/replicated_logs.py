@@ -133,16 +133,18 @@ class ReplicatedLogs(LogManager):
             for index, log in topic.logs.items():
                 assert isinstance(log, ReplicatedLog)
                 log.advance_high_watermark(known.get((topic.name, index), 0))
-            self._warn_of_less_than_known(topic, known)
+        self._warn_of_less_than_known(known)
 
-    def _warn_of_less_than_known(self, topic: Topic, known: Mapping[tuple[str, int], int]) -> None:
-        """Say which partitions have lost records that every replica in sync had; their leader sends them again."""
+    def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
+        """Say which partitions have less than every replica in sync once had; their leaders send it again."""
         for (name, index), offset in known.items():
-            log = topic.logs.get(index)
+            topic = self._topics.get(name)
+            log = None if topic is None else topic.logs.get(index)
             end = 0 if log is None else log.log_end_offset
-            if name == topic.name and end < offset:
+            if topic is not None and end < offset:
                 logger.warning(
-                    "%s/%s-%d: it ends at offset %d, but was replicated up to %d: data has been removed or lost here",
+                    "%s/%s-%d: it ends at offset %d, but was replicated up to %d: unless it was made anew, or has "
+                    "moved away, data was removed or lost here",
                     *(self.log_dir, name, index, end, offset),
                 )
 

@@ -12,7 +12,8 @@ import pytest
 from broker_lite import BrokerConfig, ConfigError
 from broker_lite.__main__ import main
 from broker_lite.config import broker_settings, file_settings
-from broker_lite.handlers.dynamic_settings import group_settings
+from broker_lite.controller.image import KAFKA_DEFAULTS
+from broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
 from broker_lite.log.config import LogConfig, topic_settings
 from broker_lite.settings import Setting, SettingError, Update
 from broker_lite.settings_page import markdown, sections
@@ -176,3 +177,9 @@ def test_a_password_is_not_shown() -> None:
     config = BrokerConfig.of({"ssl.key.password": "hunter2"})
     assert "hunter2" not in repr(config)
     assert broker_settings()["ssl.key.password"].sensitive
+
+
+def test_what_a_broker_leaves_to_the_controller_is_what_the_controller_keeps() -> None:
+    assert KAFKA_DEFAULTS.keys() == DECIDED_IN_CLUSTER
+    known = broker_settings()
+    assert {name: known[name].text(known[name].default) for name in DECIDED_IN_CLUSTER} == dict(KAFKA_DEFAULTS)
