@@ -30,7 +30,11 @@ MAVEN_TIMEOUT_S = 900
 TOOL_TIMEOUT_S = 300
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-SPARK_KAFKA_ARTIFACTS = (("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),)
+SPARK_KAFKA_ARTIFACTS = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    # Named, since Maven has no 4.2.0 of it; the connector works beside 4.1.1.
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.1"),
+)
 DELTA_VERSION = "4.4.0"
 DELTA_ARTIFACTS = (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),)
 _COMPLETE = ".complete"
