@@ -14,6 +14,7 @@ anything is deleted, the commits since then are looked at too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -138,6 +139,7 @@ class TableFolder:
             infos = self.filesystem.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
         except OSError as error:
             raise OffsetStoreError(f"cannot list {self.location}: {self._told(error)}") from error
+        linked = _linked(infos, self.root) if self.location.is_local else set[str]()
         return [
             # A store that gives no time has the file count as young, so it stays.
             FolderFile(
@@ -146,7 +148,7 @@ class TableFolder:
                 info.mtime_ns // 1_000_000 if info.mtime_ns is not None else 1 << 62,
             )
             for info in infos
-            if info.type is fs.FileType.File
+            if info.type is fs.FileType.File and info.path not in linked
         ]
 
     def _named(self, table: DeltaTable) -> set[str]:
@@ -179,6 +181,16 @@ class TableFolder:
                 prefix = next((each for each in prefixes if form.startswith(each)), "")
                 names.add(form.removeprefix(prefix))
         return names
+
+
+def _linked(infos: Iterable[fs.FileInfo], root: str) -> set[str]:
+    """Return the paths below ``root`` that are symbolic links or lie behind one: listings follow links."""
+    linked: set[str] = set()
+    for path in sorted(info.path for info in infos):  # a folder comes before what is in it
+        if os.path.dirname(path) in linked or os.path.islink(path):
+            linked.add(path)
+    linked.discard(root)
+    return linked
 
 
 def _data_files(files: Iterable[FolderFile], partition_columns: Iterable[str]) -> list[FolderFile]:

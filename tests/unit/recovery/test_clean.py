@@ -83,6 +83,27 @@ def test_only_what_no_commit_names(pipeline: Pipeline, opened: object) -> None:
         assert sorted(at) == wanted
 
 
+def test_what_a_symbolic_link_leads_to_is_not_part_of_the_folder(pipeline: Pipeline, tmp_path: Path) -> None:
+    kept = put(tmp_path / "archive", "2025/part-kept.parquet")
+    links = pipeline.path / "linked", pipeline.path / "linked.parquet"
+    links[0].symlink_to(tmp_path / "archive", target_is_directory=True)
+    links[1].symlink_to(kept)
+    lost = put(pipeline.path, "part-lost.parquet")
+    folder = open_folder(pipeline.path)
+    folder.delete(folder.find(24 * HOUR_MS, NOW_MS))
+    assert kept.exists()
+    assert all(link.is_symlink() for link in links)
+    assert not lost.exists()
+
+
+def test_a_table_behind_a_symbolic_link_is_cleaned(pipeline: Pipeline, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(pipeline.path, target_is_directory=True)
+    age_all(pipeline.path, 1000)
+    put(pipeline.path, "part-lost.parquet")
+    assert orphans(open_folder(link)) == ["part-lost.parquet"]
+
+
 def test_files_of_a_running_batch_are_young(pipeline: Pipeline) -> None:
     put(pipeline.path, "part-old.parquet", hours=24.1)
     put(pipeline.path, "part-young.parquet", hours=23.9)
