@@ -30,8 +30,8 @@ demo: java ## Flights through broker, Spark and Delta while the job is killed ag
 
 test: java ## All tests (under 20 minutes)
 	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
-	@$(BIN)/python -m pytest -m "not soak and not container" --ignore tests/verify -n 2
-	@$(BIN)/python -m pytest -m "not soak and not container" tests/verify
+	@$(BIN)/python -m pytest -m "not soak" --ignore tests/verify -n 2
+	@$(BIN)/python -m pytest -m "not soak" tests/verify
 
 check: $(STAMP) ## Format, lint and types
 	@$(BIN)/ruff format --check .
@@ -47,7 +47,7 @@ soak: java ## Long runs: many seeds, many kills
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 	@$(BIN)/python -m tests.containers.kafka_image
 
-integration: java ## The connectors' tests on a real Kafka in a container
+integration: java ## The connectors' tests on a real Kafka in a container (needs Docker)
 	@$(BIN)/python -m tests.containers.run
 
 clean: ## Remove the environment and everything that was built

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import docker
 from docker.errors import DockerException
+from docker.utils import parse_host
 
 _START = "tests/containers/start_docker.sh"
 
@@ -28,6 +30,7 @@ def engine() -> Iterator[docker.DockerClient]:
     Raises:
         EngineMissingError: if none does.
     """
+    _look_for_socket()
     try:
         client = docker.from_env()
     except DockerException as error:
@@ -52,6 +55,18 @@ def prepare_environment() -> None:
     if Path("/.dockerenv").exists():
         os.environ.setdefault("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
         os.environ.setdefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
+
+
+def _look_for_socket() -> None:
+    """Try the engine's socket before the package does, which leaves its own open (a warning) where nothing answers."""
+    host = parse_host(os.environ.get("DOCKER_HOST"))
+    if not host.startswith("http+unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(host.removeprefix("http+unix://"))
+        except OSError as error:
+            raise EngineMissingError(_advice(error)) from error
 
 
 def _advice(error: Exception) -> str:

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import docker
@@ -41,6 +42,13 @@ MODULES = (
     "java.base,java.desktop,java.logging,java.management,java.naming,java.net.http,java.security.jgss,"
     "java.security.sasl,java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.net,jdk.unsupported"
 )
+PACKAGES = {
+    "jlink": "openjdk-17-jdk-headless",
+    "ldd": "libc-bin",
+    "busybox": "busybox-static",
+    "mvn": "maven",
+}
+"""The commands that the image is built with, and Debian's packages that have them."""
 _LIBRARIES_OF_JARS = ("libpthread.so.0", "libdl.so.2", "libm.so.6", "librt.so.1", "libgcc_s.so.1", "libstdc++.so.6")
 _SCRIPTS = Path(__file__).with_name("image")
 _RUNTIME = "opt/java"
@@ -59,23 +67,34 @@ def image() -> str:
     chosen = os.environ.get("KAFKA_IMAGE")
     if chosen:
         return chosen
-    with engine() as client:
+    with _engine_and_tools() as client:
         if not client.images.list(name=IMAGE):
             build(client)
     return IMAGE
+
+
+@contextmanager
+def _engine_and_tools() -> Iterator[docker.DockerClient]:
+    """Return a client of the Docker engine; where none answers, name the tools that are missing too."""
+    try:
+        with engine() as client:
+            yield client
+    except EngineMissingError as error:
+        raise EngineMissingError("\n".join([str(error), *missing_tools()])) from error
 
 
 def build(client: docker.DockerClient) -> None:
     """Build the image and have the engine import it under `IMAGE`.
 
     Raises:
-        ImageError: where jlink or busybox is missing, or the machine is no Linux.
+        ImageError: where tools are missing, all of them named.
         PeerMissingError: where Kafka's jars cannot be had.
     """
-    _check_machine()
+    if missing := missing_tools():
+        raise ImageError("\n".join(missing))
     started = time.monotonic()
     _say(f"Kafka {KAFKA_VERSION} from Maven")
-    jars = cache_directory() / f"kafka-image-{KAFKA_VERSION}"
+    jars = _jars()
     copy_artifacts(jars, ARTIFACTS)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "root")
@@ -99,21 +118,43 @@ def build(client: docker.DockerClient) -> None:
     _say(f"{IMAGE}, {size_mb:.0f} MB, in {time.monotonic() - started:.0f} s")
 
 
-def _check_machine() -> None:
+def _jars() -> Path:
+    return cache_directory() / f"kafka-image-{KAFKA_VERSION}"
+
+
+def missing_tools() -> list[str]:
+    """Return what this machine lacks to build the image, each with how to get it; Docker's engine is not looked for."""
     if platform.system() != "Linux":
-        raise ImageError(
+        return [
             "The local image takes its libraries from this machine, which has to be a Linux. "
             "Use the vendor's: KAFKA_IMAGE=confluentinc/cp-kafka:8.0.0"
-        )
-    for command, package in (("jlink", "openjdk-17-jdk-headless"), ("ldd", "libc-bin"), ("busybox", "busybox-static")):
-        if _find(command) is None:
-            raise ImageError(f"{command} is missing: apt-get install {package} (or set KAFKA_IMAGE to an image)")
+        ]
+    problems = [
+        f"{command} is missing: apt-get install {package} (or set KAFKA_IMAGE to an image)"
+        for command, package in PACKAGES.items()
+        if _find(command) is None and not (command == "mvn" and _jars().exists())
+    ]
+    busybox = _find("busybox")
+    if busybox and _is_linked(busybox):
+        problems.append(f"{busybox} is not static: apt-get install busybox-static")
+    return problems
+
+
+def _is_linked(binary: str) -> bool:
+    return (
+        _find("ldd") is not None
+        and "=>" in subprocess.run([_command("ldd"), binary], capture_output=True, text=True, check=False).stdout
+    )
 
 
 def _find(command: str) -> str | None:
-    home = os.environ.get("JAVA_HOME", "")
-    beside_java = str(Path(shutil.which("java") or "/").resolve().parent)
-    return shutil.which(command, path=os.pathsep.join([f"{home}/bin", os.environ.get("PATH", ""), beside_java]))
+    home, java = os.environ.get("JAVA_HOME"), shutil.which("java")
+    places = [
+        f"{home}/bin" if home else "",
+        os.environ.get("PATH", ""),
+        str(Path(java).resolve().parent) if java else "",
+    ]
+    return shutil.which(command, path=os.pathsep.join(filter(None, places)))
 
 
 def _command(name: str) -> str:
@@ -161,9 +202,6 @@ def _system_libraries(*names: str) -> Iterator[str]:
 
 def _busybox(root: Path) -> None:
     busybox = _command("busybox")
-    linked = subprocess.run(["ldd", busybox], capture_output=True, text=True, check=False)
-    if "=>" in linked.stdout:
-        raise ImageError(f"{busybox} is not static: apt-get install busybox-static")
     binaries = root / "bin"
     binaries.mkdir(exist_ok=True)
     shutil.copy2(busybox, binaries / "busybox")
@@ -209,9 +247,9 @@ def _say(step: str) -> None:
 
 
 def main() -> int:
-    """Build the image; 0 if it is there, 1 if it cannot be built, 2 if no engine answers."""
+    """Build the image; returns 0 if it is there, 1 if it cannot be built, 2 if no engine answers."""
     try:
-        with engine() as client:
+        with _engine_and_tools() as client:
             build(client)
     except EngineMissingError as error:
         print(error, file=sys.stderr)

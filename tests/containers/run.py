@@ -1,6 +1,7 @@
 """Run the connectors' tests on a real Kafka in a container: ``python -m tests.containers.run [pytest arguments]``.
 
-Exits with 2 where no Docker engine answers, 1 where the image cannot be built, else with pytest's own code.
+``--collect-only`` lists the tests, and needs no engine. Without it, the runner exits with 2 where no engine answers,
+with 1 where the image cannot be built (both name everything that is missing), else with pytest's own code.
 """
 
 from __future__ import annotations
@@ -8,44 +9,45 @@ from __future__ import annotations
 import os
 import sys
 
-import pytest
-
 from jobs.peers import PeerMissingError
 from tests.containers.engine import EngineMissingError, engine, prepare_environment
 from tests.containers.kafka_image import ImageError, image
 
 # These folders hold tests that take their broker from the fixture `kafka`; soak tests are left out.
 FOLDERS = ["tests/containers", "tests/spark", "tests/parity"]
-DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(container or spark or kafka) and not soak", "-v"]
-
-
-class OnlyOnThisBroker:
-    """A plugin that leaves out tests which would be the same whatever ``KAFKA`` says."""
-
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Keep what takes its broker from the fixture, or starts a container."""
-        chosen = [each for each in items if "kafka" in getattr(each, "fixturenames", ())]
-        config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
-        items[:] = chosen
+DEFAULT_ARGUMENTS = [*FOLDERS, "-m", "(spark or kafka) and not soak", "-v"]
+COLLECT_ONLY = "--collect-only"
 
 
 def main(arguments: list[str]) -> int:
-    """Check for an engine and an image, then run pytest with ``KAFKA=container``."""
+    """Check for an engine and an image, then become pytest with ``KAFKA=container``."""
+    chosen = [argument for argument in arguments if argument != COLLECT_ONLY] or DEFAULT_ARGUMENTS
+    if COLLECT_ONLY in arguments:
+        return _become_pytest([*chosen, COLLECT_ONLY, "-qq"])
     try:
+        os.environ["KAFKA_IMAGE"] = image()
         with engine() as client:
-            print(f"Docker engine {client.version()['Version']}", flush=True)
-        chosen = image()
+            print(f"Docker engine {client.version()['Version']}, image {os.environ['KAFKA_IMAGE']}")
     except EngineMissingError as error:
         print(error, file=sys.stderr)
         return 2
     except (ImageError, PeerMissingError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"image {chosen}", flush=True)
     os.environ["KAFKA"] = "container"
-    os.environ["KAFKA_IMAGE"] = chosen
     prepare_environment()
-    return int(pytest.main(arguments or DEFAULT_ARGUMENTS, [OnlyOnThisBroker()]))
+    return _become_pytest(chosen)
+
+
+def _become_pytest(arguments: list[str]) -> int:
+    """Replace this process by pytest.
+
+    Our distribution has a pytest plugin, so pytest rewrites the assertions of all its modules, and warns of those that
+    were imported before: in this process they are.
+    """
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "pytest", "-p", "tests.containers.selection", *arguments]
+    os.execv(sys.executable, command)
 
 
 if __name__ == "__main__":
