@@ -21,6 +21,11 @@ that completes the transaction. The transitions (Kafka's TransactionState):
 Producers are told apart by epochs: KIP-360 lets one that failed ask for the next epoch by naming its own, so that an
 older instance is fenced and a repeated request is not. With KIP-890 part 2 (EndTxn v5) each transaction has its own
 epoch, so that an EndTxn that was delayed on its way decides nothing any more (KAFKA-17754).
+
+EndTxn is answered when the decision is in the log, so the producer goes on, under its next epoch or producer id, while
+the markers are still on their way. Until the transaction is complete every request is answered with
+CONCURRENT_TRANSACTIONS, which clients try again, before producer ids and epochs are compared: PRODUCER_FENCED would be
+the end of a Java producer (KAFKA-18464, KAFKA-18660). Clients that keep their epoch are compared first, as by Kafka.
 """
 
 from __future__ import annotations
@@ -137,12 +142,10 @@ class Transactions:
             if len(self._by_id) >= MAX_TRANSACTIONAL_IDS:
                 return Decision(ErrorCode.POLICY_VIOLATION)
             known = Transaction(producer.transactional_id, self._take_producer_id(), timeout_ms)
-        elif _comes_early(known, producer):
+        elif known.state in PREPARED:
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif producer.producer_id != NO_PRODUCER_ID and not _may_claim(known, producer):
             return Decision(ErrorCode.PRODUCER_FENCED)
-        if known.state in PREPARED:
-            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TransactionState.ONGOING:
             # The new instance is told to ask again, and then gets an epoch above that of the abort.
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, change=_fence(known, now_ms))
@@ -181,11 +184,11 @@ class Transactions:
         self, producer: Producer, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> Decision:
         """Handle AddPartitionsToTxn, AddOffsetsToTxn, and the first write of a transaction to a partition."""
+        if self._is_being_ended(producer):
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         known, error = self._identify(producer)
         if known is None:
             return Decision(error)
-        if known.state in PREPARED:
-            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         wanted = known.partitions | frozenset(partitions)
         if known.state is TransactionState.ONGOING and wanted == known.partitions:
             return Decision(ErrorCode.NONE)
@@ -211,12 +214,14 @@ class Transactions:
             each: ErrorCode.NONE if each in known.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions
         }
 
+    def _is_being_ended(self, producer: Producer) -> bool:
+        known = self._by_id.get(producer.transactional_id)
+        return known is not None and known.state in PREPARED
+
     def _identify(self, producer: Producer) -> tuple[Transaction | None, ErrorCode]:
         if not producer.transactional_id:
             return None, ErrorCode.INVALID_REQUEST
         known = self._by_id.get(producer.transactional_id)
-        if known is not None and _comes_early(known, producer):
-            return None, ErrorCode.CONCURRENT_TRANSACTIONS
         if known is None or known.producer_id != producer.producer_id:
             return None, ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if known.epoch != producer.epoch:
@@ -236,6 +241,8 @@ class Transactions:
 
     def _end_with_bump(self, known: Transaction, producer: Producer, committed: bool, now_ms: int) -> Decision:
         """Decide as the table does that Kafka's TransactionCoordinator has for transaction version 2."""
+        if known.state in PREPARED:
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
         overflowed = (
             known.previous_producer_id == producer.producer_id
             and producer.epoch == MAX_EPOCH - 1
@@ -249,11 +256,6 @@ class Transactions:
         current = known.epoch == producer.epoch
         if known.producer_id != producer.producer_id and not overflowed:
             return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.state in PREPARED:
-            if not bumped:
-                return Decision(ErrorCode.PRODUCER_FENCED)
-            agrees = (known.state is TransactionState.PREPARE_COMMIT) == committed
-            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if agrees else ErrorCode.INVALID_TXN_STATE)
         if known.state in COMPLETE and repeated:
             agrees = (known.state is TransactionState.COMPLETE_COMMIT) == committed
             if not agrees:
@@ -337,14 +339,6 @@ def _may_claim(known: Transaction, producer: Producer) -> bool:
     )
 
 
-def _comes_early(known: Transaction, producer: Producer) -> bool:
-    """Whether a producer comes with the id that EndTxn has told it before the markers under the old one are written.
-
-    Kafka looks at the transition that is pending before it compares ids, and has the producer try again.
-    """
-    return known.state in PREPARED and producer.producer_id == known.next_producer_id != NO_PRODUCER_ID
-
-
 def _is_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
@@ -354,15 +348,12 @@ def _end_legacy(known: Transaction, producer: Producer, committed: bool, now_ms:
         return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != producer.epoch:
         return Decision(ErrorCode.PRODUCER_FENCED)
+    if known.state in PREPARED:
+        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is TransactionState.ONGOING:
         return Decision(ErrorCode.NONE, change=_prepare(known, committed, LEGACY, now_ms))
-    if known.state is TransactionState.EMPTY:
-        return Decision(ErrorCode.INVALID_TXN_STATE)
     decided = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-    deciding = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-    if known.state is decided:
-        return Decision(ErrorCode.NONE)
-    return Decision(ErrorCode.CONCURRENT_TRANSACTIONS if known.state is deciding else ErrorCode.INVALID_TXN_STATE)
+    return Decision(ErrorCode.NONE if known.state is decided else ErrorCode.INVALID_TXN_STATE)
 
 
 def _fence(known: Transaction, now_ms: int) -> Transaction:

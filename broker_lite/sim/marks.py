@@ -54,6 +54,8 @@ class Mark(Enum):
     TRANSACTION_TIMED_OUT = "a transaction was aborted as its time was up"
     PRODUCER_FENCED = "a coordinator refused a producer that was fenced"
     ENDED_BY_EARLIER = "the end of a transaction, sent twice, ended the next one of an older client"
+    ENDED_TOO_EARLY = "an EndTxn came before the markers of the transaction before it were written"
+    ENDED_TOO_EARLY_BY_NEXT_ID = "an EndTxn came that early from a producer that was given another id"
     DECISION_TAKEN_OVER = "a coordinator ended a transaction that the one before had decided"
     MARKER_UNDER_MIN = "a marker was refused under min.insync.replicas"
     MARKER_AGAIN = "a marker came to a partition that knows of no such transaction, or no more"

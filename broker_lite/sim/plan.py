@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from broker_lite.coordinators.offsets import OFFSETS_TOPIC
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from broker_lite.coordinators.transactions import MAX_EPOCH
+from broker_lite.protocol.records import NO_PRODUCER_EPOCH
 from broker_lite.sim.chance import stream
 
 SETTLED_MS: Final = 1_200
@@ -119,6 +121,10 @@ class TransactionalPlan(NamedTuple):
     has_epochs: bool
     """Whether it has an epoch for each transaction (KIP-890)."""
     timeout_ms: int
+    is_hasty: bool
+    """Whether it begins two more transactions as soon as one is committed, and aborts the first of them at once."""
+    left_at: int
+    """The last epoch of a producer of long ago that had its id; -1 if there was none."""
 
 
 class GroupPlan(NamedTuple):
@@ -212,7 +218,7 @@ def plan_of(seed: int) -> Plan:
     default = rng.choice((1, 2))
     transactional: tuple[TransactionalPlan, ...] = ()
     if durability is not Durability.NONE and rng.random() < _TRANSACTIONAL:
-        transactional = tuple(_transactional(rng))
+        transactional = tuple(_transactional(rng, stream("haste", seed)))
         steps += _transacts(rng, len(transactional))
         topics += (_internal(TRANSACTIONS_TOPIC, rng.choice((1, 2)), durability),)
     groups = tuple(_groups(seed)) if durability is not Durability.NONE else ()
@@ -255,9 +261,19 @@ def _producers(rng: random.Random, topics: tuple[TopicPlan, ...]) -> list[Produc
     return found
 
 
-def _transactional(rng: random.Random) -> list[TransactionalPlan]:
+def _transactional(rng: random.Random, chance: random.Random) -> list[TransactionalPlan]:
+    """Draw producers; what is drawn from `chance` leaves the rest of a seed as it would be without."""
     names = rng.choice((("a",), ("a", "b"), ("a", "a", "b"), ("a", "a")))
-    return [TransactionalPlan(name, rng.random() < 0.5, rng.choice((600, 1200, 2500))) for name in names]
+    return [
+        TransactionalPlan(
+            name,
+            rng.random() < 0.5,
+            rng.choice((600, 1200, 2500)),
+            chance.random() < 0.5,
+            chance.choice((NO_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, MAX_EPOCH - 2, MAX_EPOCH - 8)),
+        )
+        for name in names
+    ]
 
 
 def _transacts(rng: random.Random, producers: int) -> list[Step]:

@@ -14,7 +14,11 @@ from broker_lite.controller.controller import Controller, InSyncProposal
 from broker_lite.controller.image import PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
 from broker_lite.coordinators.producer_state import ProducerEntry, ProducerStates, Verification
+from broker_lite.coordinators.transaction_messages import Decision, Transaction
+from broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
+from broker_lite.coordinators.transactions import PREPARED, Transactions
 from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.records import BatchHeader
 from broker_lite.replication.follower import PartitionFollower, TruncationRule
 from broker_lite.replication.leader import PartitionLeader
@@ -151,6 +155,20 @@ def _late_verification_counts() -> AbstractContextManager[None]:
     return replaced(ProducerStates, "_check_transaction", check)
 
 
+def _ended_too_early_fences() -> AbstractContextManager[None]:
+    """Let EndTxn compare ids and epochs before it is looked whether the transaction before is complete."""
+    original = Transactions._end_with_bump
+
+    def end(self: Transactions, known: Transaction, producer: TransactionalProducer, *arguments: Any) -> Decision:
+        if known.state in PREPARED and known.producer_id != producer.producer_id:
+            return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.state in PREPARED and known.epoch != producer.epoch + 1:
+            return Decision(ErrorCode.PRODUCER_FENCED)
+        return original(self, known, producer, *arguments)
+
+    return replaced(Transactions, "_end_with_bump", end)
+
+
 def _leads_by_old_log() -> AbstractContextManager[None]:
     """Let a broker that starts again take what the log says of its former start for its own."""
     return replaced(SimulatedBroker, "goes_by_log", property(lambda self: self.alive))
@@ -178,6 +196,7 @@ PLANTED = (
     Planted("forgetful-stays-eligible", "KIP-966 without its unclean stops", _forgetful_stays_eligible),
     Planted("partition-epoch-not-compared", "KIP-497 without its versions", _partition_epoch_not_compared),
     Planted("late-verification-counts", "KIP-890 without its verification guard", _late_verification_counts),
+    Planted("ended-too-early-fences", "before KAFKA-18464 and KAFKA-18660", _ended_too_early_fences),
     Planted("leads-by-old-log", "KIP-631: a broker goes by the log from its registration on", _leads_by_old_log),
     Planted("producers-not-rebuilt", "producers' state kept through a truncation", _producers_not_rebuilt),
 )

@@ -11,6 +11,7 @@ verification begun before, so that an answer which comes too late does not count
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,15 @@ from broker_lite.coordinators.transaction_messages import (
 from broker_lite.coordinators.transactions import Transactions, check_invariants
 from broker_lite.handlers.markers import is_done, marker_of
 from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record, decode_records, read_header, scan
+from broker_lite.protocol.records import (
+    NO_PRODUCER_EPOCH,
+    Record,
+    decode_records,
+    read_header,
+    scan,
+)
 from broker_lite.sim.coordinating import Coordinator, Coordinators
+from broker_lite.sim.disk import CutShort
 from broker_lite.sim.marks import Mark
 from broker_lite.sim.node import Call
 
@@ -84,14 +92,37 @@ class TransactionCoordinator(Coordinator):
             self._broker.world.mark(Mark.DECISION_TAKEN_OVER)
             self._send(markers)
 
-    def carry_out(self, decision: Decision) -> Decision:
-        """Bring a decision's change into the log, and begin what follows; gives what to answer."""
+    @property
+    def is_current(self) -> bool:
+        """Whether no other coordinator has been elected in its place."""
+        state = self._broker.world.metadata.image.partition(self._key)
+        return state is not None and (state.leader, state.leader_epoch) == (self._broker.node_id, self._epoch)
+
+    def left_behind(self, transactional_id: str, epoch: int) -> None:
+        """Begin a transactional id where a producer of long ago has left it, if it is not known yet."""
+        if self.transactions.get(transactional_id) is None:
+            producer_id = self._broker.world.take_producer_id()
+            self._persist(Transaction(transactional_id, producer_id, _SETTINGS.max_timeout_ms, epoch=epoch))
+
+    def carry_out(self, decision: Decision, asks: Producer | None = None) -> Decision:
+        """Bring a decision's change into the log, and begin what follows; gives what to answer.
+
+        `asks` is None if no client has asked for it.
+        """
         if decision.change is None:
             return decision
+        fencing, is_known = self._broker.world.fencing, self.is_current and asks is not None
+        if not is_known:
+            fencing.unknown(decision.change.transactional_id)
         try:
             self._persist(decision.change)
         except KafkaError:
             return Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except CutShort:
+            fencing.unknown(decision.change.transactional_id)
+            raise
+        if is_known and asks is not None:
+            fencing.decided(asks, decision)
         return decision
 
     def tick(self) -> None:
@@ -196,9 +227,12 @@ class TransactionService:
 
     # What clients ask a coordinator.
 
-    def init_producer_id(self, call: Call, producer: Producer, timeout_ms: int) -> None:
-        """Answer InitProducerId with a `Decision`."""
-        now_ms = self._broker.now_ms
+    def init_producer_id(self, call: Call, producer: Producer, timeout_ms: int, left_at: int) -> None:
+        """Answer InitProducerId with a `Decision`; `left_at` is the last epoch of a producer of long ago, or -1."""
+        now_ms, coordinator = self._broker.now_ms, self.coordinators.find(producer.transactional_id)
+        if left_at != NO_PRODUCER_EPOCH and not isinstance(coordinator, ErrorCode):
+            with suppress(KafkaError):
+                coordinator.left_behind(producer.transactional_id, left_at)
         self._decide(call, producer, lambda core: core.init_producer_id(producer, timeout_ms, now_ms))
 
     def add_partition(self, call: Call, producer: Producer, place: TopicPartition, version: int) -> None:
@@ -216,25 +250,38 @@ class TransactionService:
                 decides()
             return decision
 
-        self._decide(call, producer, decide)
+        self._decide(call, producer, decide, ends=True)
 
     def verify(self, call: Call, producer: Producer, place: TopicPartition) -> None:
         """Say whether a partition is in the producer's transaction, as a `Decision`."""
         self._decide(call, producer, lambda core: Decision(core.verify_partitions(producer, [place])[place]))
 
-    def _decide(self, call: Call, producer: Producer, decide: Callable[[Transactions], Decision]) -> None:
+    def _decide(
+        self, call: Call, producer: Producer, decide: Callable[[Transactions], Decision], *, ends: bool = False
+    ) -> None:
         coordinator = self.coordinators.find(producer.transactional_id)
         if isinstance(coordinator, ErrorCode):
             call.answer(Decision(coordinator))
             return
-        decision = coordinator.carry_out(decide(coordinator.transactions))
+        decision = coordinator.carry_out(decide(coordinator.transactions), producer)
+        if coordinator.is_current:
+            self._broker.world.fencing.refused(producer, decision.error, ends=ends)
         if decision.error is ErrorCode.PRODUCER_FENCED:
             self._broker.world.mark(Mark.PRODUCER_FENCED)
+        if ends and decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
+            self._note_early_end(producer, coordinator.transactions.get(producer.transactional_id))
 
         def answer(code: ErrorCode) -> None:
             call.answer(decision if code is ErrorCode.NONE else Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
         coordinator.when_safe(answer)
+
+    def _note_early_end(self, producer: Producer, known: Transaction | None) -> None:
+        """Note an EndTxn under an epoch, or a producer id, that follows when the markers are written."""
+        if known is not None and known.producer_id != producer.producer_id == known.next_producer_id:
+            self._broker.world.mark(Mark.ENDED_TOO_EARLY_BY_NEXT_ID)
+        elif known is not None and known.client_version != LEGACY and known.epoch == producer.epoch:
+            self._broker.world.mark(Mark.ENDED_TOO_EARLY)
 
     # What happens in the partitions that are written to.
 

@@ -3,7 +3,8 @@
 Theory of operation: as Java's client: what fails for a while is tried again; what does not come about is aborted; who
 is fenced begins anew, as a new instance would. Several producers may have the same transactional id, and fence each
 other. By the version of the protocol they either name partitions before they write to them and keep their epoch, or
-have an epoch for each transaction (KIP-890).
+have an epoch for each transaction (KIP-890). Hasty ones go on as soon as they hear of a commit, while its markers are
+still being written: they begin a transaction, send, and abort it at once, and then begin another one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 12
 """For a batch; the transaction is aborted after them."""
+_AT_ONCE_MS = 40
+"""How long a transaction that is aborted at once lasts at most."""
 _BEGIN_ANEW = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -38,6 +41,13 @@ _BEGIN_ANEW = (
     ErrorCode.INVALID_TXN_STATE,
 )
 _ABORT = (*_BEGIN_ANEW, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.TRANSACTION_ABORTABLE)
+
+
+class _Task(NamedTuple):
+    amount: int
+    """What is in the transaction."""
+    at_once: bool = False
+    """Whether it is aborted as soon as something has been sent."""
 
 
 class _Write(NamedTuple):
@@ -56,9 +66,9 @@ class TransactionalProducer(Client):
         plan = world.plan.transactional[number]
         self._name = plan.transactional_id
         self._version = EPOCH_BUMP if plan.has_epochs else LEGACY
-        self._timeout_ms = plan.timeout_ms
+        self._plan = plan
         self._keys = keys
-        self._todo: deque[int] = deque()
+        self._todo: deque[_Task] = deque()
         self._busy = False
         self._producer_id, self._epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._sequences: dict[PartitionKey, int] = {}
@@ -67,7 +77,7 @@ class TransactionalProducer(Client):
         self._attempt = Attempt("")
         self._writes: deque[_Write] = deque()
         self._attempts = 0
-        self._aborts_by_itself = self._is_impatient = False
+        self._aborts_by_itself = self._is_impatient = self._is_ending = False
         self._end_comes_again_ms: int | None = None
         self._under_way: _Write | None = None
 
@@ -78,7 +88,9 @@ class TransactionalProducer(Client):
 
     def transact(self, amount: int) -> None:
         """Write a transaction; what is in it depends on the amount."""
-        self._todo.append(amount)
+        self._todo.append(_Task(amount))
+        if self._plan.is_hasty:
+            self._todo += (_Task(amount + 1, at_once=True), _Task(amount + 2))
         if not self._busy:
             self._next()
 
@@ -113,7 +125,7 @@ class TransactionalProducer(Client):
         Call(self, coordinator, lambda call: ask(coordinator, call), told, timeout_ms).send()
 
     def _init(self) -> None:
-        producer, timeout_ms = self._producer, self._timeout_ms
+        producer, plan = self._producer, self._plan
 
         def told(answer: Decision) -> None:
             if answer.error is ErrorCode.NONE:
@@ -126,7 +138,10 @@ class TransactionalProducer(Client):
             else:
                 self._again(self._init)
 
-        self._ask(lambda broker, call: broker.transactions.init_producer_id(call, producer, timeout_ms), told)
+        def ask(broker: SimulatedBroker, call: Call) -> None:
+            broker.transactions.init_producer_id(call, producer, plan.timeout_ms, plan.left_at)
+
+        self._ask(ask, told)
 
     def _begin_anew(self) -> None:
         """Go on as a new instance."""
@@ -135,7 +150,8 @@ class TransactionalProducer(Client):
 
     # One transaction.
 
-    def _begin(self, amount: int) -> None:
+    def _begin(self, task: _Task) -> None:
+        amount, self._is_ending = task.amount, False
         self._count += 1
         name = f"transaction {self._count} of producer {self.number} ({self._name})"
         self._attempt = self.world.transactions.begins(name)
@@ -148,6 +164,9 @@ class TransactionalProducer(Client):
         self._aborts_by_itself = amount % 5 == 0
         self._is_impatient = amount % 15 == 0
         self._end_comes_again_ms = 20 + amount if amount % 4 == 1 else None
+        if task.at_once and self._version == EPOCH_BUMP:
+            self._aborts_by_itself = True
+            self.after(int(self.world.rng.random() * _AT_ONCE_MS), self._abort, self._attempt)
         self._write()
 
     def _encode(self, key: PartitionKey, each: int) -> _Write:
@@ -193,7 +212,7 @@ class TransactionalProducer(Client):
     def _send(self, write: _Write) -> None:
         leader = self.leader_of(write.key)
         if leader is None:
-            self._again(self._write)
+            self._write_again()
             return
         self._under_way = write
 
@@ -228,13 +247,29 @@ class TransactionalProducer(Client):
             self._under_way = None
             self._end(committed=False)
 
+    def _abort(self, attempt: Attempt) -> None:
+        """Abort a transaction, whatever is under way for it."""
+        if self._attempt is attempt and not self._is_ending:
+            self._under_way = None
+            self._end(committed=False)
+
     def _failed(self, error: ErrorCode | None) -> None:
         if error in _ABORT:
             self._end(committed=False)
         else:
-            self._again(self._write)
+            self._write_again()
+
+    def _write_again(self) -> None:
+        attempt = self._attempt
+
+        def write() -> None:
+            if self._attempt is attempt and not self._is_ending:
+                self._write()
+
+        self._again(write)
 
     def _end(self, *, committed: bool) -> None:
+        self._is_ending = True
         attempt, producer, version = self._attempt, self._producer, self._version
         if committed:
             attempt.asked = Asked.COMMIT

@@ -32,6 +32,7 @@ from broker_lite.sim.clients import Client, Consumer, Producer
 from broker_lite.sim.consumers import ConsumerMember
 from broker_lite.sim.controller_host import ControllerHost
 from broker_lite.sim.faults import Faults
+from broker_lite.sim.fencing import Fencing
 from broker_lite.sim.group_clients import GroupClient, GroupView, ailing
 from broker_lite.sim.grouping import GroupCoordinator
 from broker_lite.sim.holding import Holders
@@ -92,6 +93,7 @@ class World:
         self.consumers: list[Consumer] = []
         self.transactional: list[TransactionalProducer] = []
         self.transactions = Transactions()
+        self.fencing = Fencing()
         self.members: list[GroupClient] = []
         self.groups = Groups()
         self.holders = Holders()

@@ -36,6 +36,7 @@ FOUND_BY = {
     "forgetful-stays-eligible": 201,
     "partition-epoch-not-compared": 283,
     "late-verification-counts": 100,
+    "ended-too-early-fences": 5,
     "leads-by-old-log": 4,
     "producers-not-rebuilt": 48,
 }
@@ -53,11 +54,11 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 def test_every_planted_bug_has_a_seed() -> None:
     assert set(FOUND_BY) == set(BUGS)
-    assert len(BUGS) == 12
+    assert len(BUGS) == 13
 
 
 def test_a_controller_that_answers_before_its_records_are_durable_is_found() -> None:
-    """Not one of the twelve: nothing but the simulator's own host of the controller would have this bug."""
+    """Not one of the thirteen: nothing but the simulator's own host of the controller would have this bug."""
     commit = ControllerHost.commit
 
     def commit_later(self: ControllerHost, records: list[Record], then: Callable[[], None]) -> None:

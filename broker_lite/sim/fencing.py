@@ -1,0 +1,59 @@
+"""Nobody is fenced without a cause: which producers a coordinator may turn away for good.
+
+Theory of operation: PRODUCER_FENCED and its like are the end of a Java producer. It may hear them only if its epoch was
+taken from it: another instance was given one after it, or its transaction was aborted as its time was up. Who was given
+the last epoch of a transactional id is noted when a coordinator decides so. After an EndTxn that gives the next epoch,
+the one before counts as well for EndTxn, until the next transaction begins: the answer may be lost, and the producer
+asks again.
+
+What a coordinator decides that another one has replaced already, without its knowledge, may come to nothing. It leaves
+nobody of whom it is known that he may not be turned away, until the next epoch is given.
+"""
+
+from __future__ import annotations
+
+from broker_lite.coordinators.transaction_messages import LEGACY, Decision, Producer, TransactionState
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.replication.invariants import ViolationError
+
+INVARIANT = "fenced-for-cause"
+_FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+class Fencing:
+    """Who was given the last epoch of each transactional id."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Producer] = {}
+        self._before: dict[str, Producer] = {}
+
+    def unknown(self, transactional_id: str) -> None:
+        """Take that it is not known for now who has the last epoch."""
+        self._latest.pop(transactional_id, None)
+        self._before.pop(transactional_id, None)
+
+    def decided(self, asks: Producer, decision: Decision) -> None:
+        """Take a change that a client has asked for, and that is in the log."""
+        name, change, now = asks.transactional_id, decision.change, self._latest.get(asks.transactional_id)
+        assert change is not None
+        if decision.error is not ErrorCode.NONE:
+            self.unknown(name)  # it has fenced the one before
+        elif change.state is TransactionState.EMPTY:
+            self.unknown(name)
+            self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
+        elif now == asks:
+            self._before.pop(name, None)
+            if change.state is not TransactionState.ONGOING and change.client_version != LEGACY:
+                self._before[name] = asks
+                self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
+
+    def refused(self, asks: Producer, error: ErrorCode, *, ends: bool) -> None:
+        """Take a refusal; `ends` says that it is of an EndTxn.
+
+        Raises:
+            ViolationError: if a producer is turned away for good that has the last epoch that was given.
+        """
+        name = asks.transactional_id
+        holds = asks == self._latest.get(name) or (ends and asks == self._before.get(name))
+        if error in _FATAL and holds:
+            raise ViolationError(INVARIANT, f"{asks} hears {error.name}, and nobody has taken its place")
