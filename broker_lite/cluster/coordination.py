@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from typing import Final, Protocol
 
 from broker_lite.log.storage import Lock, Storage
@@ -23,6 +24,7 @@ MAX_STEP_MS: Final = 200
 BEATS_PER_TIMEOUT: Final = 8
 _SUFFIX: Final = ".claim"
 _DIGITS: Final = 10
+_CLAIM: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +141,7 @@ class LockCoordination:
 
     def _forget_before(self, epoch: int) -> None:
         for name in self._storage.list_directory(self._directory):
-            if name.endswith(_SUFFIX) and int(name.removesuffix(_SUFFIX)) < epoch:
+            if _CLAIM.fullmatch(name) and int(name.removesuffix(_SUFFIX)) < epoch:
                 self._storage.remove(f"{self._directory}/{name}")
 
     def _is_over(self, epoch: int, monotonic_ms: int) -> bool:
@@ -169,7 +171,7 @@ class LockCoordination:
     def latest_epoch(self) -> int:
         """See `Coordination`."""
         names = self._storage.list_directory(self._directory)
-        claims = (name for name in names if name.endswith(_SUFFIX))
+        claims = filter(_CLAIM.fullmatch, names)
         return max((int(name.removesuffix(_SUFFIX)) for name in claims), default=0)
 
     def leader(self) -> int:

@@ -16,6 +16,7 @@ nobody takes.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -47,6 +48,7 @@ MAGIC_POSITION: Final = 16
 MAGIC_BYTE: Final = bytes([MAGIC])
 _SUFFIX: Final = ".log"
 _DIGITS: Final = 10
+_FILE: Final = re.compile(rf"\d{{{_DIGITS}}}\{_SUFFIX}")
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +76,7 @@ class MetadataLog:
     def epochs(self) -> list[int]:
         """Give the epochs that have a file, in order."""
         names = self._storage.list_directory(self._folder)
-        return sorted(int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+        return sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
 
     def begin(self, epoch: int, controller_id: int, now_ms: int) -> tuple[ClusterImage, MetadataWriter]:
         """Begin an epoch that this broker has claimed; gives the cluster as the former ones left it, and the writer.

@@ -16,6 +16,7 @@ from broker_lite.handlers.create_partitions import check_replicas, known_brokers
 from broker_lite.handlers.describe_configs import Entry, topic_entries
 from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
+from broker_lite.log.directories import check_not_metadata_log
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
@@ -49,6 +50,7 @@ def handle(broker: Broker, request: Request) -> Body:
 
 def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Any:
     try:
+        check_not_metadata_log(wanted.name)
         _check_create(broker, request, wanted.name)
         layout = _layout(broker, wanted)
         settings = _settings(wanted)

@@ -16,7 +16,7 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.config import LogConfig, topic_settings
-from broker_lite.log.log_manager import check_topic_name
+from broker_lite.log.directories import check_topic_name
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType

@@ -12,7 +12,8 @@ from typing import Any
 from broker_lite.handlers import cluster_view
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
-from broker_lite.log.log_manager import Topic, check_topic_name
+from broker_lite.log.directories import check_topic_name
+from broker_lite.log.log_manager import Topic
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID

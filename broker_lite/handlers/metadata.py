@@ -12,6 +12,7 @@ from broker_lite.handlers import cluster_view
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.request import Body, Request
+from broker_lite.log.directories import KRAFT_METADATA_TOPIC
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
@@ -80,7 +81,8 @@ class _Answer:
                 self._check_create(name)
                 topic = self._create(name)
             except KafkaError as refused:
-                error = refused.code
+                if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that nobody has made
+                    error = refused.code
         return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)
 
     def _create(self, name: str) -> Topic:

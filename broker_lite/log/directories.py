@@ -3,6 +3,10 @@
 A directory without `topics.json` is a Kafka broker's, or its file was removed: its topics are found by their
 partitions' directories, whose `partition.metadata` has the topic's id. Their settings are not there, since Kafka keeps
 those in its metadata log. What may be deleted or compacted cannot be known, so nothing is until somebody says so.
+
+What the broker did not make is never removed. Of a log's folder only a log's files go, and the folder when it is empty
+then. Folders of deletions that were cut short are recognised by the version of the UUID in their names, since a Kafka
+broker leaves such folders too.
 """
 
 from __future__ import annotations
@@ -15,16 +19,26 @@ from typing import Final
 
 from broker_lite.log import checkpoints
 from broker_lite.log.storage import Storage
+from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 """The log of a Kafka controller, which may lie in a directory that is taken over and is left alone."""
+MAX_TOPIC_NAME: Final = 249
 KEEP_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """The settings of topics whose own are not known: neither retention nor compaction takes anything away."""
 
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,9})")
-_OWN_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
+_ASIDE_SUFFIX = re.compile(r"\.[0-9a-f]{32}(?:-delete|-stray)$")
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME}}}")
+_OWN_VERSION: Final = "8"
+"""UUIDs of one's own making (RFC 9562); Kafka's are random ones, of version 4."""
+_OWN_DELETED = re.compile(rf".*-\d{{1,9}}\.[0-9a-f]{{12}}{_OWN_VERSION}[0-9a-f]{{19}}{DELETED_SUFFIX}")
+_LOG_FILE = re.compile(
+    r"\d{20}\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?"
+    r"|(?:partition\.metadata|leader-epoch-checkpoint)(?:\.tmp)?"
+)
 
 Entry = tuple[uuid.UUID, int, dict[str, str]]
 """Id, number of partitions and settings of a topic."""
@@ -61,7 +75,8 @@ def partition_path(log_dir: str, topic: str, index: int) -> str:
 
 def aside_path(log_dir: str, topic: str, index: int, suffix: str, new_uuid: NewUuid) -> str:
     """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
-    tail = f"-{index}.{new_uuid().hex}{suffix}"
+    random = new_uuid().hex
+    tail = f"-{index}.{random[:12]}{_OWN_VERSION}{random[13:]}{suffix}"
     return f"{log_dir}/{topic[: 255 - len(tail)]}{tail}"
 
 
@@ -75,7 +90,7 @@ def find_topics(
     found: dict[str, Entry] = {}
     for name in names:
         match = _partition(name)
-        if match is None or not storage.is_directory(f"{log_dir}/{name}"):
+        if match is None or not holds_log(storage, f"{log_dir}/{name}"):
             continue
         topic, index = match
         before = found.get(topic)
@@ -113,18 +128,89 @@ def clear_leftovers(
     for name in names:
         path = f"{log_dir}/{name}"
         match = _partition(name)
-        if name.endswith(DELETED_SUFFIX) and _OWN_SUFFIX.search(name):
-            storage.remove_directory(path)
-        elif match is not None and storage.is_directory(path):
+        if _OWN_DELETED.fullmatch(name) and storage.is_directory(path):
+            remove_log(storage, path)
+        elif match is not None:
             topic, index = match
-            if topic not in wanted or index >= wanted[topic][1]:
-                aside = aside_path(log_dir, topic, index, STRAY_SUFFIX, new_uuid)
-                logger.warning("%s belongs to no topic: moving it to %s", path, aside)
-                storage.rename(path, aside)
+            if (topic not in wanted or index >= wanted[topic][1]) and holds_log(storage, path):
+                put_aside(storage, log_dir, topic, index, new_uuid)
+
+
+def put_aside(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> None:
+    """Rename the folder of a partition that no topic has, as Kafka does with stray logs."""
+    path, aside = partition_path(log_dir, topic, index), aside_path(log_dir, topic, index, STRAY_SUFFIX, new_uuid)
+    logger.warning("%s belongs to no topic: moving it to %s", path, aside)
+    storage.rename(path, aside)
+
+
+def begin_partition(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> str:
+    """Make the folder of a new partition and return its path; a log that is in the way is put aside.
+
+    Raises:
+        OSError: if it cannot be made, or a folder is there that holds something else.
+    """
+    path = partition_path(log_dir, topic, index)
+    if holds_log(storage, path):
+        put_aside(storage, log_dir, topic, index, new_uuid)
+    elif storage.is_directory(path) and storage.list_directory(path):
+        raise FileExistsError(f"{path} is there, and holds what is no log: move it away")
+    storage.make_directory(path)
+    return path
+
+
+def holds_log(storage: Storage, path: str) -> bool:
+    """Whether this is a folder with files of a log."""
+    return storage.is_directory(path) and any(is_log_file(name) for name in storage.list_directory(path))
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file of a partition's folder is the log's, by its name: Kafka's names, and no others."""
+    return _LOG_FILE.fullmatch(name) is not None
+
+
+def remove_log(storage: Storage, path: str) -> None:
+    """Remove a log's files and its folder; what else the folder holds stays, and then the folder as well.
+
+    Raises:
+        OSError: if a file cannot be removed.
+    """
+    names = storage.list_directory(path)
+    for name in filter(is_log_file, names):
+        storage.remove(f"{path}/{name}")
+    left = [name for name in names if not is_log_file(name)]
+    if left:
+        logger.warning("%s is left, since it holds what is not the log's: %s", path, ", ".join(left[:10]))
+    else:
+        storage.remove_directory(path)
+
+
+def check_topic_name(name: str) -> None:
+    """Say whether Kafka would accept a topic's name.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION if not; INVALID_REQUEST for that of the log of Kafka's controller.
+    """
+    check_not_metadata_log(name)
+    if name in (".", "..") or _TOPIC_NAME.fullmatch(name) is None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name[:300]!r} is no topic name: 1 to {MAX_TOPIC_NAME} letters, digits, dots, underscores and hyphens, "
+            "not . or ..",
+        )
+
+
+def check_not_metadata_log(name: str) -> None:
+    """Refuse the name of the log of Kafka's controller: its folder may lie here, and is not ours (ControllerApis).
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    if name == KRAFT_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
 
 
 def _partition(name: str) -> tuple[str, int] | None:
     match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or match[1] == KRAFT_METADATA_TOPIC or _OWN_SUFFIX.search(name):
+    if match is None or match[1] == KRAFT_METADATA_TOPIC or _ASIDE_SUFFIX.search(name):
         return None
     return match[1], int(match[2])

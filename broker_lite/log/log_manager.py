@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +30,6 @@ MAX_PARTITIONS: Final = 50_000
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 logger = logging.getLogger(__name__)
 
 
@@ -132,9 +130,10 @@ class LogManager:
         """Say whether `create_topic` would accept this; gives the settings it would have.
 
         Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
+                INVALID_REQUEST for `__cluster_metadata`.
         """
-        check_topic_name(name)
+        directories.check_topic_name(name)
         if name in self._topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
@@ -251,7 +250,7 @@ class LogManager:
         aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
         try:
             self._storage.rename(log.directory, aside)
-            self._storage.remove_directory(aside)
+            directories.remove_log(self._storage, aside)
         except OSError as error:
             logger.warning("%s: some of the deleted log's files are still there: %s", log.directory, error)
 
@@ -358,20 +357,30 @@ class LogManager:
     def _new_partitions(
         self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> dict[int, PartitionLog]:
+        directories.check_not_metadata_log(topic)
         logs: dict[int, PartitionLog] = {}
+        made: list[str] = []
         metadata = checkpoints.encode_partition_metadata(topic_id)
         try:
             for index in indexes:
-                directory = directories.partition_path(self.log_dir, topic, index)
-                self._storage.remove_directory(directory)  # of a creation that was cut short
-                self._storage.make_directory(directory)
+                directory = directories.begin_partition(self._storage, self.log_dir, topic, index, self._new_uuid)
+                made.append(directory)
                 self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
                 logs[index] = self.log_class.open(self._storage, directory, config, now_ms, clean=True)
         except OSError as error:
-            for log in logs.values():
-                log.abandon()
+            self._take_back(logs.values(), made)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
+
+    def _take_back(self, logs: Iterable[PartitionLog], made: Iterable[str]) -> None:
+        """Remove the folders of partitions that were `made` for a topic that cannot be."""
+        for log in logs:
+            log.abandon()
+        for directory in made:
+            try:
+                directories.remove_log(self._storage, directory)
+            except OSError as error:
+                logger.warning("%s: some of its files are still there: %s", directory, error)
 
     def _commit(self, topic: Topic) -> None:
         """Let a topic be as given for good; where that cannot be written down, it stays as it was.
@@ -389,8 +398,9 @@ class LogManager:
             else:
                 del self._topics[topic.name]
                 del self._by_id[topic.topic_id]
-            for index in topic.logs.keys() - (before.logs.keys() if before is not None else ()):
-                topic.logs[index].abandon()
+            new = topic.logs.keys() - (before.logs.keys() if before is not None else ())
+            logs = [topic.logs[index] for index in sorted(new)]
+            self._take_back(logs, [log.directory for log in logs])
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def _add(self, topic: Topic) -> None:
@@ -503,16 +513,3 @@ class LogManager:
         except checkpoints.CheckpointFormatError as error:
             logger.warning("%s/%s: going on without it: %s", self.log_dir, name, error)
             return {}
-
-
-def check_topic_name(name: str) -> None:
-    """Say whether Kafka would accept a topic's name.
-
-    Raises:
-        KafkaError: INVALID_TOPIC_EXCEPTION if not.
-    """
-    if name in (".", "..") or _TOPIC_NAME.fullmatch(name) is None:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name[:300]!r} is no topic name: 1 to 249 letters, digits, dots, underscores and hyphens, not . or ..",
-        )

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Self
 
 from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
 from broker_lite.log.config import LogConfig
+from broker_lite.log.directories import is_log_file
 from broker_lite.log.flush_state import FlushState
 from broker_lite.log.leader_epochs import LeaderEpochs
 from broker_lite.log.offset_index import CorruptIndexError
@@ -483,8 +484,8 @@ class PartitionLog:
         if any(name.endswith((CLEANED, SWAP, DELETED)) for name in names):
             finish_swaps(self._storage, self.directory, self.config, now_ms)
             names = self._storage.list_directory(self.directory)
-        stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
-        for base_offset in sorted(int(stem) for stem in stems if stem.isdigit()):
+        stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX) and is_log_file(name)]
+        for base_offset in sorted(map(int, stems)):
             self._segments.append(Segment(self._storage, self.directory, base_offset, self.config, now_ms))
         if not self._segments:
             self._segments.append(Segment.create(self._storage, self.directory, log_start_offset, self.config, now_ms))

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates
+from broker_lite.log.directories import is_log_file
 from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
 from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
@@ -234,8 +235,11 @@ def _replay_marker(
 def snapshot_offsets(storage: Storage, directory: str) -> list[int]:
     """Give the offsets of the producer snapshots in a directory."""
     names = storage.list_directory(directory)
-    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-    return [int(stem) for stem in stems if stem.isdigit()]
+    return [
+        int(name.removesuffix(SNAPSHOT_SUFFIX))
+        for name in names
+        if name.endswith(SNAPSHOT_SUFFIX) and is_log_file(name)
+    ]
 
 
 def remove_stray_snapshots(storage: Storage, directory: str, bases: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_lite.log.config import LogConfig
+from broker_lite.log.directories import is_log_file
 from broker_lite.log.segment import LOG_SUFFIX, Segment
 from broker_lite.log.storage import Storage
 
@@ -64,7 +65,7 @@ class DeletedSegments:
 
 def finish_swaps(storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
     """Finish at the start what a crash has cut short; afterwards only segments by their own names are there."""
-    names = storage.list_directory(directory)
+    names = [name for name in storage.list_directory(directory) if is_log_file(name)]
     cleaned = {name: _offset(name) for name in names if name.endswith(CLEANED)}
     swaps = {name: _offset(name) for name in names if name.endswith(SWAP)}
     for name in [name for name in names if name.endswith(DELETED)]:
@@ -86,15 +87,15 @@ def finish_swaps(storage: Storage, directory: str, config: LogConfig, now_ms: in
     if ranges:
         _remove_replaced(storage, directory, min(ranges)[0], max(end for _, end in ranges))
     for name in storage.list_directory(directory):
-        if name.endswith(SWAP):
+        if name.endswith(SWAP) and is_log_file(name):
             logger.warning("%s/%s: finishing a compaction that was cut short", directory, name)
             storage.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
 
 def _remove_replaced(storage: Storage, directory: str, start: int, end: int) -> None:
     for name in storage.list_directory(directory):
-        stem, dot, suffix = name.partition(".")
-        if dot and stem.isdigit() and start <= int(stem) < end and not suffix.endswith(SWAP[1:]):
+        offset = _offset(name)
+        if is_log_file(name) and offset is not None and start <= offset < end and not name.endswith(SWAP):
             storage.remove(f"{directory}/{name}")
 
 

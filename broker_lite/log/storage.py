@@ -12,7 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
+import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _OPEN_TRIES = 50
 _OPEN_AGAIN_S = 0.1
+_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""A `struct flock` of a 64-bit Linux; its process must be 0."""
 
 
 class File(Protocol):
@@ -147,7 +150,11 @@ class Storage(Protocol):
         """Remove a file; none is fine."""
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory with all in it; none is fine."""
+        """Remove an empty directory; none is fine.
+
+        Raises:
+            OSError: if something is in it.
+        """
 
     def lock(self, path: str) -> Lock:
         """Lock the file at `path`, making it if it is not there.
@@ -227,14 +234,21 @@ class DiskFile:
 
 
 class DiskLock:
-    """A `Lock` that the operating system lets go of when its holder dies."""
+    """A `Lock` that the operating system lets go of when its holder dies.
+
+    Where there are locks of open files (`F_OFD_SETLK`, Linux) it is one of those: they keep out brokers of the same
+    process and, unlike flock's, Java's, so a Kafka broker and this one do not write to one directory.
+    """
 
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _OPEN_FILE_LOCK is None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                fcntl.fcntl(self._descriptor, _OPEN_FILE_LOCK, _WHOLE_FILE)
         except BlockingIOError:
             self.release()
             raise
@@ -322,7 +336,7 @@ class DiskStorage:
     def remove_directory(self, path: str) -> None:
         """See `Storage`."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            os.rmdir(path)
 
     def lock(self, path: str) -> Lock:
         """See `Storage`."""

@@ -15,7 +15,7 @@ from broker_lite.cluster.controller_service import ControllerService
 from broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
 from broker_lite.cluster.lifecycle import Identity, Lifecycle
 from broker_lite.cluster.member import ClusterMember, Membership
-from broker_lite.cluster.metadata_log import CLUSTER_FILE, MetadataLog, MetadataReader
+from broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, MetadataReader
 from broker_lite.config import BrokerConfig, broker_settings
 from broker_lite.controller.controller import ControllerSettings
 from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
@@ -25,6 +25,7 @@ from broker_lite.handlers.cluster_partitions import ClusterPartitions
 from broker_lite.handlers.coordinated_in_cluster import coordinate
 from broker_lite.handlers.shared_files import AnnouncedFiles, SharedFiles
 from broker_lite.log import checkpoints
+from broker_lite.log.directories import holds_log
 from broker_lite.log.replicated_logs import ReplicatedLogs
 from broker_lite.log.storage import Storage
 from broker_lite.replication.replicas import ReplicationSettings
@@ -50,7 +51,7 @@ async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> t
 
     Raises:
         ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
-            it is another cluster's.
+            it is another cluster's, or Kafka's.
     """
     directory = config.metadata_log_dir
     assert directory is not None
@@ -60,6 +61,9 @@ async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> t
             "is this broker's data directory" if shared == own else f"is in this broker's data directory, {data_dir}"
         )
         text = f"metadata.log.dir={directory} {where}: give another one, that all brokers of the cluster share"
+        raise ServerError(text)
+    if holds_log(storage, f"{directory}/{FOLDER}"):
+        text = f"metadata.log.dir={directory} has the metadata log of an Apache Kafka controller: give another one"
         raise ServerError(text)
     timeout_ms = config.controller_quorum_fetch_timeout_ms
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from broker_lite.controller.controller import Heartbeat, InSyncProposal
 from broker_lite.controller.image import ClusterImage, PartitionKey
 from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from broker_lite.log import directories
 from broker_lite.log.checkpoints import HIGH_WATERMARKS, decode_offsets, encode_offsets
 from broker_lite.log.config import LONG_MAX, LogConfig
 from broker_lite.protocol.errors import ErrorCode
@@ -407,7 +408,7 @@ class SimulatedBroker(Node):
             held.log.abandon()
             self._keys.remove(key)
             del self.world.logs[self.node_id, key]
-            self.disk.remove_directory(held.log.directory)
+            directories.remove_log(self.disk, held.log.directory)
 
     def _bytes_of_logs(self, directory: str) -> int:
         files = self.disk.files

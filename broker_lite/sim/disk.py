@@ -331,8 +331,8 @@ class SimulatedDisk:
 
     def remove_directory(self, path: str) -> None:
         """See `Storage`."""
-        for name in [name for name in self.files if name.startswith(f"{path}/")]:
-            del self.files[name]
+        if any(name.startswith(f"{path}/") for name in (*self.files, *self.directories)):
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         self.directories.discard(path)
 
     def lock(self, path: str) -> DiskLock:

@@ -32,6 +32,16 @@ def test_the_shared_directory_is_in_no_members_data(shared: str, said: str, proc
     assert not (tmp_path / "data" / "meta.properties").exists()
 
 
+def test_the_shared_directory_is_not_kafkas(tmp_path: Path) -> None:
+    log = tmp_path / "kafka" / "__cluster_metadata-0" / f"{0:020d}.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"the log of a controller")
+    config = {"metadata.log.dir": str(tmp_path / "kafka"), "node.id": 1}
+    with pytest.raises(BrokerStartError, match=r"has the metadata log of an Apache Kafka controller: give another one"):
+        EmbeddedBroker(tmp_path / "data", config=config)
+    assert [path.name for path in (tmp_path / "kafka").rglob("*")] == [log.parent.name, log.name]
+
+
 def test_members_data_may_be_in_the_shared_directory(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", config={"metadata.log.dir": str(tmp_path), "node.id": 1}):
         assert (tmp_path / "data" / "meta.properties").exists()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from broker_lite.log import directories
 from broker_lite.log.config import LogConfig
-from broker_lite.log.log_manager import LogDirectoryError, LogManager, check_topic_name
+from broker_lite.log.directories import check_topic_name
+from broker_lite.log.log_manager import LogDirectoryError, LogManager
 from broker_lite.log.retention import delete_old_segments
 from broker_lite.log.storage import DiskStorage, Storage
 from broker_lite.protocol import records
@@ -164,8 +166,11 @@ def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFi
     manager.abandon()
     storage.make_directory(f"{LOG_DIR}/t-1")
     storage.make_directory(f"{LOG_DIR}/new-0")
-    storage.make_directory(f"{LOG_DIR}/old-0.{uuid.UUID(int=1).hex}-delete")
-    storage.write(f"{LOG_DIR}/old-0.{uuid.UUID(int=1).hex}-delete/x.log", b"x", durable=True)
+    for name in ("t-1", "new-0"):
+        storage.write(f"{LOG_DIR}/{name}/partition.metadata.tmp", b"", durable=True)
+    old = directories.aside_path(LOG_DIR, "old", 0, directories.DELETED_SUFFIX, lambda: uuid.UUID(int=1))
+    storage.make_directory(old)
+    storage.write(f"{old}/{0:020d}.log", b"x", durable=True)
     manager = open_manager(storage)
     assert list(manager.topics) == ["t"]
     names = [name for name in storage.list_directory(LOG_DIR) if name.startswith(("t-", "new-", "old-"))]

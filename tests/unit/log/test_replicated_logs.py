@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from broker_lite.log import directories
 from broker_lite.log.config import LogConfig
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.protocol import records
@@ -116,7 +117,7 @@ def test_a_partition_whose_folder_is_gone_is_told_once(caplog: pytest.LogCapture
     fill(logs, 0, 5, 3)
     fill(logs, 2, 2, 2)
     logs.flush_due(NOW)
-    storage.remove_directory(logs.log_of((ID, 0)).directory)
+    directories.remove_log(storage, logs.log_of((ID, 0)).directory)
     logs.abandon()
     open_logs(storage)
     assert warned_of(caplog) == ["t-0: it ends at offset 0, but was replicated up to 3"]
