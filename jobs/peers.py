@@ -93,10 +93,10 @@ def run_tool(class_name: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S) -> 
 
 
 def spark_kafka_jars() -> list[str]:
-    """Give the jars of Spark's JVM Kafka connector, for `spark.jars`: of `SPARK_KAFKA_JARS`, or else from Maven.
+    """Return the jars of Spark's JVM Kafka connector, for `spark.jars`: of `SPARK_KAFKA_JARS`, or else from Maven.
 
     Raises:
-        PeerMissingError: if neither has them. One of them, spark-token-provider-kafka-0-10, is not on every registry.
+        PeerMissingError: if neither has them.
     """
     named = os.environ.get("SPARK_KAFKA_JARS")
     if named:

@@ -8,7 +8,8 @@ that needs another master, or a session to be killed, starts a process of its ow
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,21 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Share the tests out when several processes run them."""
     return ByFile(config, log)
+
+
+COMPARING_FIXTURES = {"delta_spark", "jvm_kafka_spark"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Make a failure of a comparison that is skipped although Maven is here to fetch what it compares with."""
+    report = yield
+    compares = item.get_closest_marker("java") or COMPARING_FIXTURES & set(getattr(item, "fixturenames", ()))
+    if report.skipped and compares and shutil.which("mvn"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} must not be skipped where Maven is installed: {reason}"
+    return report
 
 
 @pytest.fixture

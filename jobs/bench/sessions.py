@@ -110,9 +110,7 @@ def session_settings(results: Results) -> tuple[dict[str, str], bool]:
         return {**SESSION, **jvm_session()}, True
     except PeerMissingError as error:
         remedy = (
-            "where the registry has all artifacts, Maven fetches them by itself; else set SPARK_KAFKA_JARS to a comma "
-            "list of jars with spark-sql-kafka-0-10_2.13, spark-token-provider-kafka-0-10_2.13, kafka-clients, "
-            "commons-pool2 and scala-parallel-collections_2.13"
+            "install Maven, which fetches them; for the Kafka connector's, SPARK_KAFKA_JARS names a comma list of jars"
         )
         results.missing.append(Missing("spark-jvm-kafka-and-delta", str(error), remedy))
         return dict(SESSION), False
