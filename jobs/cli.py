@@ -17,6 +17,9 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from jobs.exit_status import USAGE
+from jobs.extras import missing_extra
+
 
 class Command(NamedTuple):
     """One subcommand."""
@@ -66,6 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int = options.run(options)
         finally:
             sys.stdout.flush()  # also of what exits by itself, such as --help
+    except ModuleNotFoundError as error:
+        remedy = missing_extra(error)
+        if remedy is None:
+            raise
+        print(f"sparkonce: this command {remedy}", file=sys.stderr)
+        return USAGE
     except BrokenPipeError:
         # Whoever reads has read enough (`| head`). What Python flushes at its end has nowhere to go either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.options import OptionError
 from connectors.session import spark_session
+from jobs.conf_folder import CONF
 from jobs.exit_status import FAILED, GOOD, USAGE
+from jobs.extras import missing_extra
 from jobs.housekeeping.arguments import positive
 from jobs.job_failures import check_topics, reason
 from jobs.peers import delta_jars
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE_PARTITIONS = 4
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 LOG_LEVEL = "spark.log.level"
@@ -104,7 +105,7 @@ def run_job(
     ``result`` are as for `JobSettings.read`.
     """
     parser = argparse.ArgumentParser(prog=f"python -m jobs.{name}", description=description)
-    config = PROJECT / "conf" / f"{name}.toml"
+    config = CONF / f"{name}.toml"
     parser.add_argument("--config", type=Path, default=config, help=f"the configuration (default: conf/{name}.toml)")
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="instead of those in the configuration")
     parser.add_argument(
@@ -128,6 +129,9 @@ def run_job(
         with sample(settings, options.sample) if options.sample else nullcontext(settings) as ready:
             check_topics(ready.kafka)
             _run(name, ready, lambda spark: start(spark, ready, trigger), quiet=not options.debug)
+    except ModuleNotFoundError as error:
+        print(f"{parser.prog}: {missing_extra(error) or error}", file=sys.stderr)
+        return USAGE
     except (JobSettingsError, OptionError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return USAGE

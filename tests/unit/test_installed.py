@@ -1,0 +1,117 @@
+"""The wheel alone, with its dependencies but none of its extras, as after `pip install sparkonce`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from jobs.extras import EXTRAS
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = (
+    "broker_lite",
+    "connectors",
+    "exactly_once",
+    "jobs",
+    "offset_store",
+    "pyspark_delta_once",
+    "pyspark_kafka_once",
+)
+LEFT_OUT = shutil.ignore_patterns(".*", "tests", "docs", "build", "*.egg-info", "__pycache__")
+BLOCKED = """
+import sys
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {modules}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, NotInstalled())
+"""
+HELP_OF_ALL = """
+from jobs.cli import COMMANDS, main
+for command in COMMANDS:
+    try:
+        main([command.name, "--help"])
+    except SystemExit as ended:
+        assert ended.code == 0, command
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what the wheel holds, and a start-up file that hides the packages of the extras."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(PROJECT, folder / "source", ignore=LEFT_OUT)  # a build leaves files beside its sources
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(source)], check=True, timeout=240)
+    shutil.rmtree(source)
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    (folder / "site/sitecustomize.py").write_text(BLOCKED.format(modules=set(EXTRAS)))
+    return folder
+
+
+def run(installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(installed / "site")}
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
+    done = run(installed, "-c", "import jobs.cli; print(jobs.cli.__file__)")
+    assert done.stdout.strip() == str(installed / "site/jobs/cli.py"), done.stderr
+
+
+def test_the_wheel_holds_every_file_of_its_packages(installed: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=PROJECT, capture_output=True, text=True, check=True)
+    missing = [name for name in listed.stdout.splitlines() if not (installed / "site" / name).is_file()]
+    assert missing == []
+
+
+def test_each_command_has_help_or_names_the_extra_that_it_needs(installed: Path) -> None:
+    done = run(installed, "-c", HELP_OF_ALL)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert len(said) == 4, said  # verify, duel and the two verifiable clients
+    needs = "this command needs the package confluent-kafka, which is not installed: pip install 'sparkonce[demo]'"
+    assert set(said) == {f"sparkonce: {needs}"}
+
+
+def test_a_command_that_needs_an_extra_ends_with_2(installed: Path) -> None:
+    done = run(installed, "-m", "jobs.cli", "verifiable-producer", "--topic", "t", "--max-messages", "1")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("job", ["enrich_flights", "hourly_delays", "route_flights"])
+def test_an_example_finds_its_configuration_and_names_the_extra_of_its_sample(installed: Path, job: str) -> None:
+    done = run(installed, "-m", f"jobs.{job}", "--sample", "10")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"python -m jobs.{job}: needs the package ")
+    assert "pip install 'sparkonce[" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_finds_its_configuration(installed: Path) -> None:
+    reading = "from jobs.demo.settings import *; print(Settings.read(DEFAULT_CONFIG).broker_properties.read_text())"
+    done = run(installed, "-c", reading)
+    assert done.stdout == (PROJECT / "conf/broker.properties").read_text() + "\n", done.stderr
+
+
+def test_the_extras_are_those_of_the_distribution() -> None:
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for distribution, extra in EXTRAS.values():
+        assert any(each.startswith((f"{distribution}>", f"{distribution}=")) for each in declared[extra]), distribution
