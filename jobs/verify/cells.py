@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, Protocol, TypeVar
 
 from exactly_once.crash_points import CrashPoint
 from exactly_once.guarantee import Guarantee
@@ -80,11 +81,26 @@ class Moment:
     what: str
 
 
+class AnyCell(Protocol):
+    """What cells of all dimensions have."""
+
+    @property
+    def name(self) -> str:
+        """A name that is a file name too, and is the same in every run."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What its pipeline promises."""
+
+
+CellT_co = TypeVar("CellT_co", bound=AnyCell, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[CellT_co]):
     """What the judge found in the result of one cell."""
 
-    cell: Cell
+    cell: CellT_co
     must_show: Shows
     records: int
     """How many records the topic has."""
@@ -99,3 +115,7 @@ class Outcome:
     errors: tuple[str, ...]
     """First lines of the errors with which runs of the pipeline ended."""
     seconds: float
+    remark: str | None = None
+    """What came of it, in words, where the numbers do not tell all."""
+    to_compare: bool = False
+    """Whether the sink is not ours: what it did is shown, and is neither right nor wrong."""

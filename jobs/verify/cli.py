@@ -1,4 +1,4 @@
-"""``sparkonce verify``: run the crash matrix, or part of it, and judge.
+"""``sparkonce verify``: run the crash matrix and the cells with checkpoints set back, or some of them, and judge.
 
 One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
 ``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
@@ -20,16 +20,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
 from exactly_once.crash_points import CrashPoint
 from exactly_once.guarantee import Guarantee
 from jobs.peers import PeerMissingError
 from jobs.verify.brokers import Kafka, open_kafka
-from jobs.verify.cells import Cell, Kind, Outcome, Result
+from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
 from jobs.verify.engine import Engine, merge_session
 from jobs.verify.matrix import full, must_show
 from jobs.verify.pairwise import quick
+from jobs.verify.setback.cells import (
+    Query,
+    SetBack,
+    SetBackCell,
+    Sink,
+    StateStore,
+    all_setbacks,
+    quick_setbacks,
+)
+from jobs.verify.setback.engine import SetBackEngine
 from jobs.verify.show import open_show
 from jobs.verify.spark import SessionError
 from jobs.working_folder import empty_folder, result_file, working_folder
@@ -39,10 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--quick", action="store_true", help="a pairwise choice of cells instead of all")
     parser.add_argument("--seed", type=int, default=0, help="of the pairwise choice (default: 0)")
-    _choice(parser, "--guarantee", Guarantee)
-    _choice(parser, "--point", CrashPoint)
-    _choice(parser, "--kind", Kind)
-    _choice(parser, "--result", Result)
+    _choice(parser, "--guarantee", _names(Guarantee))
+    _choice(parser, "--point", _names(CrashPoint))
+    _choice(parser, "--kind", _names(Kind))
+    _choice(parser, "--result", [*_names(Result), *(name for name in _names(Sink) if name not in _names(Result))])
+    _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
+    _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
+    _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
     parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
     parser.add_argument(
         "--list", action="store_true", help="print each cell's name and what it must show, and run none"
@@ -56,38 +70,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
 
 
-def _choice(parser: argparse.ArgumentParser, option: str, kind: type[Enum]) -> None:
-    names = [member.value.replace(" ", "-") for member in kind]
-    parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"only these: {', '.join(names)}")
+ALL = "all"
 
 
-def choose(options: argparse.Namespace) -> list[Cell]:
+def _names(kind: type[Enum]) -> list[str]:
+    return [_name(member) for member in kind]
+
+
+def _name(member: Enum) -> str:
+    return str(member.value).replace(" ", "-")
+
+
+def _choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str], what: str = "only these") -> None:
+    parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}")
+
+
+AnyChosen = Cell | SetBackCell
+
+
+def choose(options: argparse.Namespace) -> list[AnyChosen]:
     """Give the cells that the options name.
 
     Raises:
         ValueError: for a cell's name that does not exist, or if no cell matches.
     """
-    cells = _choose(options)
-    if not cells:
-        raise ValueError("no cell matches these options; --list without them names all")
-    return cells
-
-
-def _choose(options: argparse.Namespace) -> list[Cell]:
-    cells = list(full())
-    for option, value in (("guarantee", "guarantee"), ("point", "point"), ("kind", "kind"), ("result", "result")):
-        wanted = getattr(options, option)
-        if wanted:
-            cells = [cell for cell in cells if getattr(cell, value).value.replace(" ", "-") in wanted]
+    crashes = [] if options.setback or options.query or options.state else _crashes(options)
+    setbacks = [] if options.point or options.kind else _setbacks(options)
+    cells: list[AnyChosen] = [*crashes, *setbacks]
     if options.without_merge:
-        cells = [cell for cell in cells if cell.result is not Result.MERGE]
+        cells = [cell for cell in cells if not needs_delta_spark(cell)]
     if options.cell:
         known = {cell.name: cell for cell in cells}
         unknown = [name for name in options.cell if name not in known]
         if unknown:
             raise ValueError(f"no cell is named {unknown[0]}; --list names all")
-        return [known[name] for name in dict.fromkeys(options.cell)]
-    return list(quick(cells, options.seed)) if options.quick else cells
+        cells = [known[name] for name in dict.fromkeys(options.cell)]
+    elif options.quick:
+        chosen = {*quick([cell for cell in cells if isinstance(cell, Cell)], options.seed), *quick_setbacks()}
+        cells = [cell for cell in cells if cell in chosen]
+    if not cells:
+        raise ValueError("no cell matches these options; --list without them names all")
+    return cells
+
+
+def _crashes(options: argparse.Namespace) -> list[Cell]:
+    wanted = ("guarantee", "point", "kind", "result")
+    return [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
+
+
+def _setbacks(options: argparse.Namespace) -> list[SetBackCell]:
+    """Those of other sinks run only where they are named."""
+    return [
+        cell
+        for cell in all_setbacks()
+        if not cell.compares_only or _name(cell.sink) in (options.result or ()) or cell.name in (options.cell or ())
+        if _wants(options, "guarantee", cell.guarantee)
+        if _wants(options, "setback", cell.setback)
+        if _wants(options, "query", cell.query)
+        if _wants(options, "state", cell.state)
+        if _wants(options, "result", cell.sink)
+    ]
+
+
+def _wants(options: argparse.Namespace, option: str, value: Enum) -> bool:
+    names = getattr(options, option)
+    return not names or ALL in names or _name(value) in names
+
+
+def needs_delta_spark(cell: AnyChosen) -> bool:
+    """Whether a cell needs delta-spark's jars."""
+    return cell.result is Result.MERGE if isinstance(cell, Cell) else cell.sink in (Sink.MERGE, Sink.DELTA_SPARK)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         print("# cell (for --cell), and what its table must show: neither (a loss nor duplicates), loss, duplicates")
         for cell in cells:
-            print(f"{cell.name}  {must_show(cell).value}")
+            print(f"{cell.name}  {must_show(cell).value if isinstance(cell, Cell) else Shows.NEITHER.value}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     try:
@@ -111,18 +163,20 @@ def run(options: argparse.Namespace) -> int:
         return 2
 
 
-def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> int:
+def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace) -> int:
     """Run cells on a Kafka, show them, write what was asked for, and give the exit code."""
     began_s = time.monotonic()
     conf, missing = _settings(cells)
-    reasons = {cell: missing if cell.result is Result.MERGE and missing else kafka.cannot_run(cell) for cell in cells}
+    reasons = {cell: _cannot_run(cell, kafka, missing) for cell in cells}
     possible = [cell for cell in cells if reasons[cell] is None]
     _tell_left_out(reasons)
-    outcomes: list[Outcome] = []
+    outcomes: list[AnyOutcome] = []
     with working_folder(options.keep, "verify-") as folder, open_show(len(possible)) as show:
         engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say, progress=_tell_progress)
         try:
-            for outcome in engine.run(possible):
+            crashes = engine.run([cell for cell in possible if isinstance(cell, Cell)])
+            setbacks = SetBackEngine(engine).run([cell for cell in possible if isinstance(cell, SetBackCell)])
+            for outcome in chain[AnyOutcome](crashes, setbacks):
                 outcomes.append(outcome)
                 show.outcome(outcome)
         finally:
@@ -136,7 +190,16 @@ def verify(cells: Sequence[Cell], kafka: Kafka, options: argparse.Namespace) -> 
     return 0 if missing is None else 2
 
 
-def write_results(outcomes: Sequence[Outcome], result: str, options: argparse.Namespace) -> bool:
+AnyOutcome = Outcome[Cell] | Outcome[SetBackCell]
+
+
+def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None) -> str | None:
+    if needs_delta_spark(cell) and no_delta_spark:
+        return no_delta_spark
+    return kafka.cannot_run(cell) if isinstance(cell, Cell) else None
+
+
+def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:
     """Write the files that were asked for; tells of each that cannot be written, and gives whether all could."""
     texts: dict[Path, str] = {}
     if options.json is not None:
@@ -144,7 +207,9 @@ def write_results(outcomes: Sequence[Outcome], result: str, options: argparse.Na
     if options.report is not None:
         from jobs.verify.report import page
 
-        texts[options.report] = page(outcomes, result, full(), _made())
+        crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
+        setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
+        texts[options.report] = page(crashes, result, full(), _made(), setbacks)
     good = True
     for path, text in texts.items():
         try:
@@ -164,9 +229,9 @@ def _tell_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _settings(cells: Sequence[Cell]) -> tuple[dict[str, str], str | None]:
-    """Give the session settings that the cells need, and why merges cannot run if they cannot."""
-    if not any(cell.result is Result.MERGE for cell in cells):
+def _settings(cells: Sequence[AnyChosen]) -> tuple[dict[str, str], str | None]:
+    """Give the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
+    if not any(needs_delta_spark(cell) for cell in cells):
         return {}, None
     try:
         return merge_session(), None
@@ -174,7 +239,7 @@ def _settings(cells: Sequence[Cell]) -> tuple[dict[str, str], str | None]:
         return {}, f"delta-spark's jars are missing: {error}"
 
 
-def _tell_left_out(reasons: Mapping[Cell, str | None]) -> None:
+def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:
     for cell, reason in reasons.items():
         if reason is not None:
             print(f"left out: {cell.name}")
@@ -182,17 +247,21 @@ def _tell_left_out(reasons: Mapping[Cell, str | None]) -> None:
         print(f"left out: {number} cells, because {reason}")
 
 
-def result_line(outcomes: Sequence[Outcome]) -> str:
+def result_line(outcomes: Sequence[AnyOutcome]) -> str:
     """Give the last line."""
-    strict = [outcome for outcome in outcomes if outcome.cell.guarantee is Guarantee.EXACTLY_ONCE]
+    strict = _strict(outcomes)
     lost, duplicated = sum(each.lost for each in strict), sum(each.duplicated for each in strict)
     wrong = sum(outcome.wrong is not None for outcome in outcomes)
     return f"RESULT cells={len(outcomes)} lost={lost} duplicated={duplicated} wrong={wrong}"
 
 
-def is_good(outcomes: Sequence[Outcome]) -> bool:
+def _strict(outcomes: Sequence[AnyOutcome]) -> list[AnyOutcome]:
+    return [each for each in outcomes if each.cell.guarantee is Guarantee.EXACTLY_ONCE and not each.to_compare]
+
+
+def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
     """Whether there is something to show and nothing wrong with it."""
-    strict = [outcome for outcome in outcomes if outcome.cell.guarantee is Guarantee.EXACTLY_ONCE]
+    strict = _strict(outcomes)
     return (
         bool(outcomes)
         and not any(each.wrong for each in outcomes)
@@ -200,7 +269,7 @@ def is_good(outcomes: Sequence[Outcome]) -> bool:
     )
 
 
-def to_json(outcome: Outcome) -> dict[str, object]:
+def to_json(outcome: AnyOutcome) -> dict[str, object]:
     """Give an outcome as plain JSON values, with the cell's name."""
     document = asdict(outcome)
     document["cell"] = {"name": outcome.cell.name, **document["cell"]}

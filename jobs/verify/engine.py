@@ -40,7 +40,7 @@ SESSION = {
 }
 RETRYING = {"spark.master": "local[16,2]"}
 """What of `SESSION` is different where Spark is to run a task again."""
-_START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 
 def merge_session() -> dict[str, str]:
@@ -96,13 +96,36 @@ class Engine:
             self._session = SparkProcess(settings, self.crash_folder, self.folder / "spark.log")
         return self._session
 
+    def session_or_none(self) -> SparkProcess | None:
+        """Return the session that runs, if one does."""
+        return self._session
+
+    def kill_session(self) -> None:
+        """SIGKILL the session; the next one is started when it is needed."""
+        if self._session is not None:
+            self._session.kill()
+
+    def let_spark_retry(self, retries: bool) -> None:
+        """Have the next cells run in a session that runs tasks again, or in one that does not."""
+        if retries is not self._retries:
+            self.close()
+            self._retries = retries
+
+    def place(self, name: str) -> tuple[Path, str]:
+        """Return a new folder and the name of a new topic for the cell of that name."""
+        number = next(self._numbers)
+        folder = self.folder / f"{number:04d}_{name}"
+        folder.mkdir(parents=True)
+        self.crash_folder.mkdir(exist_ok=True)
+        return folder, f"verify-{self._run_id}-{number:04d}"
+
     def close(self) -> None:
         """End the session."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
-    def run(self, cells: Sequence[Cell]) -> Iterator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
         """Run cells and give their outcomes, wave by wave, each as soon as it is judged."""
         left, tries = list(cells), 0
         while left:
@@ -118,11 +141,8 @@ class Engine:
                         yield outcome
             left = again
 
-    def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome]:
-        retries = cells[0].kind is Kind.TASK_RETRIED
-        if retries is not self._retries:
-            self.close()
-            self._retries = retries
+    def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
+        self.let_spark_retry(cells[0].kind is Kind.TASK_RETRIED)
         running = [self._begin(cell) for cell in cells]
         left = {one.folder: one for one in running}
         try:
@@ -139,7 +159,7 @@ class Engine:
         for one in left.values():
             yield self._judged(one)
 
-    def _judged(self, one: Running) -> Outcome:
+    def _judged(self, one: Running) -> Outcome[Cell]:
         outcome = _outcome(one, self.second_opinion)
         # What is run again has the same appId: what is still armed for the first try would hit the second.
         disarm(one.crash_folder, one.folder.name)
@@ -149,11 +169,7 @@ class Engine:
         return outcome
 
     def _begin(self, cell: Cell) -> Running:
-        number = next(self._numbers)
-        folder = self.folder / f"{number:04d}_{cell.name}"
-        folder.mkdir(parents=True)
-        self.crash_folder.mkdir(exist_ok=True)
-        topic = f"verify-{self._run_id}-{number:04d}"
+        folder, topic = self.place(cell.name)
         if cell.point in BROKER_POINTS:
             assert self.kafka.own_broker is not None, "cells that cannot run here were left out"
             own = self.kafka.own_broker(folder)
@@ -195,7 +211,7 @@ def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
     return (tuple(cells[begin : begin + size]) for begin in range(0, len(cells), size))
 
 
-def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome:
+def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome[Cell]:
     shows = must_show(one.cell)
     lost = duplicated = 0
     wrong = one.trouble[0] if one.trouble else None
@@ -245,9 +261,9 @@ def _why_wrong(one: Running) -> str | None:
     return None
 
 
-def _trouble_of_a_busy_machine(outcome: Outcome) -> str | None:
+def _trouble_of_a_busy_machine(outcome: Outcome[Cell]) -> str | None:
     """Give the error for which a cell says nothing about its pipeline, if there is one."""
-    words = list(_START_UP_TROUBLE)
+    words = list(START_UP_TROUBLE)
     if not outcome.fired and (too_early := must_say(outcome.cell)) is not None:
         words.append(too_early)
     return next((error for error in outcome.errors if any(each in error for each in words)), None)

@@ -17,6 +17,8 @@ from exactly_once.guarantee import Guarantee
 from jobs.page import document, table
 from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
 from jobs.verify.report_timeline import TIMELINE_STYLE, steps, timeline
+from jobs.verify.setback.cells import SetBackCell
+from jobs.verify.setback.tables import section
 
 STYLE = """
 :root { --held: #1a7f37; --loss: #9a6700; --duplicates: #0969da; --wrong: #d1242f; --on-tile: #ffffff; }
@@ -72,20 +74,27 @@ class Verdict(Enum):
 _SHOWN = {Shows.NEITHER: Verdict.HELD, Shows.LOSS: Verdict.LOSS, Shows.DUPLICATES: Verdict.DUPLICATES}
 
 
-def verdict_of(outcome: Outcome) -> Verdict:
+def verdict_of(outcome: Outcome[Cell]) -> Verdict:
     """Say what the tile of a cell tells; a cell whose fault did not fire proves nothing, so it is wrong."""
     return Verdict.WRONG if outcome.wrong is not None or not outcome.fired else _SHOWN[outcome.must_show]
 
 
-def page(outcomes: Sequence[Outcome], result: str, possible: Collection[Cell] = (), made: str = "") -> str:
+def page(
+    outcomes: Sequence[Outcome[Cell]],
+    result: str,
+    possible: Collection[Cell] = (),
+    made: str = "",
+    setbacks: Sequence[Outcome[SetBackCell]] = (),
+) -> str:
     """Give the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
-    ``made`` says which command made the page, and when.
+    ``made`` says which command made the page, and when. ``setbacks`` have a part of their own.
     """
     wrong = [outcome for outcome in outcomes if verdict_of(outcome) is Verdict.WRONG]
     right = [outcome for outcome in outcomes if verdict_of(outcome) is not Verdict.WRONG]
-    state, words = _headline(len(outcomes), len(wrong))
+    bad = sum(each.wrong is not None for each in setbacks)
+    state, words = _headline(len(outcomes) + len(setbacks), len(wrong) + bad)
     body = f"""<h1>Every crash, every guarantee</h1>
 <p>Each cell is one pipeline from a topic to a Delta table or another topic that was made to fail once, and was started
 again. What it wrote was then held against the topic's records alone.</p>
@@ -97,7 +106,8 @@ again. What it wrote was then held against the topic's records alone.</p>
 <div class="scroll">{_matrix(outcomes, possible)}</div>
 <h2>Cell by cell</h2>
 <p>The two writes of a batch are its rows and its offsets; the red line is where the crash fell.</p>
-{"".join(_details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}"""
+{"".join(_details(outcome) for outcome in [*sorted(wrong, key=_order), *sorted(right, key=_order)])}
+{section(setbacks)}"""
     return document("sparkonce verify", STYLE + TIMELINE_STYLE, body)
 
 
@@ -121,7 +131,7 @@ _COUNT_HEAD = (
 )
 
 
-def _counts(outcomes: Sequence[Outcome]) -> Iterable[Sequence[str]]:
+def _counts(outcomes: Sequence[Outcome[Cell]]) -> Iterable[Sequence[str]]:
     for guarantee in SHOWN:
         chosen = [outcome for outcome in outcomes if outcome.cell.guarantee is guarantee]
         verdicts = [verdict_of(outcome) for outcome in chosen]
@@ -143,7 +153,7 @@ def _legend() -> str:
     return "".join(items)
 
 
-def _matrix(outcomes: Sequence[Outcome], possible: Collection[Cell]) -> str:
+def _matrix(outcomes: Sequence[Outcome[Cell]], possible: Collection[Cell]) -> str:
     ran = {outcome.cell: outcome for outcome in outcomes}
     cells: dict[tuple[CrashPoint, Guarantee, Kind], list[Cell]] = {}
     for cell in sorted({*possible, *ran}, key=_cell_order):
@@ -177,7 +187,7 @@ def _matrix_rows(
     points: Collection[CrashPoint],
     columns: Sequence[tuple[Guarantee, Kind]],
     cells: Mapping[tuple[CrashPoint, Guarantee, Kind], Sequence[Cell]],
-    ran: Mapping[Cell, Outcome],
+    ran: Mapping[Cell, Outcome[Cell]],
 ) -> Iterable[str]:
     for part, group in groupby((point for point in CrashPoint if point in points), key=_part):
         yield f'<tr><th class="part" colspan="{len(columns) + 1}">{part}</th></tr>'
@@ -191,7 +201,7 @@ def _matrix_rows(
             yield f'<tr><th title="{point.value}">{point.value.partition(".")[2]}</th>{"".join(slots)}</tr>'
 
 
-def _tile(cell: Cell, outcome: Outcome | None) -> str:
+def _tile(cell: Cell, outcome: Outcome[Cell] | None) -> str:
     verdict = Verdict.SKIPPED if outcome is None else verdict_of(outcome)
     classes = ["tile", verdict.style]
     classes += [cell.result.value] if cell.result is not Result.APPEND else []
@@ -203,7 +213,7 @@ def _tile(cell: Cell, outcome: Outcome | None) -> str:
     return f'<a class="{" ".join(classes)}" {link}>{verdict.sign}</a>'
 
 
-def _details(outcome: Outcome) -> str:
+def _details(outcome: Outcome[Cell]) -> str:
     """Tell one cell. The target of links is inside, since a browser opens what a target lies in."""
     cell, verdict = outcome.cell, verdict_of(outcome)
     is_open = " open" if verdict is Verdict.WRONG else ""
@@ -224,7 +234,7 @@ def _details(outcome: Outcome) -> str:
     )
 
 
-def _showed(outcome: Outcome) -> str:
+def _showed(outcome: Outcome[Cell]) -> str:
     fired = "the fault fired" if outcome.fired else "the fault did NOT fire"
     return f"{outcome.lost:,} lost and {outcome.duplicated:,} twice, of {outcome.records:,} records; {fired}"
 
@@ -252,5 +262,5 @@ def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool]:
     )
 
 
-def _order(outcome: Outcome) -> tuple[int, int, int, int, bool]:
+def _order(outcome: Outcome[Cell]) -> tuple[int, int, int, int, bool]:
     return _cell_order(outcome.cell)

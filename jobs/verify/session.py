@@ -2,8 +2,8 @@
 
 Started by `jobs.verify.spark` as ``python -m jobs.verify.session SESSION_JSON``, as the leader of a process session, so
 that the driver, its JVM and every Python worker can be killed as one. Requests are JSON lines on the standard input:
-``{"name": …, "pipeline": {…}}`` starts a query. Events are JSON lines on what was the standard output: ``ready`` once,
-then ``ended`` with the name of each query that has ended, and its error if it has one.
+``{"name": …, "kind": …, "pipeline": {…}}`` starts a query. Events are JSON lines on what was the standard output:
+``ready`` once, then ``ended`` with the name of each query that has ended, and its error if it has one.
 
 Queries are started from the main thread, the only one in which Spark finds Python data sources; it also looks
 now and then which of them have ended.
@@ -16,10 +16,12 @@ import os
 import re
 import select
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from connectors.session import spark_session
-from jobs.verify.pipelines import Pipeline, start
+from jobs.verify import pipelines
+from jobs.verify.setback import queries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,11 @@ LOOK_EVERY_S = 0.02
 """How long a query that has ended may go unnoticed."""
 ERROR_CHARACTERS = 2000
 _READ_BYTES = 65536
+_KINDS: dict[str, tuple[Callable[..., Any], Callable[[SparkSession, Any], StreamingQuery]]] = {
+    "Pipeline": (pipelines.Pipeline, pipelines.start),
+    "Setup": (queries.Setup, queries.start),
+}
+"""What describes a query, and what starts it, by the name in a request."""
 _NAMED_ERROR = re.compile(r"^(?:[\w.]*\.)?\w*(?:Error|Exception|Interrupt)\b")
 
 
@@ -61,7 +68,8 @@ class _Session:
 
     def _start(self, request: dict[str, Any]) -> None:
         try:
-            self._running[request["name"]] = start(self._spark, Pipeline(**request["pipeline"]))
+            read, start = _KINDS[request["kind"]]
+            self._running[request["name"]] = start(self._spark, read(**request["pipeline"]))
         except Exception as error:  # the engine decides what it means
             self.tell(ended=request["name"], error=essence(str(error) or type(error).__name__))
 

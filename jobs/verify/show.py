@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from jobs.verify.cells import Outcome
+from jobs.verify.cells import AnyCell, Outcome
 
 
 class Show(Protocol):
     """Takes outcomes as they come."""
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: Outcome[AnyCell]) -> None:
         """Show one."""
 
     def say(self, text: str) -> None:
@@ -27,7 +27,7 @@ class Lines:
         self._cells = cells
         self._number = 0
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: Outcome[AnyCell]) -> None:
         """Print one."""
         self._number += 1
         self.say(f"[{self._number}/{self._cells}] {line(outcome)}")
@@ -37,12 +37,15 @@ class Lines:
         print(text, flush=True)
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: Outcome[AnyCell]) -> str:
     """Give an outcome as a line."""
+    if outcome.to_compare:
+        return f"beside {outcome.cell.name}: {outcome.remark}"
     sign = "ok   " if outcome.wrong is None else "WRONG"
     counts = f"lost={outcome.lost} duplicated={outcome.duplicated} of {outcome.records}"
     text = f"{sign} {outcome.cell.name}: must show {outcome.must_show.value}; {counts}"
-    return text if outcome.wrong is None else f"{text}: {outcome.wrong}"
+    told = outcome.remark if outcome.wrong is None else outcome.wrong
+    return text if told is None else f"{text}: {told}"
 
 
 @contextmanager
@@ -71,13 +74,12 @@ class _Bar:
         self._task = progress.add_task("crashing", total=cells)
         self._wrong = 0
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: Outcome[AnyCell]) -> None:
         """Advance."""
         if outcome.wrong is not None:
             self._wrong += 1
             self.say(line(outcome))
-        about = f"{outcome.cell.kind.value} at {outcome.cell.point.value}"
-        self._progress.update(self._task, advance=1, description=f"{about}, {self._wrong} wrong")
+        self._progress.update(self._task, advance=1, description=f"{outcome.cell.name}, {self._wrong} wrong")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

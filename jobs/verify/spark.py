@@ -18,6 +18,7 @@ from pathlib import Path
 from exactly_once.crash_points import FOLDER_VARIABLE
 from jobs.demo.supervisor import kill_session
 from jobs.verify.pipelines import Pipeline
+from jobs.verify.setback.queries import Setup
 
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 60.0
@@ -63,11 +64,12 @@ class SparkProcess:
         """Whether queries can be sent there."""
         return self._child.poll() is None
 
-    def start(self, name: str, pipeline: Pipeline) -> None:
+    def start(self, name: str, pipeline: Pipeline | Setup) -> None:
         """Have a query started; `ended` tells when it is over. Names are used once."""
         assert self._child.stdin is not None
         try:
-            self._child.stdin.write(json.dumps({"name": name, "pipeline": asdict(pipeline)}) + "\n")
+            request = {"name": name, "kind": type(pipeline).__name__, "pipeline": asdict(pipeline)}
+            self._child.stdin.write(json.dumps(request) + "\n")
             self._child.stdin.flush()
         except OSError:  # it has just died
             with self._lock:

@@ -17,6 +17,7 @@ from jobs.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from jobs.verify.matrix import BROKER_POINTS, full
 from jobs.verify.pairwise import quick
 from jobs.verify.session import essence
+from jobs.verify.setback.cells import SetBackCell, Sink, all_setbacks, quick_setbacks
 from jobs.verify.show import line
 
 
@@ -32,8 +33,10 @@ def outcome(guarantee: Guarantee, lost: int, duplicated: int, wrong: str | None)
 
 
 def test_without_options_all_cells_run() -> None:
-    assert choose(options()) == list(full())
-    assert choose(options("--quick", "--seed", "7")) == list(quick(full(), 7))
+    ours = [cell for cell in all_setbacks() if not cell.compares_only]
+    assert choose(options()) == [*full(), *ours]
+    few = [cell for cell in ours if cell in quick_setbacks()]
+    assert choose(options("--quick", "--seed", "7")) == [*quick(full(), 7), *few]
 
 
 def test_options_narrow_the_choice() -> None:
@@ -43,7 +46,29 @@ def test_options_narrow_the_choice() -> None:
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
         (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, CrashPoint.SINK_BEGUN)
     }
-    assert {cell.result for cell in choose(options("--without-merge"))} == set(Result) - {Result.MERGE}
+    left = choose(options("--without-merge"))
+    assert {cell.result for cell in left if isinstance(cell, Cell)} == set(Result) - {Result.MERGE}
+    assert {cell.sink for cell in left if isinstance(cell, SetBackCell)} == set(Sink) - {Sink.MERGE, Sink.DELTA_SPARK}
+
+
+def test_options_of_one_dimension_leave_the_other_out() -> None:
+    twins = choose(options("--setback", "twin", "--query", "window", "--result", "append"))
+    assert [cell.name for cell in twins] == ["setback_twin_window_hdfs_append", "setback_twin_window_rocksdb_append"]
+    assert all(isinstance(cell, SetBackCell) for cell in choose(options("--setback", "all")))
+    assert all(isinstance(cell, Cell) for cell in choose(options("--kind", "exception")))
+    assert all(isinstance(cell, Cell) for cell in choose(options("--guarantee", "at-least-once")))
+    with pytest.raises(ValueError, match="no cell matches"):
+        choose(options("--setback", "all", "--kind", "exception"))
+
+
+def test_sinks_that_are_not_ours_run_where_they_are_named() -> None:
+    peers = choose(options("--result", "delta-spark"))
+    assert peers
+    assert all(cell.compares_only for cell in peers if isinstance(cell, SetBackCell))
+    assert choose(options("--cell", peers[0].name)) == [peers[0]]
+    shown = Outcome(peers[0], Shows.NEITHER, 20, 3, 1, True, None, (), (), 1.0, "3 lost of 20 rows", to_compare=True)
+    assert result_line([shown]) == "RESULT cells=1 lost=0 duplicated=0 wrong=0"
+    assert line(shown) == f"beside {peers[0].name}: 3 lost of 20 rows"
 
 
 def test_cells_are_chosen_by_name() -> None:
@@ -163,7 +188,7 @@ def test_the_page_names_every_option_and_real_cells() -> None:
     add_arguments(parser)
     for action in parser._actions:
         assert f"`{action.option_strings[0]}" in page, action.option_strings[0]
-    names = {cell.name for cell in full()}
+    names = {cell.name for cell in (*full(), *all_setbacks())}
     mentioned = re.findall(r"--cell ([a-z_.-]+)", page)
     assert mentioned
     assert set(mentioned) <= names

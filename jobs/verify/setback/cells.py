@@ -1,0 +1,143 @@
+"""What one cell of the set-back dimension is: a checkpoint, a query, its state store and its sink.
+
+Spark's checkpoint and the result are two places, and a checkpoint can go back without the result: a backup is put back,
+a file is lost, two copies of it are used in turn. The exactly-once guarantee then asks for the right rows, or for a
+refusal that names the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from itertools import product
+
+from exactly_once.guarantee import Guarantee
+
+
+class SetBack(Enum):
+    """What is done to the checkpoint between two runs."""
+
+    NOTHING = "nothing"
+    """The control: the oracle and an undisturbed query must agree."""
+    COPY_1 = "copy-of-1-batch-ago"
+    COPY_2 = "copy-of-2-batches-ago"
+    COPY_10 = "copy-of-10-batches-ago"
+    OTHER_LIMITS = "copy-with-other-limits"
+    """A copy of two batches ago; then smaller batches of records, and larger ones of files."""
+    NO_DATA = "crash-without-data"
+    """The query fails at the beginning of a batch without data; then a copy of two batches ago is put back."""
+    OFFSETS_DELETED = "offsets-deleted"
+    """The newest file in ``offsets`` is deleted."""
+    COMMITS_DELETED = "commits-deleted"
+    """The newest file in ``commits`` is deleted."""
+    TWIN = "twin"
+    """Two copies of one checkpoint are used in turn."""
+
+
+class Query(Enum):
+    """What the query does with the records of its topic."""
+
+    STATELESS = "stateless"
+    WINDOW = "window"
+    """Counts per window of event time, each written once, when the watermark has passed it."""
+    WINDOW_UPDATE = "window-update"
+    """The same counts, merged whenever they change."""
+    DEDUPLICATED = "dropDuplicates"
+    JOIN = "join"
+    """A left outer stream-stream join: a row without a match is written when the watermark has passed it."""
+    STATE = "applyInPandasWithState"
+    """Numbers the records of each key by arbitrary state."""
+    UNION = "union"
+    """Beside a file source."""
+    FILES = "files"
+    """A file source alone."""
+
+
+class StateStore(Enum):
+    """Where Spark keeps the query's state."""
+
+    NONE = "none"
+    HDFS = "hdfs"
+    ROCKSDB = "rocksdb"
+
+
+class Sink(Enum):
+    """What takes the rows."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    TOPIC = "topic"
+    DEAD_LETTERS = "dead-letters"
+    FOREACH_BATCH = "foreach-batch"
+    """`ForeachBatch` into a database (SQLite)."""
+    DELTA_SPARK = "delta-spark"
+    """Delta's own sink, to compare with: it promises nothing to us, and none of its cells is wrong."""
+
+
+STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
+WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
+"""Queries that Spark gives batches without data, when the watermark has moved."""
+OF_RECORDS = frozenset({Query.STATELESS, Query.DEDUPLICATED})
+"""Queries whose rows are records, so that a rule can make dead letters of them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SetBackCell:
+    """One checkpoint set back."""
+
+    setback: SetBack
+    query: Query
+    state: StateStore
+    sink: Sink
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """All cells promise what is hardest to keep."""
+        return Guarantee.EXACTLY_ONCE
+
+    @property
+    def compares_only(self) -> bool:
+        """Whether the sink is not ours."""
+        return self.sink is Sink.DELTA_SPARK
+
+    @property
+    def name(self) -> str:
+        """The name, which is a file name too, and is the same in every run."""
+        state = [] if self.state is StateStore.NONE else [self.state.value]
+        return "_".join(["setback", self.setback.value, self.query.value, *state, self.sink.value])
+
+
+def can_occur(cell: SetBackCell) -> bool:
+    """Whether there is such a query, and such a batch in it."""
+    if (cell.state is StateStore.NONE) is not (cell.query in STATELESS_QUERIES):
+        return False
+    if cell.setback is SetBack.NO_DATA and cell.query not in WITH_WATERMARK:
+        return False
+    if cell.query is Query.WINDOW_UPDATE:  # its rows replace others, which a MERGE alone can do
+        return cell.sink is Sink.MERGE
+    return cell.sink is not Sink.DEAD_LETTERS or cell.query in OF_RECORDS
+
+
+@cache
+def all_setbacks() -> tuple[SetBackCell, ...]:
+    """Return every cell that can occur, in one fixed order, those of other sinks than ours last."""
+    return tuple(sorted(_possible(), key=lambda cell: cell.compares_only))
+
+
+def _possible() -> Iterator[SetBackCell]:
+    cells = (SetBackCell(*values) for values in product(SetBack, Query, StateStore, Sink))
+    return (cell for cell in cells if can_occur(cell))
+
+
+def named(*names: str) -> tuple[SetBackCell, ...]:
+    """Return the cells of these names."""
+    known = {cell.name: cell for cell in all_setbacks()}
+    return tuple(known[name] for name in names)
+
+
+@cache
+def quick_setbacks() -> frozenset[SetBackCell]:
+    """Return the few that run in every test run: each way to set back, and each sink."""
+    return frozenset(named())
