@@ -8,6 +8,7 @@ with the error that DeleteRecords and Produce have for them.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from typing import Any
 
 from broker_lite.handlers.broker import Broker, Topic
@@ -20,6 +21,13 @@ from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 BY_ID_FROM = 6
+_TEXTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+}
+"""What Kafka says of errors by themselves (Errors.java)."""
 
 
 @by_the_controller
@@ -27,22 +35,34 @@ def handle(broker: Broker, request: Request) -> Body:
     """Delete topics; done when the answer goes out, files and all unless brokers of a cluster still have to hear it."""
     wanted = request.message()
     if request.version < BY_ID_FROM:
-        results = [_delete(broker, request, name, ZERO_UUID) for name in wanted.topic_names]
+        topics = Counter((name, ZERO_UUID) for name in wanted.topic_names)
     else:
-        results = [_delete(broker, request, each.name, each.topic_id or ZERO_UUID) for each in wanted.topics]
+        topics = Counter((each.name, each.topic_id or ZERO_UUID) for each in wanted.topics)
+    results = []
+    for (name, topic_id), count in topics.items():
+        wrong = _wrong(name, topic_id, count)
+        if wrong is not None:
+            results.append(_result(request, name, topic_id, ErrorCode.INVALID_REQUEST, wrong))
+        else:
+            results.append(_delete(broker, request, name, topic_id))
     return request.response(responses=results)
 
 
+def _wrong(name: str | None, topic_id: uuid.UUID, count: int) -> str | None:
+    """Return what is wrong with how a topic is named `count` times (Kafka's ControllerApis.deleteTopics)."""
+    if name is None and topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if name is not None and topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    if count > 1:
+        return "Duplicate topic id." if name is None else "Duplicate topic name."
+    return None
+
+
 def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUID) -> Any:
-    topic = None
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     error = unknown
-    if name is None:
-        topic = broker.topic_by_id(topic_id)
-    elif topic_id != ZERO_UUID:
-        error = ErrorCode.INVALID_REQUEST
-    else:
-        topic = broker.topic(name)
+    topic = broker.topic_by_id(topic_id) if name is None else broker.topic(name)
     if topic is not None or name is not None:
         refused_name = topic.name if topic is not None else name
         assert refused_name is not None
@@ -80,6 +100,7 @@ def _drop(broker: Broker, topic: Topic) -> None:
 def _result(
     request: Request, name: str | None, topic_id: uuid.UUID, error: ErrorCode, message: str | None = None
 ) -> Any:
+    message = message or _TEXTS.get(error)
     return apis.response_class(request.api_key).DeletableTopicResult(
         version=request.version, name=name, topic_id=topic_id, error_code=int(error), error_message=message
     )

@@ -24,6 +24,7 @@ from broker_lite.protocol.frames import (
     read_request_header,
     read_response_header,
 )
+from broker_lite.security.hosts import host_of, packed_address
 
 FORWARDED: Final = frozenset(
     {
@@ -75,7 +76,7 @@ def enclose(message: Any) -> Any:
         0,
         request_data=bytes(data),
         request_principal=None,
-        client_host_address=_packed(LOOPBACK),
+        client_host_address=packed_address(LOOPBACK),
     )
 
 
@@ -94,7 +95,7 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
         0,
         request_data=bytes(header) + body,
         request_principal=request.principal.encode(),
-        client_host_address=_packed(request.client_host),
+        client_host_address=packed_address(request.client_host) or packed_address(LOOPBACK),
     )
 
     def answered(answer: Any) -> None:
@@ -124,12 +125,10 @@ def handle_envelope(broker: Broker, request: Request) -> Body | None:
 
 
 def _inner(request: Request, wanted: Any) -> Request:
-    import ipaddress
-
     frame = memoryview(bytes(wanted.request_data))
     try:
         header = read_request_header(frame)
-        host = str(ipaddress.ip_address(bytes(wanted.client_host_address)))
+        host = host_of(bytes(wanted.client_host_address))
     except (ProtocolError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no request in an envelope: {error}") from None
     if header.api_key not in FORWARDED:
@@ -158,12 +157,3 @@ def _enclosed(request: Request, inner: Request, body: Body) -> Body:
         assert isinstance(part, (bytes, bytearray, memoryview)), "what the controller answers is no file"
         data += part
     return request.response(response_data=bytes(data), error_code=0)
-
-
-def _packed(host: str) -> bytes:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).packed
-    except ValueError:  # a client over no network
-        return ipaddress.ip_address(LOOPBACK).packed

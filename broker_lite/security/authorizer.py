@@ -28,6 +28,7 @@ from broker_lite.security.acls import (
     Rule,
     operation_bits,
 )
+from broker_lite.security.hosts import right_spelling
 from broker_lite.settings import SettingError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 ACLS_FILE: Final = "acls.json"
 MAX_ACLS: Final = 100_000
 MAX_CACHED_DECISIONS: Final = 100_000
+MAX_LOGGED_HOSTS: Final = 10
 MAX_LOGGED_NAME: Final = 249
 """The longest name of a topic, in Kafka; a client may ask about longer ones."""
 
@@ -130,13 +132,18 @@ class Authorizer:
         self._path = f"{directory}/{ACLS_FILE}"
         self._super_users = frozenset(supers)
         self._allow_if_none = allow_if_none
-        self._table = AclTable(_read(storage, self._path))
+        self._table = self._read()
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
 
     def reload(self) -> None:
         """Go by what the file holds by now, since somebody else has written it; raises as the constructor."""
-        self._table = AclTable(_read(self._storage, self._path))
+        self._table = self._read()
         self._decisions.clear()
+
+    def _read(self) -> AclTable:
+        table = AclTable(_read(self._storage, self._path))
+        _warn_of_hosts(table)
+        return table
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Whether `principal` at `host` may do `operation` to one resource."""
@@ -174,6 +181,7 @@ class Authorizer:
             for binding in new:
                 self._table.add(binding)
             self._decisions.clear()
+            _warn_of_hosts(new)
 
     def remove(self, bindings: Iterable[Binding]) -> None:
         """Remove bindings, as `add`; those that are not there are passed over."""
@@ -192,6 +200,15 @@ class Authorizer:
         except OSError as error:
             logger.error("cannot write %s: %s", self._path, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the ACLs cannot be written") from error
+
+
+def _warn_of_hosts(bindings: Iterable[Binding]) -> None:
+    """Log which rules are about no client, since their address is not spelled as Kafka compares it."""
+    hosts = sorted({binding.rule.host for binding in bindings})
+    wrong = [f"{host} (write {right})" for host in hosts if (right := right_spelling(host)) is not None]
+    if wrong:
+        shown = ", ".join(wrong[:MAX_LOGGED_HOSTS])
+        logger.warning("ACLs with these %d hosts apply to no client, as in Kafka: %s", len(wrong), shown)
 
 
 class SecurityFileError(Exception):

@@ -26,6 +26,7 @@ from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
 from broker_lite.security.acls import ANONYMOUS
+from broker_lite.security.hosts import host_address
 from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
 from broker_lite.server.limits import (
     BULK_REQUEST_BYTES,
@@ -101,7 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         sock = transport.get_extra_info("socket")
         address = transport.get_extra_info("peername") or ("?", 0)
-        self.host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        self.host = host_address(str(address[0]), *address[3:])
+        self.peer = f"{address[0]}:{address[1]}"
         if not self._table.admit(self):
             self.close()
             return

@@ -25,7 +25,7 @@ class PlainClient:
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), DEADLINE_S)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), DEADLINE_S)
         self._file = self._socket.makefile("rb")
         self._correlation_id = 0
 

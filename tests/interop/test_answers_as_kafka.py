@@ -1,0 +1,23 @@
+"""The broker answers as Apache Kafka did when the answers were kept; and Kafka still does."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from jobs.peers import missing_kafka_reason
+from tests.interop import answers
+
+
+def test_topics_that_are_kafkas_own_or_missing() -> None:
+    with EmbeddedBroker(config=answers.SETTINGS) as broker:
+        assert answers.play_topics(broker.bootstrap_servers) == answers.RECORDED["topics"]
+
+
+@pytest.mark.java
+@pytest.mark.soak
+def test_the_answers_that_are_kept_are_kafkas() -> None:
+    reason = missing_kafka_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    assert answers.play_kafka() == answers.RECORDED
