@@ -2,18 +2,10 @@
 
 Kafka compares the host of a rule with that text and with nothing else (StandardAuthorizerData): a client that comes
 over IPv4 to an IPv6 socket is at `127.0.0.1`, and IPv6 is written out, as `0:0:0:0:0:0:0:1`. A rule with an address in
-another spelling is about nobody.
+another spelling is about nobody. `ipaddress` is imported where it is needed, which in most brokers it is not.
 """
 
 from __future__ import annotations
-
-import socket
-import struct
-from typing import Final
-
-_MAPPED: Final = bytes(10) + b"\xff\xff"
-"""What an IPv6 address begins with that stands for an IPv4 address (RFC 4291)."""
-_GROUPS: Final = struct.Struct(">8H")
 
 
 def host_address(address: str, scope_id: int = 0) -> str:
@@ -38,18 +30,23 @@ def host_of(packed: bytes) -> str:
     Raises:
         ValueError: if it has another size.
     """
-    if len(packed) == _GROUPS.size and packed.startswith(_MAPPED):
-        packed = packed[len(_MAPPED) :]
-    if len(packed) == _GROUPS.size:
-        return ":".join(f"{group:x}" for group in _GROUPS.unpack(packed))
-    return socket.inet_ntop(socket.AF_INET, packed)
+    from ipaddress import IPv4Address, ip_address
+
+    found = ip_address(packed)
+    if isinstance(found, IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in found.exploded.split(":"))
 
 
 def packed_address(host: str) -> bytes | None:
     """Return the bytes of an address without its scope; None if it is no address."""
+    from ipaddress import ip_address
+
     try:
-        return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
-    except (OSError, ValueError):
+        return ip_address(host.partition("%")[0]).packed
+    except ValueError:
         return None
 
 
