@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -72,11 +72,16 @@ class StreamSink(DataSourceStreamArrowWriter):
         app_id: str,
         targets: Sequence[Target],
         routing: Routing | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Write to ``targets``, in this order; ``routing`` shares the rows out if there are several."""
+        """Write to ``targets``, in this order; ``routing`` shares the rows out if there are several.
+
+        ``storage_options`` are those of the store that the checkpoint lies in.
+        """
         assert routing is not None or len(targets) == 1, "only one target takes rows as they are"
         self._format_name = format_name
         self._checkpoint = checkpoint
+        self._storage_options = dict(storage_options or {})
         self._app_id = app_id
         self._targets = tuple(targets)
         self._routing = routing
@@ -89,7 +94,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             DeliveryError, OffsetStoreError: if it must not be written.
         """
         begin_call()
-        checkpoint = Checkpoint.open(self._checkpoint)
+        checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if not self._plans[-1].writes_rows:
@@ -144,7 +149,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             # No task ran, so there are no rows, and no range has moved: nothing to write.
             return
         plans = written[0].plans
-        batch = self._read_batch(Checkpoint.open(self._checkpoint), batchId, plans[0].attempt_id)
+        batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             if position > 0 and plan.writes_rows:
                 reach(CrashPoint.SINK_BETWEEN_TARGETS, batchId, self._app_id)
@@ -157,7 +162,9 @@ class StreamSink(DataSourceStreamArrowWriter):
             return
         plans = written[0].plans
         try:
-            batch = self._read_batch(Checkpoint.open(self._checkpoint), batchId, plans[0].attempt_id)
+            batch = self._read_batch(
+                Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id
+            )
         except Exception as error:
             # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(

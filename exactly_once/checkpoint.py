@@ -10,12 +10,16 @@ which lives as long as the directory. ``state`` exists for stateful queries, fro
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from pyarrow import fs
 
 from exactly_once.errors import CheckpointError
+from offset_store.errors import plain
 from offset_store.locations import Location
+from offset_store.secrets import without_secrets
 
 NO_OFFSET = "-"
 HEADER_LINES = 2
@@ -28,20 +32,23 @@ class Checkpoint:
     location: Location
     filesystem: fs.FileSystem
     root: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, location: str) -> Checkpoint:
-        """Open the directory that the option ``checkpointLocation`` names.
+    def open(cls, location: str, storage_options: Mapping[str, str] | None = None) -> Checkpoint:
+        """Open the directory that the option ``checkpointLocation`` names; ``storage_options`` are those of its store.
 
         Raises:
-            CheckpointError: if pyarrow cannot read its scheme.
+            CheckpointError: if its scheme cannot be read, or its store cannot be reached.
         """
+        options = storage_options or {}
         try:
             place = Location.parse(location)
-            filesystem, root = place.filesystem()
         except ValueError as error:
             raise CheckpointError(f"checkpointLocation: {error}") from error
-        return cls(place, filesystem, root)
+        with _errors_of_store(place, options):
+            filesystem, root = place.filesystem(options)
+        return cls(place, filesystem, root, options)
 
     def query_id(self) -> str:
         """Give Spark's id of the query.
@@ -61,8 +68,7 @@ class Checkpoint:
         Raises:
             CheckpointError: if no batch is logged.
         """
-        selector = fs.FileSelector(f"{self.root}/offsets", allow_not_found=True)
-        names = [info.base_name for info in self.filesystem.get_file_info(selector)]
+        names = [info.base_name for info in self.entries("offsets")]
         batch_ids = [int(name) for name in names if name.isdecimal()]
         if not batch_ids:
             raise CheckpointError(
@@ -94,19 +100,42 @@ class Checkpoint:
 
     def is_stateful(self) -> bool:
         """Whether the query keeps state (aggregation, deduplication, stream join) in this checkpoint."""
-        info = self.filesystem.get_file_info(f"{self.root}/state")
-        if info.type is not fs.FileType.Directory:
-            return False
-        return bool(self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/state")))
+        return bool(self.entries("state"))
+
+    def entries(self, folder: str) -> list[fs.FileInfo]:
+        """Return what is in a folder of the checkpoint; nothing if it does not exist.
+
+        Raises:
+            CheckpointError: if it cannot be read.
+        """
+        with _errors_of_store(self.location, self.storage_options):
+            selector = fs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+            found: list[fs.FileInfo] = self.filesystem.get_file_info(selector)
+            return found
 
     def _read(self, name: str) -> str:
-        try:
-            with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
-                return bytes(stream.readall()).decode()
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"{self.location}/{name} does not exist: is the option checkpointLocation the directory that the "
-                "query really uses, and has nobody deleted it under the running query?"
-            ) from error
-        except OSError as error:
-            raise CheckpointError(f"cannot read {self.location}/{name}: {error}") from error
+        with _errors_of_store(self.location, self.storage_options):
+            try:
+                with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
+                    return bytes(stream.readall()).decode()
+            except FileNotFoundError as error:
+                raise CheckpointError(
+                    f"{self.location}/{name} does not exist: is the option checkpointLocation the directory that the "
+                    "query really uses, and has nobody deleted it under the running query?"
+                ) from error
+
+
+@contextmanager
+def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
+    """Turn what a file system says into a `CheckpointError` that shows no secret and names the settings that help."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        text = f"checkpointLocation={location}: {plain(error)}"
+        if location.in_object_store:
+            text += (
+                ". The options storage.* set endpoint, region and credentials of the store, for table and checkpoint "
+                "alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
+                "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
+            )
+        raise CheckpointError(without_secrets(text, storage_options)) from None

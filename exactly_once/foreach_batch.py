@@ -10,8 +10,8 @@ offsets in a store apart, and gets one of the other two.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from exactly_once.batch import read_batch
@@ -37,6 +37,7 @@ class ForeachBatch:
         offsets: where the offsets live, if not in the result. Exactly-once has them there, in the rows' transaction.
         place: what messages call a result that holds the offsets, and the source's option ``offsetStore`` for it, if it
             can read them there.
+        storage_options: for a checkpoint in an object store, as delta-rs takes them.
     """
 
     result: SnapshotSource
@@ -45,6 +46,7 @@ class ForeachBatch:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     offsets: SnapshotSource | None = None
     place: Place = THE_RESULT
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.result, RowsOnly) and self.offsets is None:
@@ -61,7 +63,7 @@ class ForeachBatch:
         Raises:
             DeliveryError: if it must not be written; the query then stops.
         """
-        checkpoint = Checkpoint.open(self.checkpoint)
+        checkpoint = Checkpoint.open(self.checkpoint, self.storage_options)
         newest = checkpoint.latest_batch_id()
         if newest != batch_id:
             raise CheckpointError(

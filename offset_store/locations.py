@@ -7,11 +7,13 @@ Spark takes plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs and
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+_OBJECT_STORES = ("s3", "gs", "abfss", "az")
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "wasbs": "abfss", "gcs": "gs"}
 
 
@@ -40,17 +42,31 @@ class Location:
         name = _SAME_STORE.get(scheme.lower(), scheme.lower())
         return cls(f"{name}:{rest.rstrip('/')}", is_local=False)
 
-    def filesystem(self) -> tuple[fs.FileSystem, str]:
-        """Give pyarrow's file system for this place, and the path within it.
+    @property
+    def in_object_store(self) -> bool:
+        """Whether delta-rs and its options reach this place."""
+        return not self.is_local and self.text.partition(":")[0] in _OBJECT_STORES
+
+    def filesystem(self, storage_options: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
+        """Return a file system for this place, and the path within it.
+
+        Args:
+            storage_options: delta-rs's, which then reads an object store. Without any, pyarrow does, and finds endpoint
+                and credentials in its environment.
 
         Raises:
-            ValueError: if pyarrow cannot read this scheme; the message names the schemes it can.
+            ValueError: if the scheme cannot be read; the message names those that can.
+            OSError: if the store cannot be reached.
         """
         if self.is_local:
             return fs.LocalFileSystem(), self.text
+        if storage_options and self.in_object_store:
+            from deltalake.fs import DeltaStorageHandler
+
+            return fs.PyFileSystem(DeltaStorageHandler(self.text, dict(storage_options))), ""
         try:
             filesystem, path = fs.FileSystem.from_uri(self.text)
-        except (ValueError, OSError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError) as error:
             raise ValueError(
                 f"cannot read {self.text}: {error}. Readable are local paths, file:, s3://, gs://, abfss:// and hdfs://"
             ) from error

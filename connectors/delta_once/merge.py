@@ -45,7 +45,7 @@ class MergeWriter:
         offsets: where the table of offsets is, if not in the result's folder.
         partition_by: the partition columns of a table that is made.
         schema: the columns of a table that is made, if not those of the rows: a `StructType`, or ``a INT, b STRING``.
-        storage_options: for stores that are not local, as delta-rs takes them; Spark has its own settings for these.
+        storage_options: for tables and a checkpoint that are not local, as delta-rs takes them; Spark has its own.
 
     Raises:
         ValueError: for arguments that cannot work.
@@ -94,6 +94,7 @@ class MergeWriter:
             guarantee,
             None if together else self._intents.store,
             Place("the result", str(self._intents)),
+            self.storage_options,
         )
         if self._result.exists():
             table.snapshot()

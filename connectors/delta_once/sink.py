@@ -13,6 +13,7 @@ from connectors.delta_once.options import FORMAT, SinkOptions
 from connectors.delta_once.target import DeltaTarget
 from connectors.options import OptionError
 from connectors.stream_sink import StreamSink, called_to_commit
+from connectors.target import Target
 from exactly_once.guarantee import Guarantee
 
 
@@ -64,9 +65,9 @@ def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = Fal
     if replace:
         _check_complete(options)
     table = DeltaTarget(options, rows_schema(schema), replace=replace)
-    if options.dead_letters is None:
-        return StreamSink(FORMAT, options.checkpoint, options.app_id, [table])
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, [_letters(options), table], split)
+    targets: list[Target] = [table] if options.dead_letters is None else [_letters(options), table]
+    routing = None if options.dead_letters is None else split
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
 
 
 def _check_complete(options: SinkOptions) -> None:

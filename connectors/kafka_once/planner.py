@@ -127,7 +127,9 @@ class Planner:
         partitions = self.refresh()
         if self._options.checkpoint_location is not None:
             topics = {tp.topic for tp in partitions}
-            noted = initial_offset_if_any(self._options.checkpoint_location, self._options.source, topics)
+            noted = initial_offset_if_any(
+                self._options.checkpoint_location, self._options.source, topics, self._options.storage_options
+            )
             if noted is not None:
                 return Line(noted, ours=False).with_topic_ids(self.topics).offset
         offsets = self._stored(partitions)
@@ -232,7 +234,7 @@ class Planner:
             self.refresh(last)
         first, last = first.with_topic_ids(self.topics), last.with_topic_ids(self.topics)
         if first.ours and not last.ours and self._options.checkpoint_location is not None:
-            found = initial_offset(self._options.checkpoint_location, last.offset)
+            found = initial_offset(self._options.checkpoint_location, last.offset, self._options.storage_options)
             first = Line(found, ours=False).with_topic_ids(self.topics)
         ranges = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
         recreated = self._report_recreated(ranges)

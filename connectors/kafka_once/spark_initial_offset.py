@@ -21,7 +21,7 @@ from offset_store.offsets import Position, SourceOffset, TopicPartition
 _VERSION = "v1"
 
 
-def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
+def initial_offset(location: str, end: SourceOffset, storage_options: Mapping[str, str] | None = None) -> SourceOffset:
     """Give the initial offset of the source whose batch 0 ends at ``end``.
 
     A query with several Kafka sources has several; the one that names the topics of ``end`` is meant.
@@ -29,7 +29,7 @@ def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
     Raises:
         CheckpointError: if there is none, it cannot be read, or several different ones fit.
     """
-    checkpoint = Checkpoint.open(location)
+    checkpoint = Checkpoint.open(location, storage_options)
     topics = {tp.topic for tp in end.positions}
     fitting: list[Mapping[TopicPartition, Position]] = []
     for content in _files(checkpoint):
@@ -45,14 +45,16 @@ def initial_offset(location: str, end: SourceOffset) -> SourceOffset:
     return SourceOffset(end.source, fitting[0])
 
 
-def initial_offset_if_any(location: str, source: str, topics: Collection[str]) -> SourceOffset | None:
+def initial_offset_if_any(
+    location: str, source: str, topics: Collection[str], storage_options: Mapping[str, str] | None = None
+) -> SourceOffset | None:
     """Give the initial offset of a query that ended before it planned a batch; None if no file speaks of these topics.
 
     Raises:
         CheckpointError: if a file cannot be read, or several that differ speak of these topics.
     """
-    checkpoint = Checkpoint.open(location)
-    if checkpoint.filesystem.get_file_info(f"{checkpoint.root}/sources").type is not fs.FileType.Directory:
+    checkpoint = Checkpoint.open(location, storage_options)
+    if not checkpoint.entries("sources"):
         return None
     fitting: list[Mapping[TopicPartition, Position]] = []
     for content in _files(checkpoint):
@@ -69,7 +71,7 @@ def initial_offset_if_any(location: str, source: str, topics: Collection[str]) -
 
 def _files(checkpoint: Checkpoint) -> list[bytes]:
     try:
-        folders = checkpoint.filesystem.get_file_info(fs.FileSelector(f"{checkpoint.root}/sources"))
+        folders = checkpoint.entries("sources")
         wanted = [f"{folder.path}/0" for folder in sorted(folders, key=lambda each: each.path)]
         found = [info.path for info in checkpoint.filesystem.get_file_info(wanted) if info.type is fs.FileType.File]
         contents = []

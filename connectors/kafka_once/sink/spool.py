@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyarrow import fs
@@ -27,6 +27,9 @@ from offset_store.locations import Location
 
 FOLDER = "sparkonce-spool"
 """Within the checkpoint directory; what is in it belongs to the batch that runs."""
+BUFFER_BYTES = 1 << 20
+PIECE_BYTES = BUFFER_BYTES // 2
+"""Pieces that fit into the buffer: larger ones go on as they are, and delta-rs's file systems refuse them."""
 _FRAME = struct.Struct(">HiiI")
 """Length of the topic's name, partition, number of records, length of the record batch."""
 
@@ -50,10 +53,11 @@ class Spool:
     """The folder of one query's spooled rows."""
 
     checkpoint: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def place(self) -> tuple[fs.FileSystem, str]:
         """Give the file system and the folder's path there."""
-        filesystem, root = Location.parse(self.checkpoint).filesystem()
+        filesystem, root = Location.parse(self.checkpoint).filesystem(self.storage_options)
         return filesystem, f"{root}/{FOLDER}"
 
     def read(self, spooled: SpooledRows) -> Iterator[EncodedBatch]:
@@ -99,7 +103,7 @@ class SpoolFile:
         filesystem.create_dir(folder, recursive=True)
         self._filesystem = filesystem
         self._path = f"{folder}/{name}"
-        self._stream: pa.NativeFile = filesystem.open_output_stream(self._path)
+        self._stream: pa.NativeFile = filesystem.open_output_stream(self._path, buffer_size=BUFFER_BYTES)
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
         """Write record batches."""
@@ -107,7 +111,9 @@ class SpoolFile:
             topic = batch.topic.encode()
             self._stream.write(_FRAME.pack(len(topic), batch.partition, batch.record_count, len(batch.data)))
             self._stream.write(topic)
-            self._stream.write(batch.data)
+            data = memoryview(batch.data)
+            for position in range(0, len(data), PIECE_BYTES):
+                self._stream.write(data[position : position + PIECE_BYTES])
 
     def flush(self) -> None:
         """Make the file whole."""

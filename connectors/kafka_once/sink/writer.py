@@ -14,7 +14,7 @@ from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.spool import Spool
 from connectors.kafka_once.sink.target import KafkaTarget
 from connectors.stream_sink import StreamSink
-from connectors.target import Routing
+from connectors.target import Routing, Target
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
@@ -30,12 +30,16 @@ def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSi
     rows = RowLayout.of(rows_schema(schema), options.topic, options.include_headers)
     if place is not None and place.topic is not None:
         target = _target(options, (RowLayout.of(RECORD, place.topic), rows), _records_of_both)
-        return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
+        return _stream_sink(options, [target])
     target = _target(options, (rows,))
     if place is None or place.table is None:
-        return StreamSink(FORMAT, options.checkpoint, options.app_id, [target])
+        return _stream_sink(options, [target])
     letters = letters_table(place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options)
-    return StreamSink(FORMAT, options.checkpoint, options.app_id, [letters, target], split)
+    return _stream_sink(options, [letters, target], split)
+
+
+def _stream_sink(options: KafkaSinkOptions, targets: Sequence[Target], routing: Routing | None = None) -> StreamSink:
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
 
 
 def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: Routing | None = None) -> KafkaTarget:
@@ -48,7 +52,7 @@ def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: 
         offset_store=options.offset_store,
         decision_topic=options.decision_topic,
         routing=routing,
-        spool=Spool(options.checkpoint) if options.atomic_visibility else None,
+        spool=Spool(options.checkpoint, options.storage_options) if options.atomic_visibility else None,
         storage_options=options.storage_options,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,8 +17,13 @@ from connectors.delta_once.apart import copy_offsets
 from connectors.delta_once.schema import SchemaError
 from connectors.delta_once.store_errors import store_errors
 from connectors.delta_once.table import TableError
+from connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from connectors.kafka_once.sink.spool import Spool, SpooledRows, SpoolFile
+from connectors.kafka_once.sink.topics import Topics
+from connectors.kafka_once.spark_initial_offset import initial_offset_if_any
 from exactly_once.batch import Batch
-from exactly_once.errors import FencedError, UnknownOutcomeError
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from offset_store import open_store
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError, OffsetStoreError
@@ -63,6 +69,72 @@ def test_batches_replays_and_a_lost_checkpoint(tmp_path: Path, store: Store) -> 
     assert query.values() == [1, 2]
     assert query.handle().version() == 2
     assert query.handle().transaction_version(query_txn_id("app", "q")) == 1
+
+
+class CheckpointInStore(StoredQuery):
+    """A query whose checkpoint is in the store too."""
+
+    def __init__(self, root: Path, store: Store, **options: Any) -> None:
+        super().__init__(root, store, **options)
+        self.options["checkpointLocation"] = f"s3a://bucket/{root.name}-checkpoint"
+
+    def log(self, batch_id: int, end: int, partitions: int = 1) -> None:
+        super().log(batch_id, end, partitions)
+        upload(self.checkpoint, self.options["checkpointLocation"], self.store)
+
+
+def upload(folder: Path, location: str, store: Store) -> None:
+    filesystem, root = table_filesystem(Location.parse(location), store.storage_options)
+    for path in filter(Path.is_file, folder.rglob("*")):
+        with filesystem.open_output_stream(f"{root}/{path.relative_to(folder)}", buffer_size=1 << 16) as stream:
+            stream.write(path.read_bytes())
+
+
+def test_a_checkpoint_in_the_same_store(tmp_path: Path, store: Store) -> None:
+    query = CheckpointInStore(tmp_path, store)
+    for batch_id in (0, 1, 1):
+        query.write(batch_id, [{"v": batch_id}])
+    assert query.values() == [0, 1]
+    (query.checkpoint / "state/0").mkdir(parents=True)
+    (query.checkpoint / "state/0/file").touch()
+    query.log(2, 30)
+    assert Checkpoint.open(query.options["checkpointLocation"], store.storage_options).is_stateful()
+
+
+def test_the_initial_offset_of_spark_s_connector_in_a_store(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "sources/0").mkdir(parents=True)
+    (tmp_path / "sources/0/0").write_bytes(b'\0v1\n{"t":{"0":5}}')
+    location = f"s3a://bucket/{tmp_path.name}"
+    assert initial_offset_if_any(location, "kafka", {"t"}, store.storage_options) is None
+    upload(tmp_path, location, store)
+    found = initial_offset_if_any(location, "kafka", {"t"}, store.storage_options)
+    assert found is not None
+    assert {(tp.topic, position.next) for tp, position in found.positions.items()} == {("t", 5)}
+
+
+def test_rows_are_spooled_beside_a_checkpoint_in_a_store(tmp_path: Path, store: Store) -> None:
+    spool = Spool(f"s3a://bucket/{tmp_path.name}", store.storage_options)
+    sent = [EncodedBatch("t", number, 1, bytearray(random.Random(number).randbytes(3 << 20))) for number in range(2)]
+    file = SpoolFile(spool, cast(Topics, None), "rows")
+    file.send(sent)
+    file.flush()
+    assert list(spool.read(SpooledRows("rows", 2))) == sent
+    spool.clear()
+    with pytest.raises(FileNotFoundError):
+        list(spool.read(SpooledRows("rows", 2)))
+
+
+def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: Store) -> None:
+    """The message names the settings that would help, and no secret."""
+    nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_SECRET_ACCESS_KEY": SECRET}
+    checkpoint = Checkpoint.open("s3a://bucket/checkpoint", {**store.storage_options, **nowhere})
+    for ask in (checkpoint.latest_batch_id, checkpoint.query_id, checkpoint.is_stateful):
+        with pytest.raises(CheckpointError) as error:
+            ask()
+        assert "checkpointLocation=s3://bucket/checkpoint: " in str(error.value)
+        assert "The options storage.*" in str(error.value)
+        assert "storage.AWS_ENDPOINT_URL" in str(error.value)
+        assert SECRET not in str(error.value)
 
 
 def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
