@@ -212,7 +212,7 @@ class ConsumerGroup:
     def _check_assignor(self, request: Heartbeat) -> None:
         if request.server_assignor is not None and request.server_assignor not in self.settings.assignors:
             known = ", ".join(self.settings.assignors)
-            text = f"server assignor {request.server_assignor} is not supported; these are: {known}"
+            text = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {known}."
             raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
 
     def _has_nothing_to_do(self, request: Heartbeat, topics: Topics) -> bool:
@@ -348,7 +348,7 @@ FIRST_COMMIT_VERSION = 9
 
 
 def _unknown(member_id: str, group_id: str) -> str:
-    return f"{member_id} is not a member of group {group_id}"
+    return f"Member {member_id} is not a member of group {group_id}."
 
 
 def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
@@ -359,7 +359,11 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     missed = epoch < member.epoch and epoch == member.previous_epoch and request.owned is not None
     if missed and all(i in member.assigned.get(t, {}) for t, indexes in (request.owned or {}).items() for i in indexes):
         return
-    text = f"member epoch {epoch} does not fit: the member is in {member.epoch}; it must give up all and join again"
+    than = "smaller" if epoch < member.epoch else "greater"
+    text = (
+        f"The consumer group member has a {than} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin."
+    )
     raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
 

@@ -15,7 +15,6 @@ from broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
-    ConsumerGroupState,
     ConsumerMember,
     Owned,
 )
@@ -65,17 +64,17 @@ def _check(broker: Broker, request: Request, wanted: Any) -> None:
     epoch = wanted.member_epoch
     joins = epoch == JOINING_EPOCH
     problems = {
-        "the group id is empty": not wanted.group_id,
-        "the member id is empty": not wanted.member_id and (request.version >= OWN_MEMBER_ID_FROM or not joins),
-        "the instance id is empty": wanted.instance_id == "",
-        "the rack id is empty": wanted.rack_id == "",
-        f"there is no member epoch {epoch}": epoch < STATIC_LEAVING_EPOCH,
-        "who joins must say its rebalance timeout": joins and wanted.rebalance_timeout_ms == -1,
-        "who joins must own nothing, and say so": joins and wanted.topic_partitions != [],
-        "who joins must say what it subscribes to": joins
+        "GroupId can't be empty.": not wanted.group_id,
+        "MemberId can't be empty.": not wanted.member_id and (request.version >= OWN_MEMBER_ID_FROM or not joins),
+        "InstanceId can't be empty.": wanted.instance_id == "",
+        "RackId can't be empty.": wanted.rack_id == "",
+        "MemberEpoch is invalid.": epoch < STATIC_LEAVING_EPOCH,
+        "RebalanceTimeoutMs must be provided in first request.": joins and wanted.rebalance_timeout_ms == -1,
+        "TopicPartitions must be empty when (re-)joining.": joins and wanted.topic_partitions != [],
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.": joins
         and wanted.subscribed_topic_names is None
         and _pattern(request, wanted) is None,
-        "only a static member can leave for a while": epoch == STATIC_LEAVING_EPOCH and wanted.instance_id is None,
+        "InstanceId can't be null.": epoch == STATIC_LEAVING_EPOCH and wanted.instance_id is None,
     }
     for text, holds in problems.items():
         if holds:
@@ -145,7 +144,7 @@ def _describe(broker: Broker, request: Request, wanted: Any, group_id: str) -> A
         return _not_described(request, group_id, error)
     if group is None:
         return _not_described(
-            request, group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is not a consumer group"
+            request, group_id, ErrorCode.GROUP_ID_NOT_FOUND, broker.groups.why_not(group_id, "consumer")
         )
     if not _may_see_topics(broker, request, group):
         text = "the group has topics that the client may not see"
@@ -172,7 +171,7 @@ def _not_described(request: Request, group_id: str, error: ErrorCode, text: str 
         error_code=int(error),
         error_message=text,
         group_id=group_id,
-        group_state=ConsumerGroupState.DEAD.value if error is ErrorCode.GROUP_ID_NOT_FOUND else "",
+        group_state="",
         assignor_name="",
         members=[],
     )

@@ -17,8 +17,8 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized_on_cluster, authorized_operations
 
-CLASSIC_TYPE = "Classic"
-CONSUMER_TYPE = "Consumer"
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 NOT_FOUND_FROM = 6
 
 
@@ -50,8 +50,10 @@ def _describe(broker: Broker, types: Any, version: int, group_id: str) -> Any:
     if group is None and not other_kind and broker.groups.offsets.of_group(group_id):
         return _described(types, version, group_id, GroupState.EMPTY)
     if group is None:
-        error = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_FROM else ErrorCode.NONE
-        return _described(types, version, group_id, GroupState.DEAD, error=error)
+        error, text = ErrorCode.NONE, None
+        if version >= NOT_FOUND_FROM:
+            error, text = ErrorCode.GROUP_ID_NOT_FOUND, broker.groups.why_not(group_id, CLASSIC_TYPE)
+        return _described(types, version, group_id, GroupState.DEAD, error=error, text=text)
     # While a rebalance is under way there is no protocol that all agreed on.
     stable = group.state is GroupState.STABLE
     protocol = (group.protocol_name or "") if stable else ""
@@ -79,11 +81,12 @@ def _described(
     protocol: str = "",
     members: list[Any] | None = None,
     error: ErrorCode = ErrorCode.NONE,
+    text: str | None = None,
 ) -> Any:
     return types.DescribedGroup(
         version=version,
         error_code=int(error),
-        error_message=f"group {group_id} is no classic group" if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
+        error_message=text,
         group_id=group_id,
         group_state=state.value if state is not None else "",
         protocol_type=protocol_type,
@@ -107,7 +110,7 @@ def handle_list(broker: Broker, request: Request) -> Body | None:
         if not every and not may_see_group(broker, request, group_id):
             continue
         state, kind, protocol_type = _listed(broker, group_id)
-        if (states and state.lower() not in states) or (kinds and kind.lower() not in kinds):
+        if (states and state.lower() not in states) or (kinds and kind not in kinds):
             continue
         listed = types.ListedGroup(
             version=version,

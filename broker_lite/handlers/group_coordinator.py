@@ -161,6 +161,12 @@ class GroupCoordinator:
         """Give a group of either kind; one of which there are only offsets is none."""
         return self._groups.get(group_id)
 
+    def why_not(self, group_id: str, kind: str) -> str:
+        """Return why there is no group of this kind, `classic` or `consumer`, in Kafka's words."""
+        if group_id in self._groups or self.offsets.of_group(group_id):
+            return f"Group {group_id} is not a {kind} group."
+        return f"Group {group_id} not found."
+
     def all_ids(self) -> list[str]:
         """Give the ids of groups and of those of which there are offsets only."""
         return sorted(set(self._groups) | set(self.offsets.groups()))
@@ -243,7 +249,8 @@ class GroupCoordinator:
         if not empty:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has members of the classic protocol")
         if request.member_epoch != 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+            what = "Group" if request.member_epoch < 0 else "Consumer group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id} not found.")
 
     def _settle(self, group: ConsumerGroup, decision: Decision, removal: Collection[Record] = ()) -> None:
         """Write what was decided, then make it true."""
@@ -281,6 +288,10 @@ class GroupCoordinator:
 
     def _on_timer(self, group: Group) -> None:
         del self._timers[group.group_id]
+        self._expire(group)
+
+    def _expire(self, group: Group) -> None:
+        """Do what is due by now: sessions and rebalances end."""
         now_ms = self._broker.clock.monotonic_ms()
         if isinstance(group, ClassicGroup):
             before = set(group.members)
@@ -349,6 +360,9 @@ class GroupCoordinator:
             KafkaError: if that could not be written.
         """
         group = self._groups.get(group_id)
+        due_ms = None if group is None else group.next_deadline_ms
+        if group is not None and due_ms is not None and due_ms <= self._broker.clock.monotonic_ms():
+            self._expire(group)  # a session that is over counts as ended, however late the loop is with its timer
         offsets = self.offsets.of_group(group_id)
         if group is None and not offsets:
             return ErrorCode.GROUP_ID_NOT_FOUND

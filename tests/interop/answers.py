@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -142,8 +143,99 @@ def _play_deletions(client: PlainClient) -> dict[str, Any]:
     return said
 
 
+def play_groups(servers: str) -> dict[str, Any]:
+    """Ask for groups of each kind, and for those that are not there; send heartbeats that make no sense."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        client.create_topic("of-groups")
+        for group_id in ("classic", "consumer", "offsets"):
+            _until(lambda group_id=group_id: _finds(client, group_id))  # type: ignore[misc]
+        _until(lambda: "NONE" in _beat(client, "consumer", 0, 300_000, ["of-groups"], []))
+        joined = client.ask(
+            ApiKey.JOIN_GROUP, 5, group_id="classic", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id="", group_instance_id="static", protocol_type="consumer", protocols=[("range", b"")],
+        )  # fmt: skip
+        assert joined.error_code == 0
+        committed = [("of-groups", [(0, 5, -1, None)])]
+        client.ask(
+            ApiKey.OFFSET_COMMIT, 8, group_id="offsets", generation_id_or_member_epoch=-1, member_id="",
+            group_instance_id=None, topics=committed,
+        )  # fmt: skip
+        for version in (4, 5):
+            more = {"types_filter": []} if version >= 5 else {}
+            listed = client.ask(ApiKey.LIST_GROUPS, version, states_filter=[], **more).groups
+            said[f"list v{version}"] = sorted([each.group_id, each.protocol_type, each.group_type] for each in listed)
+        for kind in ("classic", "Classic", "consumer", "CONSUMER", "share", MISSING):
+            found = client.ask(ApiKey.LIST_GROUPS, 5, states_filter=[], types_filter=[kind])
+            said[f"list of type {kind}"] = [error_of(found.error_code), *sorted(each.group_id for each in found.groups)]
+        for group_id in (MISSING, "consumer", "offsets"):
+            for version in (5, 6):
+                (group,) = client.ask(ApiKey.DESCRIBE_GROUPS, version, groups=[group_id]).groups
+                said[f"describe {group_id} v{version}"] = [_text(group), group.group_state, group.protocol_type]
+        for group_id in (MISSING, "classic", "offsets"):
+            (group,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group_id]).groups
+            said[f"describe {group_id} as a consumer group"] = [_text(group), group.group_state]
+        deleted = client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[MISSING, "classic", "consumer", "offsets"]).results
+        said["delete"] = sorted([each.group_id, error_of(each.error_code)] for each in deleted)
+        said |= _play_heartbeats(client)
+    return said
+
+
+def _finds(client: PlainClient, group_id: str) -> bool:
+    client.ask(ApiKey.FIND_COORDINATOR, 3, key=group_id, key_type=0)
+    fetched = client.ask(ApiKey.OFFSET_FETCH, 7, group_id=group_id, topics=[("of-groups", [0])], require_stable=False)
+    return bool(fetched.error_code == 0)
+
+
+def _beat(
+    client: PlainClient,
+    group_id: str,
+    epoch: int,
+    timeout_ms: int = -1,
+    names: list[str] | None = None,
+    owned: list[Any] | None = None,
+    member_id: str = "member",
+    **more: Any,
+) -> str:
+    fields = {"instance_id": None, "rack_id": None, "subscribed_topic_regex": None, "server_assignor": None, **more}
+    answer = client.ask(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group_id, member_id=member_id, member_epoch=epoch,
+        rebalance_timeout_ms=timeout_ms, subscribed_topic_names=names, topic_partitions=owned, **fields,
+    )  # fmt: skip
+    return re.sub(r"\(\d+\)", "(…)", _text(answer))  # Kafka is a step behind with epochs: it assigns in another thread
+
+
+def _play_heartbeats(client: PlainClient) -> dict[str, str]:
+    """Join, leave and go on without what a heartbeat must have; a client of librdkafka does after many changes."""
+    names, owned = ["of-groups"], [(uuid.UUID(int=7), [0])]
+    return {
+        "changes its subscription": _beat(client, "consumer", 1, -1, [MISSING]),
+        "leaves": _beat(client, "consumer", -1),
+        "joins without a time-out": _beat(client, "consumer", 0, -1, names),
+        "joins without what it owns": _beat(client, "consumer", 0, 1000, names),
+        "joins with what it owned": _beat(client, "consumer", 0, 1000, names, owned),
+        "joins without topics": _beat(client, "consumer", 0, 1000, None, []),
+        "joins with no topics": _beat(client, "consumer", 0, 1000, [], []),
+        "no group id": _beat(client, "", 0, 1000, names, []),
+        "no member id": _beat(client, "consumer", 0, 1000, names, [], ""),
+        "an empty instance id": _beat(client, "consumer", 0, 1000, names, [], instance_id=""),
+        "an empty rack": _beat(client, "consumer", 0, 1000, names, [], rack_id=""),
+        "epoch -3": _beat(client, "consumer", -3),
+        "leaves for a while without an instance id": _beat(client, "consumer", -2),
+        "a later epoch": _beat(client, "consumer", 70),
+        "a stranger": _beat(client, "consumer", 70, member_id="stranger"),
+        "a stranger leaves": _beat(client, "consumer", -1, member_id="stranger"),
+        "another assignor": _beat(client, "consumer", 0, 1000, names, [], server_assignor=MISSING),
+        "no such group": _beat(client, MISSING, 1),
+        "leaves no such group": _beat(client, MISSING, -1),
+    }
+
+
 def _text(each: Any) -> str:
     return error_of(each.error_code, each.error_message)
+
+
+CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"topics": play_topics, "groups": play_groups}
 
 
 def kafka() -> tuple[RealKafka, str, str]:
@@ -171,7 +263,7 @@ def play_kafka() -> dict[str, Any]:
     """Ask a real Kafka everything."""
     broker, v4, v6 = kafka()
     with broker:
-        return {"topics": play_topics(v4), "hosts": play_hosts(v4, v6)}
+        return {**{name: play(v4) for name, play in CHAPTERS.items()}, "hosts": play_hosts(v4, v6)}
 
 
 if __name__ == "__main__":
