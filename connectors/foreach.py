@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from offset_store.errors import CommitConflictError
+from offset_store.fingerprint import Fingerprint
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT
-from offset_store.txn_ids import query_txn_id, stored_offset, transactions_onto
+from offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS sparkonce_commits (app_id VARCHAR(200) NOT NULL, number BIGINT NOT NULL, "
@@ -107,6 +108,10 @@ class SqlSnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return self.stored.get(query_txn_id(self.result.app_id, query_id))
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`."""
+        return stored_fingerprint(self.stored.get, self.result.app_id, query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

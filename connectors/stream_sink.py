@@ -9,7 +9,8 @@ Spark calls ``streamWriter`` twice for every batch, in two long-lived processes 
 3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
 
 Only the messages link 1 and 3. A batch that is in every target already (a replay) is seen in step 1, so its tasks do
-not even read their records, and a warning says so. ``abort`` is also called after a ``commit`` that failed.
+not even read their records, and a warning says so. Only where the query has state they read all the same: Spark saves
+the state of a task when its rows have been read. ``abort`` is also called after a ``commit`` that failed.
 
 Targets are begun and finished in their order, dead letters before rows: whatever crash comes, a target that is earlier
 in the order has come as far as the later ones, or further.
@@ -86,6 +87,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._targets = tuple(targets)
         self._routing = routing
         self._plans: tuple[TargetPlan, ...] = ()
+        self._stateful = False
 
     def begin(self) -> None:
         """Decide about the batch that Spark has just logged.
@@ -96,6 +98,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         begin_call()
         checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
         batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
+        self._stateful = batch.stateful
         self._plans = tuple(target.begin(batch) for target in self._targets)
         if not self._plans[-1].writes_rows:
             self._warn_of_passing_over(batch)
@@ -111,6 +114,8 @@ class StreamSink(DataSourceStreamArrowWriter):
                 writers.append(target.open(plan, task) if plan.writes_rows else None)
             if any(writer is not None for writer in writers):
                 self._write_rows(iterator, writers)
+            else:
+                self._read_for_state(iterator, task)
             parts = tuple(None if writer is None else writer.close() for writer in writers)
         except BaseException:
             for writer in writers:
@@ -136,6 +141,15 @@ class StreamSink(DataSourceStreamArrowWriter):
             for writer, own in zip(writers, routed, strict=True):
                 if writer is not None and own.num_rows:
                     writer.write(own)
+
+    def _read_for_state(self, rows: Iterable[pa.RecordBatch], task: Task) -> None:
+        """Read rows that nobody writes, if the query has state: else the next batch would not find its state.
+
+        Spark makes the folder of states while it plans batch 0, so it may have appeared since `begin`.
+        """
+        if self._stateful or (task.batch_id == 0 and Checkpoint.open(self._checkpoint).is_stateful()):
+            for _ in rows:
+                pass
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the batch visible in each target, unless it is there already.

@@ -3,16 +3,21 @@
 The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
 sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; other sources have no offsets that
 mean anything outside this checkpoint, and only that there are some is noted. A query without any line of ours is still
-known by its query id and batch id, which survive a crash, but not the loss of the checkpoint.
+known by its query id, batch id and fingerprint, which survive a crash, but not the loss of the checkpoint.
+
+The fingerprint covers what the batch reads: of our own sources the ranges that move (not the text of their lines, which
+also says where the checkpoint began), of others both lines as they are, and for Spark's file source the files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import Checkpoint, LoggedBatch
 from exactly_once.errors import CheckpointError
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import (
     OffsetFormatError,
     OffsetRange,
@@ -43,11 +48,31 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     Raises:
         CheckpointError: if the checkpoint lacks it, or two sources of one name disagree.
     """
-    lines = checkpoint.offset_lines(batch_id)
-    ends = _source_offsets(checkpoint, batch_id, lines)
-    starts = {}
-    if batch_id > 0 and ends:
-        starts = _source_offsets(checkpoint, batch_id - 1, checkpoint.offset_lines(batch_id - 1))
+    logged = checkpoint.logged(batch_id)
+    before = checkpoint.logged(batch_id - 1) if batch_id > 0 else LoggedBatch({}, {})
+    ends = _source_offsets(checkpoint, batch_id, logged.lines)
+    starts = _source_offsets(checkpoint, batch_id - 1, before.lines)
+    ranges = _ranges(checkpoint, batch_id, starts, ends)
+    record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
+    others = {
+        key: [before.lines.get(key), line, checkpoint.files_between(key, before.lines.get(key), line)]
+        for key, line in logged.lines.items()
+        if key not in ends
+    }
+    fingerprint = Fingerprint.of(_inputs(record, others), logged.clock)
+    return Batch(replace(record, fingerprint=fingerprint), checkpoint.is_stateful(), foreign=bool(others))
+
+
+def _inputs(record: BatchRecord, others: Mapping[str, Any]) -> list[Any]:
+    """Return all that a batch reads, for its fingerprint."""
+    moved = [[source, *tp, extent.start, extent.end] for (source, tp), extent in sorted(record.moved.items())]
+    return [record.batch_id, moved, others]
+
+
+def _ranges(
+    checkpoint: Checkpoint, batch_id: int, starts: Mapping[str, SourceOffset], ends: Mapping[str, SourceOffset]
+) -> dict[PartitionKey, OffsetRange]:
+    """Return which part of each partition our sources read in a batch."""
     ranges: dict[PartitionKey, OffsetRange] = {}
     topic_ids: dict[tuple[str, str], str] = {}
     known = {(end.source, tp.topic): tp.topic_id for end in ends.values() for tp in end.positions if tp.topic_id}
@@ -65,8 +90,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
             )
             _check_one_topic(topic_ids, end.source, tp)
             _merge(ranges, (end.source, tp), extent)
-    record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
-    return Batch(record, checkpoint.is_stateful(), foreign=len(ends) < len(lines))
+    return ranges
 
 
 def _source_offsets(checkpoint: Checkpoint, batch_id: int, lines: Mapping[str, str]) -> dict[str, SourceOffset]:

@@ -4,15 +4,18 @@ Spark writes ``offsets/<batch id>`` before a batch runs: a version line, a line 
 source. Version 1 has the sources' offsets by position; version 2 (``spark.sql.streaming.offsetLog.formatVersion``)
 puts ``<source id>:`` before each. A lone dash is a source without an offset yet. ``metadata`` holds the query's id,
 which lives as long as the directory. ``state`` exists for stateful queries, from before the end of batch 0.
-(`OffsetSeqLog`, `OffsetMap`, `StreamMetadata` and `IncrementalExecution` in Spark 4.2.)
+The file source's offset is only a number of its own log, ``sources/<source id>``, which says which files it means: one
+file for each number, of which every tenth, ``<number>.compact``, repeats all before it.
+(`OffsetSeqLog`, `OffsetMap`, `StreamMetadata`, `IncrementalExecution` and `FileStreamSourceLog` in Spark 4.2.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyarrow import fs
 
@@ -23,6 +26,25 @@ from offset_store.secrets import without_secrets
 
 NO_OFFSET = "-"
 HEADER_LINES = 2
+CONF = "conf"
+"""The field of an entry's metadata that holds session settings; the others are the watermark and the batch's time."""
+LOG_OFFSET = "logOffset"
+"""The one field of the file source's offset."""
+COMPACT = ".compact"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """Spark's entry of one batch, ``offsets/<batch id>``."""
+
+    clock: Mapping[str, Any]
+    """Its metadata without session settings: the watermark and the time of the batch."""
+    lines: Mapping[str, str]
+    """The offset of each source at the end of the batch; sources without one are left out.
+
+    The keys are positions in version 1 and Spark's source ids in version 2, and name the same source in every batch of
+    the query.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +99,8 @@ class Checkpoint:
             )
         return max(batch_ids)
 
-    def offset_lines(self, batch_id: int) -> dict[str, str]:
-        """Give the offset of each source at the end of a batch; sources without one are left out.
-
-        The keys are positions in version 1 and Spark's source ids in version 2, and name the same source in every
-        batch of the query.
+    def logged(self, batch_id: int) -> LoggedBatch:
+        """Read Spark's entry of a batch.
 
         Raises:
             CheckpointError: if the batch is not there, or in a version that is not known.
@@ -96,7 +115,41 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.location}/offsets/{batch_id} has version {version!r}; this version of sparkonce reads v1 and v2"
             )
-        return {key: line for key, line in keyed.items() if line.strip() and line.strip() != NO_OFFSET}
+        known = {key: line for key, line in keyed.items() if line.strip() and line.strip() != NO_OFFSET}
+        return LoggedBatch(_clock(lines[1] if len(lines) > 1 else ""), known)
+
+    def files_between(self, key: str, start: str | None, end: str) -> list[list[Any]] | None:
+        """Return path and modification time of each file that a file source reads between two offsets, in order.
+
+        None for an offset of any other source: it says by itself what it means.
+
+        Raises:
+            CheckpointError: if the source's log cannot be read.
+        """
+        last = _log_offset(end)
+        if last is None:
+            return None
+        folder = f"sources/{key}"
+        names = {info.base_name for info in self.entries(folder)}
+        first = _log_offset(start or "")
+        files: set[tuple[str, int]] = set()
+        for number in range(0 if first is None else first + 1, last + 1):
+            name = _log_file(names, number)
+            if name is None:
+                return None  # not Spark's file source
+            files.update(self._files_of(f"{folder}/{name}", number))
+        return [list(each) for each in sorted(files)]
+
+    def _files_of(self, name: str, number: int) -> Iterator[tuple[str, int]]:
+        for line in self._read(name).split("\n")[1:]:
+            try:
+                entry: dict[str, Any] = json.loads(line) if line.strip() else {"batchId": None}
+                if entry["batchId"] == number:
+                    yield str(entry["path"]), int(entry["timestamp"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(
+                    f"{self.location}/{name} is not a log of Spark's file source: {line!r}"
+                ) from error
 
     def is_stateful(self) -> bool:
         """Whether the query keeps state (aggregation, deduplication, stream join) in this checkpoint."""
@@ -139,3 +192,29 @@ def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> 
                 "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
             )
         raise CheckpointError(without_secrets(text, storage_options)) from None
+
+
+def _clock(line: str) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+        return {name: value for name, value in document.items() if name != CONF}
+    except (ValueError, AttributeError):
+        return {"line": line}
+
+
+def _log_offset(line: str) -> int | None:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return None
+    is_file_source = isinstance(document, dict) and document.keys() == {LOG_OFFSET}
+    return int(document[LOG_OFFSET]) if is_file_source else None
+
+
+def _log_file(names: Collection[str], number: int) -> str | None:
+    """Return the file of a source's log that has the entries of one number: its own, or the first that repeats it."""
+    if str(number) in names:
+        return str(number)
+    compacted = (name.removesuffix(COMPACT) for name in names if name.endswith(COMPACT))
+    later = [int(each) for each in compacted if each.isdecimal() and int(each) >= number]
+    return f"{min(later)}{COMPACT}" if later else None

@@ -28,6 +28,7 @@ from exactly_once.decision import (
     Fresh,
     Mismatch,
     NeverStored,
+    OtherBatch,
     OthersUnknown,
     Refused,
     Replay,
@@ -46,6 +47,7 @@ from exactly_once.errors import (
 from exactly_once.guarantee import Order
 from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.fingerprint import RING
 from offset_store.record import BatchRecord, CommittedBatch, Writes
 from offset_store.store import Commit, Snapshot
 
@@ -127,10 +129,13 @@ class Place:
     name: str
     spec: str | None
     """None if the source cannot read them there."""
+    holds_rows: bool = False
+    """Whether that is a Delta table with the rows in the same commits: then both can be taken back together."""
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
-THE_TABLE = Place("the table", "delta:<path of this table>")
+_OTHERS_BEGIN = "The other sources begin where their own options say: their rows come twice as far as these reach back"
+THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +288,10 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     record = batch.record
     last_batch_id = snapshot.last_batch(record.query_id)
     keys = record.ranges if batch.stateful or last_batch_id is None else record.moved
-    return Stored(snapshot.version, last_batch_id, snapshot.next_offsets(keys))
+    fingerprint = None
+    if last_batch_id is not None and last_batch_id >= record.batch_id:
+        fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
+    return Stored(snapshot.version, last_batch_id, snapshot.next_offsets(keys), fingerprint)
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
@@ -364,6 +372,8 @@ def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan, pl
 
 
 def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -> DeliveryError:
+    if isinstance(decision, OtherBatch):
+        return _other_batch(decision, batch, snapshot, place)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -391,7 +401,7 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
             f"{where}: stored {decision.stored}, batch start {decision.extent.start}, batch end {decision.extent.end}. "
             "The query also reads sources that are not kafka_once, and whether their rows of this batch are there "
             f"cannot be told, so it is neither written nor passed over. {_begin_at_stored(batch, snapshot, place)}. "
-            "The other sources begin where their own options say: their rows come twice as far as these reach back"
+            f"{_OTHERS_BEGIN}"
         )
     extent = decision.extent
     what = "an overlap" if decision.is_overlap else "a gap"
@@ -405,6 +415,29 @@ def _refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) 
         f"{batch} has {what} with {place.name}'s offsets: {where}: stored {decision.stored}, batch start "
         f"{extent.start}, batch end {extent.end}; {missing}; {winner or _NOBODY}. "
         + _way_out(decision, batch, snapshot, place)
+    )
+
+
+def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+    record, last = batch.record, decision.stored_batch_id
+    what = "the offsets of its sources (of a file source: the files)"
+    if batch.stateful:
+        what += ", its watermark or its time"
+    why = f"another batch was written under this number: {what} differ"
+    if not decision.is_known:
+        why = f"nothing there tells whether this is the batch of that number (the last {RING} are remembered at most)"
+    so = f"So the checkpoint is older than {place.name}: brought back from a copy, or part of it deleted"
+    if not decision.is_known and last == record.batch_id:
+        so += (
+            ". Or sparkonce was upgraded when this batch was written and Spark had not noted it: then run the query "
+            "with the version before until it has written one batch more, and upgrade then"
+        )
+    ways = _begin_at_stored(batch, snapshot, place)
+    if batch.foreign and record.ranges and not batch.stateful:
+        ways += f". {_OTHERS_BEGIN}"
+        ways += f". Or {back}" if (back := _take_back(batch, snapshot, place)) else ""
+    return OffsetMismatchError(
+        f"{batch} is not past the last batch of this query in {place.name}, {last}, and {why}. {so}. {ways}"
     )
 
 
@@ -442,10 +475,12 @@ def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place)
 
 
 def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
-    if batch.stateful:
+    if batch.stateful or not batch.record.ranges:
+        what = "has state" if batch.stateful else "reads no kafka_once, so only its checkpoint has its offsets"
+        back = _take_back(batch, snapshot, place)
         return (
-            "This query has state, which a new checkpoint would begin without: start from the checkpoint that goes "
-            "with the stored offsets; or write to a new table; or use a new appId"
+            f"This query {what}, which a new checkpoint would begin without: start from the checkpoint that goes with "
+            f"the stored offsets; {f'or {back}; ' if back else ''}or write to a new table; or use a new appId"
         )
     if place.spec is None:
         return (
@@ -456,6 +491,22 @@ def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
         f"Start with a new checkpointLocation and offsetStore={place.spec} with this appId on the source, which begins "
         f"at the stored offsets. {_without_store(batch, snapshot)}"
     )
+
+
+def _take_back(batch: Batch, snapshot: Snapshot, place: Place) -> str:
+    """Say how to make the table fit an older checkpoint; "" if its rows cannot be taken back with its offsets."""
+    kind, _, path = (place.spec or "").partition(":")
+    if kind != "delta" or not place.holds_rows:
+        return ""
+    record = batch.record
+    for entry in snapshot.history(HISTORY_FOR_ERRORS):
+        is_earlier = entry.record.query_id == record.query_id and entry.record.batch_id < record.batch_id
+        if is_earlier and Writes.OFFSETS in entry.writes:
+            return (
+                f"take the table back to where this checkpoint is, batch {entry.record.batch_id}, rows and offsets in "
+                f"one commit: sparkonce offsets rewind {path} --to-version {entry.version} --restore"
+            )
+    return ""
 
 
 def _without_store(batch: Batch, snapshot: Snapshot) -> str:

@@ -1,10 +1,13 @@
 """May this batch be written? A pure comparison of what is stored with what the batch covers.
 
 The same offsets do not mean the same batch: a watermark can run a batch without new records that still writes rows.
-So the batch id is looked at first, then the offsets, in this order:
+Nor does the same batch id: a checkpoint that was brought back from a copy counts on from there, and cuts other batches.
+So the batch id is looked at first, then what the batch was, then the offsets, in this order:
 
-1. this query has stored a batch id at or past ours: `Replay`, the rows are there; unless the batch reaches past what
-   is stored, so its number was given twice: `ReusedBatchId`;
+1. this query has stored a batch id at or past ours. `Replay`, the rows are there, if what was stored under our id has
+   our fingerprint; `ReusedBatchId` if the batch reaches past the stored offsets; else `OtherBatch`. One exception: of
+   the last batch of a query without state, and of `kafka_once` alone, the offsets tell enough where no fingerprint is
+   stored, since an earlier version of sparkonce wrote it: if all that it moves ends where it is stored, a `Replay`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
 3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it;
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`; unless it
@@ -17,6 +20,10 @@ stored, one that is not and begins behind offset 0 may have records before its s
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
+
+Why 1 keeps rows and state right: a copy of a checkpoint holds the state, and has read the records, of a beginning of
+the history that the store knows. Equal fingerprints carry that on from batch to batch: from the same state, inputs and
+clock Spark computes the same rows, which are there, and the same state. The first batch that differs is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactly_once.batch import Batch
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import OffsetRange
 from offset_store.record import BatchRecord, PartitionKey
 
@@ -36,6 +44,8 @@ class Stored:
     version: int
     last_batch_id: int | None
     next_offsets: Mapping[PartitionKey, int]
+    fingerprint: Fingerprint | None = None
+    """What is stored under the batch's id, if that is not past the last one; None if nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,15 @@ class ReusedBatchId:
     stored: int | None
     extent: OffsetRange
     stored_batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBatch:
+    """The query wrote another batch under this number, or nobody can tell: its checkpoint is older than the store."""
+
+    stored_batch_id: int
+    is_known: bool
+    """Whether the store still knows what was written under this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +124,7 @@ class OthersUnknown:
     extent: OffsetRange
 
 
-Refused = ReusedBatchId | StatefulRestart | Mismatch | NeverStored | OthersUnknown
+Refused = ReusedBatchId | OtherBatch | StatefulRestart | Mismatch | NeverStored | OthersUnknown
 Decision = Fresh | Replay | AlreadyThere | Refused
 
 
@@ -113,10 +132,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     """Compare; see the module's docstring for the order."""
     record, moved = batch.record, batch.record.moved
     if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
-        for key in sorted(moved):
-            if stored.next_offsets.get(key, -1) < moved[key].end:
-                return ReusedBatchId(key, stored.next_offsets.get(key), moved[key], stored.last_batch_id)
-        return Replay(stored.last_batch_id)
+        return _written_before(stored, stored.last_batch_id, batch)
     query_is_known = stored.last_batch_id is not None
     if batch.stateful and not query_is_known:
         for key in sorted(record.ranges):
@@ -136,6 +152,21 @@ def decide(stored: Stored, batch: Batch) -> Decision:
         return skipping or AlreadyThere()
     first = min(key for key, matches in at_start.items() if not matches)
     return Mismatch(first, stored.next_offsets[first], compared[first], query_is_known)
+
+
+def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay | ReusedBatchId | OtherBatch:
+    """Judge a batch of a number that the query has used."""
+    record, moved = batch.record, batch.record.moved
+    for key in sorted(moved):
+        if stored.next_offsets.get(key, -1) < moved[key].end:
+            return ReusedBatchId(key, stored.next_offsets.get(key), moved[key], last_batch_id)
+    known = stored.fingerprint if last_batch_id - record.batch_id < RING else None
+    if known is not None and record.fingerprint is not None:
+        is_same = known.matches(record.fingerprint, stateful=batch.stateful)
+    else:
+        ends_there = all(stored.next_offsets[key] == extent.end for key, extent in moved.items())
+        is_same = record.batch_id == last_batch_id and not (batch.stateful or batch.foreign) and ends_there
+    return Replay(last_batch_id) if is_same else OtherBatch(last_batch_id, is_known=known is not None)
 
 
 def _never_stored(stored: Stored, record: BatchRecord) -> NeverStored | None:

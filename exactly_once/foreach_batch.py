@@ -19,6 +19,7 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.commit import Delivery, Place, SnapshotSource
 from exactly_once.errors import CheckpointError
 from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.fingerprint import Fingerprint
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit, FileT
 
@@ -72,7 +73,10 @@ class ForeachBatch:
             )
         batch = read_batch(checkpoint, batch_id, self.app_id, str(uuid.uuid4()))
         delivery = self._delivery()
-        delivery.finish(batch, delivery.begin(batch), [rows])
+        is_written = delivery.finish(batch, delivery.begin(batch), [rows])
+        if not is_written and checkpoint.is_stateful():
+            # Spark saves the state of a batch when its rows are read: without, the next one would not find it.
+            rows.write.format("noop").mode("overwrite").save()
 
     def _delivery(self) -> Delivery:
         return Delivery(self.result, ORDERS[self.guarantee], self.offsets, self.place)
@@ -99,6 +103,10 @@ class RowsOnly:
 
     def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
         """See `Snapshot.last_batch`."""
+        return None
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
+        """See `Snapshot.fingerprint`."""
         return None
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002

@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, unquote
 
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
@@ -66,6 +67,8 @@ class Decision:
     for a week (``offsets.retention.minutes``), and then a new checkpoint would begin anywhere."""
     before: int | None = None
     """The last batch of this query before this decision."""
+    fingerprints: Mapping[str, Mapping[int, Fingerprint]] = field(default_factory=dict)
+    """What batches of each query were: of this one's the last `RING`, of others' the last."""
     undone: bool = False
     """Whether this takes back the decision before, whose transactions were gone."""
 
@@ -79,6 +82,11 @@ class Decision:
         queries = {query: batch for query, batch in self.queries.items() if query != self.record.query_id}
         if self.before is not None:
             queries[self.record.query_id] = self.before
+        own = self.record.query_id
+        fingerprints = {
+            query: {batch: each for batch, each in batches.items() if (query, batch) != (own, self.record.batch_id)}
+            for query, batches in self.fingerprints.items()
+        }
         starts = {key: extent.start for key, extent in self.record.moved.items()}
         return replace(
             self,
@@ -88,6 +96,7 @@ class Decision:
             offsets={**self.offsets, **starts},
             at_ms=at_ms,
             before=None,
+            fingerprints={query: batches for query, batches in fingerprints.items() if batches},
             undone=True,
         )
 
@@ -109,6 +118,10 @@ class Decision:
             "atMs": self.at_ms,
             "offsets": _nested(self.offsets),
             "before": self.before,
+            "fingerprints": {
+                query: {str(batch): each.to_int() for batch, each in batches.items()}
+                for query, batches in self.fingerprints.items()
+            },
             "undone": self.undone,
         }
         return json.dumps(document, separators=(",", ":"))
@@ -138,6 +151,10 @@ class Decision:
                 at_ms=int(document["atMs"]),
                 offsets=_flat(document["offsets"]),
                 before=None if document["before"] is None else int(document["before"]),
+                fingerprints={
+                    str(query): {int(batch): Fingerprint.from_int(int(each)) for batch, each in batches.items()}
+                    for query, batches in document.get("fingerprints", {}).items()
+                },
                 undone=bool(document["undone"]),
             )
         except DecisionFormatError:
@@ -160,7 +177,21 @@ def following(
     number = 1 if last is None else last.number + 1
     ends = {key: extent.end for key, extent in record.ranges.items()}
     offsets = {**({} if last is None else last.offsets), **ends}
-    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, offsets, before)
+    fingerprints = _known(last, record, queries)
+    return Decision(number, record, tuple(transactions), queries, group_id, at_ms, offsets, before, fingerprints)
+
+
+def _known(last: Decision | None, record: BatchRecord, queries: Mapping[str, int]) -> dict[str, dict[int, Fingerprint]]:
+    """Return what batches were, after ``record``; ``queries`` are the last batches by then."""
+    oldest = {**queries, record.query_id: record.batch_id - RING + 1}
+    before = {} if last is None else last.fingerprints
+    kept = {
+        query: {batch: each for batch, each in before.get(query, {}).items() if oldest[query] <= batch}
+        for query in queries
+    }
+    if record.fingerprint is not None:
+        kept[record.query_id][record.batch_id] = record.fingerprint
+    return {query: batches for query, batches in kept.items() if batches}
 
 
 def _nested(offsets: Mapping[PartitionKey, int]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -39,6 +39,7 @@ from offset_store.secrets import hidden_secrets
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     MOVED_TO_ID,
+    BatchTxn,
     IntentTxn,
     MergeTxn,
     OffsetTxn,
@@ -300,7 +301,8 @@ class OffsetsTable:
         recorded: dict[str, int] = {}
         confirmed: dict[str, int] = {}
         for txn_id in self._txn_ids():
-            key, at = parse_txn_id(txn_id), at_version.transaction_version(txn_id)
+            key = parse_txn_id(txn_id)
+            at = None if isinstance(key, BatchTxn) else at_version.transaction_version(txn_id)
             if at is None:
                 continue
             if isinstance(key, QueryTxn):

@@ -26,13 +26,14 @@ from deltalake.transaction import AddAction
 from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError, plain
+from offset_store.fingerprint import Fingerprint
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.secrets import hidden_secrets
 from offset_store.store import Commit, FileT, read_offsets
 from offset_store.tables import append, check_remembers, load_table
-from offset_store.txn_ids import hand_txn_id, query_txn_id, stored_offset, transactions_onto
+from offset_store.txn_ids import hand_txn_id, query_txn_id, stored_fingerprint, stored_offset, transactions_onto
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
@@ -153,6 +154,10 @@ class DeltaSnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return self.table.transaction_version(query_txn_id(self.app_id, query_id))
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`."""
+        return stored_fingerprint(self._look_up, self.app_id, query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

@@ -2,8 +2,9 @@
 
 A group keeps one number for each partition, and a text beside it (the commit's metadata, 4096 bytes at most unless the
 broker says otherwise: ``offset.metadata.max.bytes``). The text carries what a Delta commit says in its commit info:
-application, source, query, batch, attempt, where the range began, and the topic's id. So all questions can be answered
-from the newest commit of each partition; older ones are gone, and with them their history.
+application, source, query, batch, attempt, where the range began, the topic's id, and what the batch was. So all
+questions can be answered from the newest commit of each partition; older ones are gone, and with them their history:
+of batches before the last one nothing is known but the offsets.
 
 Kafka's OffsetCommit compares nothing. This store looks again right before it commits, which finds a rival unless both
 do so in the same moment: two drivers are *not* fenced by a group. Exactly-once therefore never decides by one.
@@ -23,6 +24,7 @@ from typing import Protocol
 
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit, FileT, read_offsets
@@ -89,6 +91,8 @@ class Note:
     number: int
     """Of the commit: one more than the highest number in the group before it."""
     at_ms: int
+    fingerprint: int | None = None
+    """`Fingerprint.to_int`; None in notes of versions of sparkonce that kept none."""
 
     def to_text(self) -> str:
         """Give the JSON text, in ASCII."""
@@ -110,6 +114,7 @@ class Note:
                 topic_id=str(fields["topic_id"]),
                 number=int(fields["number"]),
                 at_ms=int(fields["at_ms"]),
+                fingerprint=None if fields.get("fingerprint") is None else int(fields["fingerprint"]),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -156,6 +161,13 @@ class GroupSnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return max((note.batch_id for note in self._notes().values() if note.query_id == query_id), default=None)
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`; known as long as no later batch has moved all partitions of this one."""
+        for note in self._notes().values():
+            if (note.query_id, note.batch_id) == (query_id, batch_id) and note.fingerprint is not None:
+                return Fingerprint.from_int(note.fingerprint)
+        return None
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`.
@@ -292,4 +304,5 @@ def _note(record: BatchRecord, key: PartitionKey, number: int, at_ms: int) -> No
         topic_id=tp.topic_id,
         number=number,
         at_ms=at_ms,
+        fingerprint=None if record.fingerprint is None else record.fingerprint.to_int(),
     )

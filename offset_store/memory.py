@@ -8,10 +8,11 @@ from typing import Any
 
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT, read_offsets
-from offset_store.txn_ids import query_txn_id, stored_offset, transactions_onto
+from offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
 
 
 @dataclass(slots=True)
@@ -45,6 +46,10 @@ class MemorySnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return self._txns().get(query_txn_id(self.store.app_id, query_id))
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`."""
+        return stored_fingerprint(self._txns().get, self.store.app_id, query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

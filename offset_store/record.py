@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Flag
 from typing import Any
 
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 
 COMMIT_INFO_KEY = "sparkonce"
@@ -38,6 +39,8 @@ class BatchRecord:
     attempt_id: str
     """Unique to one run of one batch: tells our own commit from a twin's with the same query and batch."""
     ranges: Mapping[PartitionKey, OffsetRange]
+    fingerprint: Fingerprint | None = None
+    """What the batch was; None in records of versions of sparkonce that kept none."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
@@ -50,6 +53,7 @@ class BatchRecord:
         for (source, tp), extent in sorted(self.moved.items()):
             topic = sources.setdefault(source, {}).setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
             topic["partitions"][str(tp.partition)] = [extent.start, extent.end]
+        known = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
         return {
             "appId": self.app_id,
             "queryId": self.query_id,
@@ -57,6 +61,7 @@ class BatchRecord:
             "attemptId": self.attempt_id,
             "writes": [part.name.lower() for part in Writes if part in writes and part.name],
             "ranges": sources,
+            **known,
         }
 
     @classmethod
@@ -72,7 +77,9 @@ class BatchRecord:
             for name, topic in topics.items()
             for partition, (start, end) in topic["partitions"].items()
         }
-        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges)
+        number = info.get("fingerprint")
+        fingerprint = None if number is None else Fingerprint.from_int(int(number))
+        return cls(info["appId"], info["queryId"], int(info["batchId"]), info["attemptId"], ranges, fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

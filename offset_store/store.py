@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
@@ -37,6 +38,12 @@ class Snapshot(Protocol):
 
     def last_batch(self, query_id: str) -> int | None:
         """Give the last batch id written by a query, or None if it never wrote."""
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """Return what a query wrote under a number, as far as it is kept; None if nothing is kept for the number.
+
+        Only for numbers up to the last batch, and less than `RING` below it: the place of an older one is another's.
+        """
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Give the stored next offset of each partition that has one."""

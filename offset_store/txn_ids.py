@@ -1,7 +1,8 @@
 """Names of the transaction identifiers under which offsets and batch ids stand in a Delta table.
 
 A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
-Two kinds of ids are ours: where a partition of a source is read next, and which batch of a query was written last.
+Three kinds of ids are ours: where a partition of a source is read next, which batch of a query was written last, and
+what its last batches were (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size).
 MERGEs have two more: the last sequence number that was recorded, and the last that landed or is confirmed.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
 topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
@@ -20,6 +21,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from offset_store.errors import OffsetStoreError
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import TopicPartition
 from offset_store.record import PartitionKey, Writes
 from offset_store.store import Commit, FileT
@@ -42,6 +44,11 @@ def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
 def query_txn_id(app_id: str, query_id: str) -> str:
     """Name the id whose version is the last batch id written by Spark's query ``query_id``."""
     return f"{PREFIX}/{_encode(app_id)}/query/{query_id}"
+
+
+def batch_txn_id(app_id: str, query_id: str, batch_id: int) -> str:
+    """Name the id whose version is the fingerprint of a batch, or of one a multiple of `RING` before."""
+    return f"{PREFIX}/{_encode(app_id)}/batch/{query_id}/{batch_id % RING}"
 
 
 def merge_txn_id(app_id: str) -> str:
@@ -77,6 +84,16 @@ class QueryTxn:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class BatchTxn:
+    """What an id of `batch_txn_id` says."""
+
+    app_id: str
+    query_id: str
+    place: int
+    """The batch id modulo `RING`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class MergeTxn:
     """What an id of `merge_txn_id` says."""
 
@@ -90,7 +107,7 @@ class IntentTxn:
     app_id: str
 
 
-def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | MergeTxn | IntentTxn | None:
+def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | BatchTxn | MergeTxn | IntentTxn | None:
     """Read what the functions above gave; None for ids that are not ours."""
     match text.split("/"):
         case [str(prefix), app_id, "offset", source, topic, partition] if prefix == PREFIX and partition.isdecimal():
@@ -99,6 +116,8 @@ def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | MergeTxn | IntentTxn | Non
             return OffsetTxn(unquote(app_id), unquote(source), tp)
         case [str(prefix), app_id, "query", query_id] if prefix == PREFIX:
             return QueryTxn(unquote(app_id), query_id)
+        case [str(prefix), app_id, "batch", query_id, place] if prefix == PREFIX and place.isdecimal():
+            return BatchTxn(unquote(app_id), query_id, int(place))
         case [str(prefix), app_id, "merge"] if prefix == PREFIX:
             return MergeTxn(unquote(app_id))
         case [str(prefix), app_id, "intent"] if prefix == PREFIX:
@@ -118,7 +137,15 @@ def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
     record = commit.record
     txns = {offset_txn_id(record.app_id, *key): extent.end for key, extent in record.moved.items()}
     txns[query_txn_id(record.app_id, record.query_id)] = record.batch_id
+    if record.fingerprint is not None:
+        txns[batch_txn_id(record.app_id, record.query_id, record.batch_id)] = record.fingerprint.to_int()
     return txns
+
+
+def stored_fingerprint(look_up: LookUp, app_id: str, query_id: str, batch_id: int) -> Fingerprint | None:
+    """Return what stands at a batch's place in the ring."""
+    number = look_up(batch_txn_id(app_id, query_id, batch_id))
+    return None if number is None else Fingerprint.from_int(number)
 
 
 def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:

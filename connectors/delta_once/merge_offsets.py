@@ -14,6 +14,7 @@ from typing import Any
 
 from connectors.delta_once.merge_sequence import Intent, Landed
 from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
+from offset_store.fingerprint import Fingerprint
 from offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
 from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit
@@ -70,6 +71,10 @@ class DeltaIntentSnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `IntentSnapshot.last_batch`."""
         return self.inner.last_batch(query_id)
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `IntentSnapshot.fingerprint`."""
+        return self.inner.fingerprint(query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `IntentSnapshot.next_offsets`."""

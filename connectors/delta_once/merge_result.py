@@ -25,6 +25,7 @@ from connectors.delta_once.table import TableError
 from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import CommitConflictError, StoreMissingError
+from offset_store.fingerprint import Fingerprint
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.store import Commit, FileT
 from offset_store.txn_ids import merge_txn_id
@@ -157,6 +158,10 @@ class PlainMergeSnapshot:
 
     def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
         """See `Snapshot.last_batch`."""
+        return None
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
+        """See `Snapshot.fingerprint`."""
         return None
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from offset_store.errors import CommitConflictError
+from offset_store.fingerprint import Fingerprint
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit, FileT
 
@@ -91,6 +92,9 @@ class IntentSnapshot(Protocol):
 
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`."""
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
@@ -198,6 +202,10 @@ class MergeSnapshot:
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
         return self.offsets.last_batch(query_id)
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`."""
+        return self.offsets.fingerprint(query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

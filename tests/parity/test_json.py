@@ -116,7 +116,7 @@ def test_there_and_back_by_the_log(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "1").write_text("\n".join(["v1", "{}", *lines]))
     (tmp_path / "offsets" / "2").write_text("\n".join(["v2", "{}", f"0:{lines[0]}", f"1:{lines[1]}"]))
     checkpoint = Checkpoint.open(str(tmp_path))
-    read = [[SourceOffset.from_json(line) for line in checkpoint.offset_lines(n).values()] for n in range(3)]
+    read = [[SourceOffset.from_json(line) for line in checkpoint.logged(n).lines.values()] for n in range(3)]
     assert read == [[one], [one, two], [one, two]]
 
 

@@ -20,6 +20,7 @@ from exactly_once.errors import FencedError, TransactionsGoneError
 from exactly_once.transactions import Decision, Decisions, PreparedTransaction, following, ranges_text
 from offset_store.clock import now_ms
 from offset_store.errors import CommitConflictError
+from offset_store.fingerprint import Fingerprint
 from offset_store.group import GroupSnapshot
 from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT
@@ -118,6 +119,11 @@ class TopicSnapshot:
         noted = self.offsets.last_batch(query_id)
         return max((batch for batch in (decided, noted) if batch is not None), default=None)
 
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        """See `Snapshot.fingerprint`; from the group where the batch was written with a weaker guarantee."""
+        decided = {} if self.last is None else self.last.fingerprints.get(query_id, {})
+        return decided.get(batch_id) or self.offsets.fingerprint(query_id, batch_id)
+
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`.
 
@@ -186,6 +192,10 @@ class NoPicture:
 
     def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
         """See `Snapshot.last_batch`."""
+        return None
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
+        """See `Snapshot.fingerprint`."""
         return None
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002

@@ -21,6 +21,7 @@ from exactly_once.transactions import (
     following,
     ranges_text,
 )
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, Writes
 
@@ -32,7 +33,9 @@ moved = st.builds(lambda start, size: OffsetRange(start, start + size), numbers,
 
 keys = st.tuples(names, st.builds(TopicPartition, names, st.just("id"), st.integers(0, 9999)))
 """A batch has one topic of a name for each source."""
-batch_records = st.builds(BatchRecord, names, names, numbers, names, st.dictionaries(keys, moved, max_size=3))
+fingerprints = st.integers(0, 2**63 - 1).map(Fingerprint.from_int)
+ranges = st.dictionaries(keys, moved, max_size=3)
+batch_records = st.builds(BatchRecord, names, names, numbers, names, ranges, st.none() | fingerprints)
 prepared = st.builds(PreparedTransaction, names, numbers, st.integers(0, 2**15 - 1), numbers)
 decisions = st.builds(
     Decision,
@@ -44,6 +47,7 @@ decisions = st.builds(
     at_ms=numbers,
     offsets=st.dictionaries(st.tuples(names, partitions), numbers, max_size=3),
     before=st.none() | numbers,
+    fingerprints=st.dictionaries(names, st.dictionaries(numbers, fingerprints, max_size=3), max_size=3),
     undone=st.booleans(),
 )
 
@@ -55,6 +59,7 @@ def test_a_decision_is_read_as_it_was_written(decision: Decision) -> None:
 
 def test_every_part_of_a_decision_is_needed() -> None:
     document = json.loads(following(None, record("q", 7), TRANSACTIONS, "g", 99).to_json())
+    document.pop("fingerprints")  # older decisions have none
     for name in document:
         without = {key: value for key, value in document.items() if key != name}
         with pytest.raises(DecisionFormatError):
@@ -127,6 +132,23 @@ def test_taking_back_leaves_everything_as_it_was() -> None:
     assert (dict(undone.queries), undone.offsets) == (dict(before.queries), before.offsets)
     again = following(undone, record("q", 1), TRANSACTIONS, "g", 3)
     assert again == replace(decided, number=5, at_ms=3)
+
+
+def test_the_last_batches_of_a_query_are_remembered() -> None:
+    decisions = [following(None, whole("other", 4), (), "g", 0)]
+    for batch_id in range(RING + 5):
+        decisions.append(following(decisions[-1], whole("q", batch_id), (), "g", 0))
+    last = Decision.from_json(decisions[-1].to_json())
+    assert last.fingerprints["other"] == {4: whole("other", 4).fingerprint}
+    assert last.fingerprints["q"] == {batch: whole("q", batch).fingerprint for batch in range(5, RING + 5)}
+    undone = last.undoing(1).fingerprints
+    assert undone["q"] == {batch: whole("q", batch).fingerprint for batch in range(5, RING + 4)}
+    after = following(decisions[-1], whole("third", 0), (), "g", 0)
+    assert after.fingerprints["q"] == {RING + 4: whole("q", RING + 4).fingerprint}
+
+
+def whole(query_id: str, batch_id: int) -> BatchRecord:
+    return replace(record(query_id, batch_id), fingerprint=Fingerprint.of([query_id, batch_id], []))
 
 
 def test_taking_back_the_first_batch_of_a_query_forgets_the_query() -> None:

@@ -17,6 +17,7 @@ from exactly_once.crash_points import CrashPoint
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.errors import CommitConflictError
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
@@ -108,6 +109,13 @@ class FakeIntentSnapshot:
         ]
         return ids[-1] if ids else None
 
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
+        for each in reversed(self.confirmations):
+            record = each.landed.intent.record
+            if each.moves and (record.query_id, record.batch_id) == (query_id, batch_id):
+                return record.fingerprint
+        return None
+
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         stored: dict[PartitionKey, int] = {}
         for each in self.confirmations:
@@ -150,7 +158,10 @@ class Crash(BaseException):
 
 
 def batch(batch_id: int, start: int, end: int, attempt: str, query: str = "q") -> Batch:
-    return Batch(BatchRecord("app", query, batch_id, attempt, {KEY: OffsetRange(start, end)}), stateful=False)
+    fingerprint = Fingerprint.of([batch_id, start, end], [])
+    return Batch(
+        BatchRecord("app", query, batch_id, attempt, {KEY: OffsetRange(start, end)}, fingerprint), stateful=False
+    )
 
 
 def deliver(table: MergeTable, incoming: Batch) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from exactly_once.commit import Delivery
 from exactly_once.errors import FencedError, OffsetMismatchError
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store import CommitConflictError, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError, open_store
+from offset_store.fingerprint import Fingerprint
 from offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey, Writes
@@ -77,6 +78,16 @@ def test_history_has_what_no_later_batch_has_moved() -> None:
     assert oldest.record.ranges == {OTHER: OffsetRange(0, 6)}
     assert (newest.version, oldest.version, store.snapshot().version) == (2, 1, 2)
     assert [entry.version for entry in store.snapshot().history(1)] == [2]
+
+
+def test_the_last_batch_is_known_by_its_fingerprint() -> None:
+    store = new_store(FakeGroup())
+    first, second = (Fingerprint.of([batch_id], []) for batch_id in range(2))
+    commit(store, replace(record(0, 0, 5), fingerprint=first))
+    commit(store, replace(record(1, 5, 9), fingerprint=second))
+    snapshot = store.snapshot()
+    assert (snapshot.fingerprint("q", 1), snapshot.fingerprint("q", 0)) == (second, None)
+    assert snapshot.fingerprint("another", 1) is None
 
 
 def test_the_offsets_of_other_tools_count_as_stored() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from offset_store import (
 )
 from offset_store.administration import OffsetsTable
 from offset_store.delta_log import Action, DeltaLog
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
@@ -60,6 +62,22 @@ def test_what_was_committed_is_read_by_its_application_only(new_store: Callable[
     assert new_store("app").snapshot().last_batch("q") == 0
     assert new_store("other app").read("default", [KEY[1]]) == {}
     assert new_store("other app").snapshot().last_batch("q") is None
+
+
+def test_the_last_batches_of_a_query_are_known_by_their_fingerprints(new_store: Callable[[str], OffsetStore]) -> None:
+    store = new_store("app")
+    for batch_id in range(RING + 2):
+        store.snapshot().commit(Commit(whole(batch_id, batch_id, batch_id + 1), BOTH))
+    snapshot = store.snapshot()
+    for batch_id in range(2, RING + 2):
+        assert snapshot.fingerprint("q", batch_id) == whole(batch_id, batch_id, batch_id + 1).fingerprint
+    assert snapshot.fingerprint("q2", RING) is None
+    assert new_store("other app").snapshot().fingerprint("q", RING) is None
+    assert snapshot.history(1)[0].record == whole(RING + 1, RING + 1, RING + 2)
+
+
+def whole(batch_id: int, start: int, end: int) -> BatchRecord:
+    return replace(record(batch_id, start, end), fingerprint=Fingerprint.of([batch_id, start, end], batch_id))
 
 
 def test_a_commit_of_rows_alone_moves_no_offset(new_store: Callable[[str], OffsetStore]) -> None:

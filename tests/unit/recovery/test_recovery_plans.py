@@ -27,13 +27,16 @@ from offset_store.administration import (
     Move,
     Stored,
 )
+from offset_store.fingerprint import RING
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, CommittedBatch, Writes
 from offset_store.txn_ids import (
+    BatchTxn,
     IntentTxn,
     MergeTxn,
     OffsetTxn,
     QueryTxn,
+    batch_txn_id,
     intent_txn_id,
     merge_txn_id,
     offset_txn_id,
@@ -234,6 +237,8 @@ def test_ids_of_offsets_can_be_read_back(wanted: OffsetTxn) -> None:
 @given(st.builds(QueryTxn, texts, st.from_regex(r"[0-9a-f-]+", fullmatch=True)))
 def test_ids_of_queries_can_be_read_back(wanted: QueryTxn) -> None:
     assert parse_txn_id(query_txn_id(wanted.app_id, wanted.query_id)) == wanted
+    place = BatchTxn(wanted.app_id, wanted.query_id, 5)
+    assert parse_txn_id(batch_txn_id(wanted.app_id, wanted.query_id, RING + 5)) == place
 
 
 @settings(deadline=None)

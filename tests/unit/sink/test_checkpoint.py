@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from exactly_once.batch import read_batch
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointError
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 from offset_store.record import PartitionKey
 
@@ -75,9 +77,89 @@ def test_a_batch_knows_whether_other_sources_took_part(folder: Folder) -> None:
         assert read_batch(Checkpoint.open(str(folder.root)), batch_id, "app", "a").foreign is expected
 
 
-def test_a_query_without_our_source_needs_no_batch_before(folder: Folder) -> None:
-    folder.log(7, [RATE])
-    assert folder.ranges(7) == {}
+class Fingerprints:
+    """What is told apart, from the files of a checkpoint."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def of(self, start: str, end: str, clock: str = METADATA) -> Fingerprint:
+        for batch_id, line in enumerate((start, end)):
+            self.folder.log(batch_id, [line])
+        path = self.folder.root / "offsets" / "1"
+        path.write_text(path.read_text().replace(METADATA, clock))
+        found = read_batch(Checkpoint.open(str(self.folder.root)), 1, "app", "attempt").record.fingerprint
+        assert found is not None
+        return found
+
+    def file_log(self, name: str, *files: tuple[str, int, int]) -> None:
+        log = self.folder.root / "sources" / "0"
+        log.mkdir(parents=True, exist_ok=True)
+        entries = [json.dumps({"path": path, "timestamp": at, "batchId": number}) for path, at, number in files]
+        (log / name).write_text("\n".join(["v1", *entries]))
+
+
+@pytest.fixture
+def fingerprints(folder: Folder) -> Fingerprints:
+    return Fingerprints(folder)
+
+
+def test_a_fingerprint_tells_where_our_sources_begin_and_end(fingerprints: Fingerprints) -> None:
+    whole = fingerprints.of(offset(10), offset(20))
+    assert fingerprints.of(offset(10, origin=4), offset(20, origin=4)) == whole
+    others = [fingerprints.of(offset(9), offset(20)), fingerprints.of(offset(10), offset(21))]
+    others.append(
+        fingerprints.of(offset(10, tp=TP._replace(topic_id="new")), offset(20, tp=TP._replace(topic_id="new")))
+    )
+    others.append(fingerprints.of(offset(10, source="b"), offset(20, source="b")))
+    assert len({whole.inputs, *(each.inputs for each in others)}) == 5
+    assert {each.clock for each in others} == {whole.clock}
+
+
+def test_a_partition_that_stands_still_is_no_part_of_a_fingerprint(fingerprints: Fingerprints) -> None:
+    beside = {TP._replace(partition=1): Position(0, 0)}
+    lines = [SourceOffset("default", {TP: Position(0, at), **beside}).to_json() for at in (10, 20)]
+    assert fingerprints.of(*lines) == fingerprints.of(offset(10), offset(20))
+
+
+def test_a_fingerprint_tells_the_time_and_not_the_settings(fingerprints: Fingerprints) -> None:
+    known = fingerprints.of(offset(1), offset(2))
+    conf = fingerprints.of(
+        offset(1), offset(2), METADATA.replace('"conf":{}', '"conf":{"spark.sql.shuffle.partitions":"9"}')
+    )
+    assert conf == known
+    for clock in (
+        METADATA.replace("1", "2"),
+        METADATA.replace('MarkMs":0', 'markMs":5').replace('markMs":0', 'markMs":5'),
+    ):
+        other = fingerprints.of(offset(1), offset(2), clock)
+        assert other.inputs == known.inputs
+        assert other.clock != known.clock
+
+
+def test_a_fingerprint_has_the_text_of_other_sources(fingerprints: Fingerprints) -> None:
+    known = fingerprints.of(RATE, RATE.replace("5", "9"))
+    assert fingerprints.of(RATE, RATE.replace("5", "8")) != known
+    assert fingerprints.of(RATE.replace("5", "6"), RATE.replace("5", "9")) != known
+
+
+def test_the_number_of_a_file_source_stands_for_its_files(fingerprints: Fingerprints) -> None:
+    start, end = '{"logOffset":8}', '{"logOffset":10}'
+    without_log = fingerprints.of(start, end)
+    fingerprints.file_log("9.compact", ("a", 1, 0), ("b", 2, 9))
+    fingerprints.file_log("10", ("d", 4, 10), ("c", 3, 10))
+    known = fingerprints.of(start, end)
+    assert known != without_log
+    fingerprints.file_log("19.compact", ("a", 1, 0), ("b", 2, 9), ("c", 3, 10), ("d", 4, 10), ("e", 5, 19))
+    (fingerprints.folder.root / "sources" / "0" / "10").unlink()
+    assert fingerprints.of(start, end) == known
+    fingerprints.file_log("10", ("c", 3, 10), ("d", 5, 10))
+    assert fingerprints.of(start, end) != known
+    fingerprints.file_log("10", ("c", 3, 10))
+    assert fingerprints.of(start, end) != known
+    (fingerprints.folder.root / "sources" / "0" / "10").write_text("v1\nno JSON")
+    with pytest.raises(CheckpointError, match="sources/0/10 is not a log of Spark's file source: 'no JSON'"):
+        fingerprints.of(start, end)
 
 
 def test_a_self_union_is_one_range(folder: Folder) -> None:
@@ -126,7 +208,7 @@ def test_what_is_missing_or_unreadable_is_named(folder: Folder) -> None:
     with pytest.raises(CheckpointError, match="holds no batch"):
         checkpoint.latest_batch_id()
     with pytest.raises(CheckpointError, match="offsets/3 does not exist"):
-        checkpoint.offset_lines(3)
+        checkpoint.logged(3)
     folder.log(1, [offset(10)])
     with pytest.raises(CheckpointError, match="offsets/0 does not exist"):
         folder.ranges(1)

@@ -1,4 +1,4 @@
-"""The five-step comparison, case by case, and in general."""
+"""The ordered comparison, case by case, and in general."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from exactly_once.decision import (
     Fresh,
     Mismatch,
     NeverStored,
+    OtherBatch,
     OthersUnknown,
     Replay,
     ReusedBatchId,
@@ -22,21 +23,32 @@ from exactly_once.decision import (
     Stored,
     decide,
 )
+from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
 
 A: PartitionKey = ("s", TopicPartition("t", "id", 0))
 B: PartitionKey = ("s", TopicPartition("t", "id", 1))
 C: PartitionKey = ("another", TopicPartition("t", "id", 0))
+SAME = Fingerprint(7, 1)
+LATER = Fingerprint(7, 2)
+"""Of the same records, at another time."""
+OTHER = Fingerprint(8, 1)
 
 
-def batch(ranges: dict[PartitionKey, tuple[int, int]], batch_id: int = 3, stateful: bool = False) -> Batch:
+def batch(
+    ranges: dict[PartitionKey, tuple[int, int]],
+    batch_id: int = 3,
+    stateful: bool = False,
+    foreign: bool = False,
+    fingerprint: Fingerprint | None = SAME,
+) -> Batch:
     extents = {key: OffsetRange(*pair) for key, pair in ranges.items()}
-    return Batch(BatchRecord("app", "q", batch_id, "attempt", extents), stateful)
+    return Batch(BatchRecord("app", "q", batch_id, "attempt", extents, fingerprint), stateful, foreign)
 
 
-def stored(offsets: dict[PartitionKey, int], last: int | None = None) -> Stored:
-    return Stored(9, last, offsets)
+def stored(offsets: dict[PartitionKey, int], last: int | None = None, fingerprint: Fingerprint | None = SAME) -> Stored:
+    return Stored(9, last, offsets, fingerprint)
 
 
 def skipping(extent: tuple[int, int]) -> NeverStored:
@@ -62,6 +74,17 @@ TABLE: list[tuple[str, Stored, Batch, Decision]] = [
     ("an older batch again", stored({A: 9}, 8), batch({A: (5, 9)}), Replay(8)),
     ("the same batch of no source of ours", stored({}, 3), batch({}), Replay(3)),
     ("a replay of a stateful query", stored({A: 9}, 3), batch({A: (5, 9)}, stateful=True), Replay(3)),
+    ("the same records at another time", stored({A: 9}, 3, LATER), batch({A: (5, 9)}), Replay(3)),
+    ("likewise, stateful", stored({A: 9}, 3, LATER), batch({A: (5, 9)}, stateful=True), OtherBatch(3, True)),
+    ("other records, all there", stored({A: 9}, 8, OTHER), batch({A: (5, 9)}), OtherBatch(8, True)),
+    ("other files", stored({}, 3, OTHER), batch({}, foreign=True), OtherBatch(3, True)),
+    ("forgotten", stored({A: 9}, 3 + RING), batch({A: (5, 9)}), OtherBatch(3 + RING, False)),
+    ("the oldest that is kept", stored({A: 9}, 2 + RING), batch({A: (5, 9)}), Replay(2 + RING)),
+    ("the last of an earlier version", stored({A: 9}, 3, None), batch({A: (5, 9)}), Replay(3)),
+    ("likewise, stored further", stored({A: 10}, 3, None), batch({A: (5, 9)}), OtherBatch(3, False)),
+    ("likewise, with state", stored({A: 9}, 3, None), batch({A: (5, 9)}, stateful=True), OtherBatch(3, False)),
+    ("likewise, with files", stored({A: 9}, 3, None), batch({A: (5, 9)}, foreign=True), OtherBatch(3, False)),
+    ("one before the last", stored({A: 9}, 4, None), batch({A: (5, 9)}), OtherBatch(4, False)),
     ("a new checkpoint from the beginning", stored({A: 9, B: 9}), batch({A: (5, 9), B: (5, 8)}, 0), AlreadyThere()),
     ("one partition there, one ahead", stored({A: 9, B: 5}), batch({A: (5, 9), B: (5, 8)}, 0), mismatch(9, False)),
     ("there, but this query wrote before", stored({A: 9}, 2), batch({A: (5, 9)}), mismatch(9, True)),
@@ -106,8 +129,17 @@ def test_rows_of_other_sources_are_not_passed_over_with_a_range_that_is_there() 
 
 offsets = st.integers(0, 12)
 extents = st.tuples(offsets, offsets).map(lambda pair: (min(pair), max(pair)))
-batches = st.builds(batch, st.dictionaries(st.sampled_from([A, B]), extents), st.integers(0, 3), st.booleans())
-stores = st.builds(stored, st.dictionaries(st.sampled_from([A, B]), offsets), st.none() | st.integers(0, 3))
+fingerprints = st.none() | st.builds(Fingerprint, st.integers(0, 1), st.integers(0, 1))
+batches = st.builds(
+    batch,
+    st.dictionaries(st.sampled_from([A, B]), extents),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+    fingerprints,
+)
+lasts = st.none() | st.integers(0, 3) | st.integers(RING - 2, RING + 2)
+stores = st.builds(stored, st.dictionaries(st.sampled_from([A, B]), offsets), lasts, fingerprints)
 
 
 @given(stores, batches)
@@ -130,6 +162,11 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
         assert before.last_batch_id is not None
         assert before.last_batch_id >= incoming.record.batch_id
         assert all(extent.end <= before.next_offsets[key] for key, extent in moved.items())
+        _is_what_was_written(before, incoming)
+    elif isinstance(decision, OtherBatch):
+        assert before.last_batch_id is not None
+        assert before.last_batch_id >= incoming.record.batch_id
+        assert before.fingerprint != incoming.record.fingerprint or not decision.is_known
     elif isinstance(decision, ReusedBatchId):
         assert before.next_offsets.get(decision.key) == decision.stored
         assert decision.stored is None or decision.stored < decision.extent.end
@@ -142,6 +179,24 @@ def test_nothing_is_written_twice_and_nothing_is_skipped(before: Stored, incomin
         assert decision.stored != decision.extent.start
         assert decision.is_overlap == (decision.stored > decision.extent.start)
         assert decision.query_is_known == (before.last_batch_id is not None)
+    elif isinstance(decision, OthersUnknown):
+        assert incoming.foreign
+        assert before.last_batch_id is None
     else:
         assert incoming.stateful
         assert before.last_batch_id is None
+
+
+def _is_what_was_written(before: Stored, incoming: Batch) -> None:
+    """A number alone never makes a replay: the fingerprint does, or the ranges where these say all."""
+    record, known = incoming.record, before.fingerprint
+    assert before.last_batch_id is not None
+    if known is not None and record.fingerprint is not None:
+        assert before.last_batch_id - record.batch_id < RING
+        assert known.inputs == record.fingerprint.inputs
+        assert known.clock == record.fingerprint.clock or not incoming.stateful
+    else:
+        assert record.batch_id == before.last_batch_id
+        assert not incoming.stateful
+        assert not incoming.foreign
+        assert all(before.next_offsets[key] == extent.end for key, extent in record.moved.items())

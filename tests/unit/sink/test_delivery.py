@@ -21,6 +21,7 @@ from exactly_once.errors import (
 )
 from exactly_once.guarantee import ORDERS, Guarantee
 from offset_store.errors import CommitConflictError, OffsetStoreError
+from offset_store.fingerprint import Fingerprint
 from offset_store.memory import MemoryOffsetStore, MemorySnapshot
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, Writes
@@ -73,7 +74,8 @@ def new_store() -> MemoryOffsetStore:
 
 
 def batch(batch_id: int, start: int, end: int, attempt: str = "a", query: str = "q", stateful: bool = False) -> Batch:
-    return Batch(BatchRecord("app", query, batch_id, attempt, {KEY: OffsetRange(start, end)}), stateful)
+    fingerprint = Fingerprint.of([batch_id, start, end], [])
+    return Batch(BatchRecord("app", query, batch_id, attempt, {KEY: OffsetRange(start, end)}, fingerprint), stateful)
 
 
 def rows(store: MemoryOffsetStore) -> list[object]:
