@@ -45,6 +45,7 @@ from exactly_once.errors import (
     UnknownOutcomeError,
 )
 from exactly_once.guarantee import Order
+from exactly_once.restored import restore_that_took_out
 from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.fingerprint import RING
@@ -205,11 +206,15 @@ class Delivery:
 
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
-        rows_version = snapshot.version if self.offsets is None else self.result.snapshot().version
+        rows = snapshot if self.offsets is None else self.result.snapshot()
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Refused):
             raise _refusal(decision, batch, snapshot, self._place)
-        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows_version)
+        if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
+            restore = restore_that_took_out(batch.record, rows.entries_since(-1))
+            if restore is not None:
+                raise _restored(restore, batch, self._place)
+        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
 
     @property
     def _offsets(self) -> SnapshotSource:
@@ -438,6 +443,19 @@ def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: 
         ways += f". Or {back}" if (back := _take_back(batch, snapshot, place)) else ""
     return OffsetMismatchError(
         f"{batch} is not past the last batch of this query in {place.name}, {last}, and {why}. {so}. {ways}"
+    )
+
+
+def _restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
+    _, _, path = (place.spec or "").partition(":")
+    back = f"take the offsets of {place.name} to where its rows are"
+    if place.holds_rows:
+        target = "<the version that it went to>" if restore.restored_to is None else restore.restored_to
+        back += f": sparkonce offsets rewind {path} --to-version {target} --restore"
+    return OffsetMismatchError(
+        f"{batch} was written before, and version {restore.version} (RESTORE) took its rows out and left the offsets, "
+        f"so passing over it would lose them. Stop every driver and {back}; then start from the checkpoint of that time"
+        f"{'' if batch.stateful or batch.foreign else ', or with a new one and offsetStore'}"
     )
 
 

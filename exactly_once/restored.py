@@ -1,0 +1,41 @@
+"""Whether the rows of a replayed batch are still in the table: a RESTORE may have taken them out.
+
+Delta's own RESTORE puts the files of an older version back and leaves all transaction ids as they are. So a batch can
+count as written whose rows are gone. A running query never looks back at those, but one whose checkpoint was restored
+together with the table plans them again, and passing over them would lose them.
+
+The log is read from its newest commit back, along the line of versions that made the table what it is, as far as to the
+batch: for a batch that a crash made Spark run again that is one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from offset_store.administration import ChangeKind, CommitEntry
+from offset_store.record import BatchRecord, Writes
+
+RESTORE = "RESTORE"
+
+
+def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry]) -> CommitEntry | None:
+    """Return the RESTORE after which the rows of a batch are not in the table; None if they are, or never were.
+
+    ``entries`` are the kept commits of the table that holds the rows, newest first.
+    """
+    kept_to: int | None = None
+    restore: CommitEntry | None = None
+    for entry in entries:
+        if kept_to is None or entry.version <= kept_to:
+            by_us = entry.change is not None and entry.change.kind is ChangeKind.RESTORE
+            if by_us or (entry.operation == RESTORE and entry.change is None):
+                target = entry.change.to_version if entry.change is not None else entry.restored_to
+                kept_to, restore = -1 if target is None else target, entry
+        batch = entry.batch
+        if batch is None or batch.record.query_id != record.query_id or Writes.ROWS not in batch.writes:
+            continue
+        if batch.record.batch_id == record.batch_id:
+            return restore if kept_to is not None and entry.version > kept_to else None
+        if batch.record.batch_id < record.batch_id and (kept_to is None or entry.version <= kept_to):
+            return None
+    return None

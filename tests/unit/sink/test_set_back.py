@@ -1,0 +1,100 @@
+"""Checkpoints and tables set back, without Spark: what a batch of an old number is taken for, in a real table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from exactly_once.errors import OffsetMismatchError
+from jobs.cli import main
+from tests.unit.sink.query_by_hand import Query
+
+
+class SetBack(Query):
+    """A query whose checkpoint, and table, can be put back to a copy."""
+
+    def run(self, *batch_ids: int) -> None:
+        for batch_id in batch_ids:
+            self.write(batch_id, [{"v": batch_id}])
+
+    def copy(self) -> None:
+        shutil.copytree(self.checkpoint, self.checkpoint.with_name("copy"))
+
+    def set_back(self) -> None:
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(self.checkpoint.with_name("copy"), self.checkpoint)
+
+    def values(self) -> list[int]:
+        return [row["v"] for row in self.read("v")]
+
+    def restore(self, version: int) -> None:
+        DeltaTable(self.table).restore(version)
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> SetBack:
+    return SetBack(tmp_path)
+
+
+def test_the_same_batches_are_passed_over_and_the_query_goes_on(query: SetBack) -> None:
+    query.run(0)
+    query.copy()
+    query.run(1, 2)
+    query.set_back()
+    query.run(1, 2, 3)
+    assert query.values() == [0, 1, 2, 3]
+
+
+def test_another_batch_of_an_old_number_is_refused(query: SetBack) -> None:
+    query.run(0)
+    query.copy()
+    query.run(1, 2)
+    query.set_back()
+    query.log(1, 15)
+    with pytest.raises(
+        OffsetMismatchError,
+        match=r"last batch of this query in the table, 2, and another batch was written under this number.* Start "
+        r"with a new checkpointLocation and offsetStore=delta:<path of this table>",
+    ):
+        query.tasks()
+    assert query.values() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_table_restored_together_with_the_checkpoint(query: SetBack, ahead: bool) -> None:
+    """Delta's RESTORE leaves the numbers of batches whose rows it takes out; what came later is there."""
+    query.run(0)
+    query.copy()
+    query.run(1, 2)
+    query.restore(1)
+    if ahead:
+        query.run(3)
+    query.set_back()
+    query.log(1, 20)
+    with pytest.raises(
+        OffsetMismatchError,
+        match=r"batch 1 .* was written before, and version 4 \(RESTORE\) took its rows out and left the offsets.* "
+        r"sparkonce offsets rewind <path of this table> --to-version 1 --restore; then start from the checkpoint",
+    ):
+        query.tasks()
+    assert main(["offsets", "rewind", str(query.table), "--to-version", "1", "--restore", "--apply"]) == 0
+    query.run(1, 2, 3)
+    assert query.values() == [0, 1, 2, 3]
+
+
+def test_a_table_restored_to_where_the_batch_is(query: SetBack) -> None:
+    query.run(0, 1)
+    query.copy()
+    DeltaTable(query.table).delete("v = 0")
+    query.restore(2)
+    query.set_back()
+    query.run(1)
+    assert query.values() == [0, 1]
+    query.restore(1)
+    query.restore(4)  # and back to before that
+    query.set_back()
+    query.run(1)
+    assert query.values() == [0, 1]
