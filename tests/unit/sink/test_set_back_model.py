@@ -1,8 +1,8 @@
 """A small Spark whose checkpoint is set back, in front of the real decisions: no row is lost or doubled.
 
 The model keeps what matters here of Spark's engine: an entry for each batch before it runs, a note after it, a state
-that goes with each batch, batches that only move a watermark or only take time to pass, and a copy of all that which may
-be put back. Rows are computed from state, records, watermark and time, as four kinds of query do.
+that goes with each batch, batches that only move a watermark or only let time pass, and copies that may be put back.
+Rows are computed from state, records, watermark and time, as four kinds of query do.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def play(kind: str, steps: list[tuple[int, int, str, int, str, int]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_is_lost_or_doubled(kind: str) -> None:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(STEPS)
     def any_history(steps: list[tuple[int, int, str, int, str, int]]) -> None:
         play(kind, steps)
