@@ -147,7 +147,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
         Spark makes the folder of states while it plans batch 0, so it may have appeared since `begin`.
         """
-        if self._stateful or (task.batch_id == 0 and Checkpoint.open(self._checkpoint).is_stateful()):
+        stateful = self._stateful
+        if not stateful and task.batch_id == 0:
+            stateful = Checkpoint.open(self._checkpoint, self._storage_options).is_stateful()
+        if stateful:
             for _ in rows:
                 pass
 
