@@ -107,9 +107,11 @@ class Answers:
         for who, producer in producers.items():
             if producer[1] < 0:
                 continue
-            for wanted in (True, False):
-                for version in (5, 4):
-                    said.append((who, committed, wanted, version, self.end(producer, wanted, version)[1]))
+            said += [
+                (who, committed, wanted, version, self.end(producer, wanted, version)[1])
+                for wanted in (True, False)
+                for version in (5, 4)
+            ]
             said.append((who, "init", ErrorCode(self.init(producer).error_code)))
             said.append((who, "add", self.add(producer, 0)))
             said.append((who, "offsets", self.commit_offsets(producer)))
