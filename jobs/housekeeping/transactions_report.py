@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from connectors.kafka_once.sink.endings import HANGING
 from connectors.kafka_once.sink.transactions import Partition
 from exactly_once.transactions import Decision, Fate, Settlement, ranges_text
 from jobs.housekeeping.arguments import show_columns, show_time
@@ -95,6 +96,7 @@ def loss_text(app_id: str, decision: Decision, application: Application) -> str:
     if application.settlement is Settlement.UNKNOWN:
         return (
             f"{share} are in transactions that Kafka no longer knows, so nobody can tell whether they were committed. "
+            f"If the topic __transaction_state was lost, they may stay open for ever, and {HANGING}. "
             f"Look into the output; sparkonce transactions finish --app-id {app_id} --accept goes on"
         )
     return (

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from exactly_once.errors import TransactionsGoneError
 from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
 
+HANGING = (
+    "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "
+    "kafka-transactions.sh abort ends them"
+)
+"""What is said of transactions that are open in a partition, and that no coordinator knows."""
 NAMED = 5
 """How many transactional ids an error names."""
 
@@ -45,8 +50,10 @@ class Ended:
         if self.settlement is Settlement.UNKNOWN:
             return TransactionsGoneError(
                 f"{what}, and whether all of it was committed cannot be told: Kafka no longer knows {len(bad)} of its "
-                f"{len(self.fates)} transactional ids ({names}), which expire a week after their last use "
-                f"(transactional.id.expiration.ms). {tool}; if the rows are there, {accept} notes the batch as finished"
+                f"{len(self.fates)} transactional ids ({names}): they expire a week after their last use "
+                "(transactional.id.expiration.ms), or the topic __transaction_state was lost. If it was lost, the rows "
+                f"may be in transactions that stay open for ever, and {HANGING}. {tool}; if the rows are there, "
+                f"{accept} notes the batch as finished; if not, it goes on without them"
             )
         gone = (
             f"{what}, but {len(bad)} of its {len(self.fates)} transactions, with {rows} of its {decision.rows} rows, "
