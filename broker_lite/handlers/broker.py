@@ -18,7 +18,7 @@ from broker_lite.coordinators.pending_offsets import PendingOffsets
 from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.internal_topics import internal_topic_settings
-from broker_lite.handlers.leader import LEADER_EPOCH, Led
+from broker_lite.handlers.leader import Led
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory
 from broker_lite.handlers.request import Body, Request
@@ -212,7 +212,7 @@ class Broker:
 
     def _leads_all(self, topic: str, index: int) -> Led:
         """Give a partition of a broker by itself."""
-        return Led(self.partition(topic, index), LEADER_EPOCH)
+        return Led(self.partition(topic, index), self.logs.leader_epoch)
 
     def topics(self) -> Iterable[Topic]:
         """Give all topics."""

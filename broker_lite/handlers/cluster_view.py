@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Request
 from broker_lite.protocol.errors import ErrorCode
 
@@ -72,7 +71,7 @@ def controller_id(broker: Broker) -> int:
 def partitions(broker: Broker, topic: Topic, indexes: Iterable[int]) -> Iterator[tuple[int, PartitionView]]:
     """Give partitions of a topic with what is told of them."""
     if broker.member is None:
-        alone = _alone(broker.config.node_id)
+        alone = _alone(broker.config.node_id, broker.logs.leader_epoch)
         yield from ((index, alone) for index in indexes)
         return
     image = broker.member.image
@@ -102,6 +101,6 @@ _UNKNOWN = PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, -1, -1, [], [], [], [],
 
 
 @lru_cache(maxsize=8)
-def _alone(node_id: int) -> PartitionView:
+def _alone(node_id: int, leader_epoch: int) -> PartitionView:
     us = [node_id]
-    return PartitionView(ErrorCode.NONE, node_id, LEADER_EPOCH, us, us, [], [], [])
+    return PartitionView(ErrorCode.NONE, node_id, leader_epoch, us, us, [], [], [])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import LEADER_EPOCH, Led
+from broker_lite.handlers.leader import Led
 from broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
 from broker_lite.handlers.purgatory import PartitionKey, Waiter
 from broker_lite.handlers.request import Body, Request
@@ -201,7 +201,7 @@ def _read_partition(
     log, leader_epoch, replicas = (
         broker.leading(topic, wanted.partition)
         if broker.cluster is not None
-        else (broker.partition(topic, wanted.partition), LEADER_EPOCH, None)
+        else (broker.partition(topic, wanted.partition), broker.logs.leader_epoch, None)
     )
     if 0 <= wanted.current_leader_epoch != leader_epoch:
         Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)

@@ -1,7 +1,7 @@
 """What leadership means to handlers: a log, the epoch that it is led in, and what a request may say of that epoch.
 
-A broker by itself leads every partition of its topics, in one epoch from the first day on. A member of a cluster leads
-what the cluster's image says (`Broker.leading`).
+A broker by itself leads every partition of its topics, in one epoch from its start to its end (`LogManager.leader_epoch`).
+A member of a cluster leads what the cluster's image says (`Broker.leading`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker_lite.log.partition_log import PartitionLog
     from broker_lite.replication.leader import PartitionLeader
-
-LEADER_EPOCH = 0
-"""The epoch of a broker by itself; it never changes, as there is nobody to elect."""
 
 
 class Led(NamedTuple):

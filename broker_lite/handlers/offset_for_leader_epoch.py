@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
+from broker_lite.handlers.leader import Led
 from broker_lite.handlers.request import Body, Request
-from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -38,7 +37,7 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         led = broker.leading(topic, wanted.partition)
         led.check_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = _end(led.log, wanted.leader_epoch)
+        epoch, end_offset = _end(led, wanted.leader_epoch)
     except KafkaError as error:
         code = error.code
     return types.EpochEndOffset(
@@ -50,7 +49,8 @@ def _partition(broker: Broker, request: Request, types: Any, topic: str, wanted:
     )
 
 
-def _end(log: PartitionLog, epoch: int) -> tuple[int, int]:
-    if log.leader_epochs.latest < LEADER_EPOCH == epoch:
-        return epoch, log.log_end_offset  # nothing was written yet
+def _end(led: Led, epoch: int) -> tuple[int, int]:
+    log, latest = led.log, led.log.leader_epochs.latest
+    if latest < epoch <= led.leader_epoch:  # the leader's own epoch begins at the end, while nothing is written in it
+        return epoch if latest < 0 or epoch == led.leader_epoch else latest, log.log_end_offset
     return log.leader_epochs.end_offset(epoch, log.log_end_offset) or UNKNOWN

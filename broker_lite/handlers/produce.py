@@ -11,7 +11,6 @@ from collections.abc import Callable
 from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from broker_lite.handlers.authorization import find_topic
 from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.leader_hints import leader_hint
 from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
@@ -143,7 +142,9 @@ def _append(
     """Append one batch; gives the result, and the offset of the last record."""
     cluster = broker.cluster
     log, leader_epoch, replicas = (
-        broker.leading(topic, index) if cluster is not None else (broker.partition(topic, index), LEADER_EPOCH, None)
+        broker.leading(topic, index)
+        if cluster is not None
+        else (broker.partition(topic, index), broker.logs.leader_epoch, None)
     )
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by the broker alone")

@@ -30,6 +30,10 @@ MAX_PARTITIONS: Final = 50_000
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
+EPOCH_JUMP: Final = 1_000
+"""Up to so many leader epochs are left out at a start. Two copies of one directory that are started equally often would
+else give the same epochs to different records, and no reader could tell the two logs apart (KIP-320)."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -71,6 +75,8 @@ class LogManager:
         self.cluster_id = ""
         self.clean = False
         """Whether the broker before this one stopped cleanly."""
+        self.leader_epoch = 0
+        """What a broker by itself leads all partitions in until it stops: higher at each start of this directory."""
 
     @classmethod
     def open(
@@ -469,11 +475,21 @@ class LogManager:
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
-        if not known:
-            self._write_topics()
+        self._begin_epoch(is_known=known)
         if self.clean:
             self._storage.remove(f"{self.log_dir}/{checkpoints.CLEAN_SHUTDOWN}")
             self._storage.flush_later([self.log_dir]).result()
+
+    def _begin_epoch(self, *, is_known: bool) -> None:
+        """Choose the leader epoch of this start: above all that were before, those in a Kafka broker's logs too.
+
+        Raises:
+            OSError: if it cannot be written down.
+        """
+        if is_known or self._topics:
+            known = max((log.leader_epochs.latest for log in self._partitions()), default=0)
+            self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
+        self._write_topics()
 
     def _indexes(self, _topic: str, count: int, _names: Collection[str]) -> Iterable[int]:
         """Give the partitions of a topic that are here, among the `names` in the log directory."""
@@ -482,7 +498,9 @@ class LogManager:
     def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
         try:
-            document: dict[str, Any] = json.loads(self._storage.read(path))["topics"]
+            whole: dict[str, Any] = json.loads(self._storage.read(path))
+            document = whole["topics"]
+            self.leader_epoch = int(whole.get("leaderEpoch", 0))
             return {
                 name: (checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
                 for name, entry in document.items()
@@ -502,7 +520,8 @@ class LogManager:
             }
             for topic in self._topics.values()
         }
-        text = json.dumps({"version": 1, "topics": document}, indent=1, sort_keys=True)
+        whole = {"version": 1, "leaderEpoch": self.leader_epoch, "topics": document}
+        text = json.dumps(whole, indent=1, sort_keys=True)
         self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", text.encode(), durable=True)
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:

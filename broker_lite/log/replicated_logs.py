@@ -148,6 +148,11 @@ class ReplicatedLogs(LogManager):
                     *(self.log_dir, name, index, end, offset),
                 )
 
+    def _begin_epoch(self, *, is_known: bool) -> None:
+        """Leave it to the cluster, which elects a leader for each partition, in epochs of their own."""
+        if not is_known:
+            self._write_topics()
+
     def _indexes(self, topic: str, count: int, names: Collection[str]) -> Iterable[int]:
         here = frozenset(names)
         return [index for index in range(count) if f"{topic}-{index}" in here]
