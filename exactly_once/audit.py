@@ -34,8 +34,10 @@ from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Write
 from offset_store.store import Commit
 from offset_store.txn_ids import (
     MOVED_TO_ID,
+    UNKNOWN_EPOCH,
     OffsetTxn,
     QueryTxn,
+    epoch_txn_id,
     named_txn_ids,
     offset_txn_id,
     parse_txn_id,
@@ -183,6 +185,7 @@ class Auditor:
         if self._kept is not None:
             self._join_checkpoint(self._kept)
         self._check_stored(look_up(self._chains), look_up(self._batch_ids))
+        self._note_epochs(look_up)
         self._judge_halves()
         chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
         return Report(chains, self._findings.in_order(), self._findings.counts, self._tally)
@@ -297,6 +300,13 @@ class Auditor:
             chain = Chain(app_id, source, tp.topic, tp.topic_id, tp.partition)
         self._chains[txn_id] = chain
         chain.topic, chain.topic_id = tp.topic, tp.topic_id
+        if extent.cut_from is not None and chain.end in (None, extent.cut_from):
+            message = (
+                f"{chain}: records [{extent.start}, {extent.cut_from}) of {tp} that were written to the table had "
+            )
+            message += "been replaced in the log; their rows stay, and the query went on with those that replaced them"
+            self._findings.add(Problem.LOG_REPLACED, message, name, chain)
+            chain.cut(extent.start, f"a log that was cut, read on in version {name.version},")
         if chain.end is not None and extent.start > chain.end:
             message = f"gap [{chain.end}, {extent.start}): {chain.before} ended at {chain.end}, this begins at "
             self._findings.add(Problem.GAP, f"{chain}: {message}{extent.start}", name, chain)
@@ -421,6 +431,11 @@ class Auditor:
             if batch_ids.get(txn_id) != last:
                 message = f"{describe(txn_id)}: {batch_ids.get(txn_id)} is stored, and the last commit has {last}"
                 self._findings.add(Problem.STORED_MISMATCH, message, None)
+
+    def _note_epochs(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> None:
+        ids = {epoch_txn_id(each.app_id, each.source, each.topic_partition): each for each in self._chains.values()}
+        for txn_id, epoch in look_up(ids).items():
+            ids[txn_id].epoch = None if epoch == UNKNOWN_EPOCH else epoch
 
     def _judge_halves(self) -> None:
         """Tell what a write without the other means; it is as it should be where the other is kept elsewhere."""

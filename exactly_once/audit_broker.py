@@ -2,7 +2,8 @@
 
 A stored offset must lie within the log of its partition, of the very topic it was read from. Behind the log's start,
 records are gone that were never read. Past its end, or under another topic id, the topic is not the one that was
-read. How far it lies before the end is the lag, which is no error.
+read. Neither is the log, if it has no longer the leader epoch that is stored beside the offset. How far it lies before
+the end is the lag, which is no error.
 """
 
 from __future__ import annotations
@@ -75,6 +76,13 @@ def _compare(chain: Chain, topic: BrokerTopic | None, known_ids: set[str]) -> tu
     if chain.stored is None:
         return BrokerSide(log, None), None
     side = BrokerSide(log, log.end - chain.stored)
+    if chain.parted_at is not None:
+        message = (
+            f"records [{chain.parted_at}, {chain.stored}) of {chain.topic_partition} that were written have been "
+            f"replaced in the broker's log, or are gone: it has no longer the record of leader epoch {chain.epoch} "
+            f"before offset {chain.stored}. It was cut, by an unclean election or a broker put back to an older state"
+        )
+        return side, Finding(Problem.LOG_TRUNCATED, f"{chain}: {message}", None, chain)
     if chain.stored > log.end:
         message = (
             f"{chain.stored} is stored, and the broker's log ends at {log.end}: it was truncated (records that were "

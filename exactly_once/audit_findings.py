@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from offset_store.commit_log import LogCommit
-from offset_store.offsets import OffsetRange
+from offset_store.offsets import OffsetRange, TopicPartition
 
 KEPT_FINDINGS = 20
 """How many findings of one problem are told in full; the rest are counted."""
@@ -37,7 +37,9 @@ class Problem(Enum):
     TOPIC_DELETED = "topic-deleted"
     TOPIC_RECREATED = "topic-recreated"
     LOG_TRUNCATED = "log-truncated"
-    """The broker's log ends before the stored offset."""
+    """The broker's log has no longer all records before the stored offset: it ends earlier, or was written anew."""
+    LOG_REPLACED = "log-replaced"
+    """Records that were written had been replaced in the log, and a query went on with those that replaced them."""
     RECORDS_EXPIRED = "records-expired"
     """The broker's log begins after the stored offset."""
     DUPLICATED = "duplicated"
@@ -63,6 +65,7 @@ _WARNINGS = {
     Problem.OFFSETS_WITHOUT_ROWS,
     Problem.MOVED_ON_PURPOSE,
     Problem.ROWS_RESTORED,
+    Problem.LOG_REPLACED,
 }
 
 
@@ -107,6 +110,10 @@ class Chain:
     """Where the next range must begin; None before anything is known."""
     stored: int | None = None
     """The offset to read next, as the table has it now."""
+    epoch: int | None = None
+    """The leader epoch of the record before ``stored``, as the table has it now."""
+    parted_at: int | None = None
+    """From where on the broker's log has other records than were read; None if it is not known to."""
     before: str = ""
     """Who brought the chain to its end, for messages."""
     commits: int = 0
@@ -114,11 +121,18 @@ class Chain:
     last_version: int | None = None
     ranges: list[OffsetRange] = field(default_factory=list)
     """What kept commits cover: one range if the chain is whole."""
+    earlier: list[list[OffsetRange]] = field(default_factory=list)
+    """What they covered of the log as it was before it was cut, and written anew from an offset among these."""
 
     @property
     def start(self) -> int | None:
         """Where the oldest kept range begins; None if no kept commit moved this partition."""
         return min((extent.start for extent in self.ranges), default=None)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.topic_id, self.partition)
 
     @property
     def order(self) -> tuple[str, str, str, str, int]:
@@ -140,28 +154,41 @@ class Chain:
         """Go on from an offset that no range of ours led to."""
         self.end, self.before = to, because
 
+    def cut(self, to: int, because: str) -> None:
+        """Go on from where the log was cut: what is covered from there on is of other records, whose rows stay."""
+        self.earlier.append([OffsetRange(max(each.start, to), each.end) for each in self.ranges if each.end > to])
+        kept = (OffsetRange(each.start, min(each.end, to)) for each in self.ranges)
+        self.ranges = [each for each in kept if each.end > each.start]
+        self.jump(to, because)
+
     def undo(self, to: int) -> None:
         """Forget what is covered from ``to`` on: its rows were taken out together with the offsets."""
         kept = (OffsetRange(extent.start, min(extent.end, to)) for extent in self.ranges)
         self.ranges = [extent for extent in kept if extent.end > extent.start]
 
     def covered(self) -> Iterator[OffsetRange]:
-        """Give what kept commits cover, each offset once, in order."""
-        start = end = None
-        for extent in sorted(self.ranges, key=lambda each: each.start):
-            if start is None or end is None:
-                start, end = extent.start, extent.end
-            elif extent.start <= end:
-                end = max(end, extent.end)
-            else:
-                yield OffsetRange(start, end)
-                start, end = extent.start, extent.end
-        if start is not None and end is not None:
-            yield OffsetRange(start, end)
+        """Give what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
+        for ranges in (*self.earlier, self.ranges):
+            yield from _joined(ranges)
 
     def __str__(self) -> str:
         topic = self.topic or f"topic id {self.topic_id}"
         return f"{topic}-{self.partition} (appId {self.app_id}, source {self.source})"
+
+
+def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    """Return ranges in order, each offset once."""
+    start = end = None
+    for extent in sorted(ranges, key=lambda each: each.start):
+        if start is None or end is None:
+            start, end = extent.start, extent.end
+        elif extent.start <= end:
+            end = max(end, extent.end)
+        else:
+            yield OffsetRange(start, end)
+            start, end = extent.start, extent.end
+    if start is not None and end is not None:
+        yield OffsetRange(start, end)
 
 
 @dataclass(frozen=True, slots=True)

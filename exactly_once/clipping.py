@@ -43,7 +43,9 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
         return {}
     starts = {}
     for key, extent in sorted(record.moved.items()):
-        at = stored.next_offsets.get(key, extent.start)
+        at = stored.next_offsets.get(key, extent.follows)
+        if at == extent.follows:
+            continue
         if at < extent.start:
             return Behind(key, at, extent)
         if at > extent.start:
@@ -54,7 +56,8 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
 def clipped(batch: Batch, starts: Starts) -> Batch:
     """Give the batch as it is for the target that ``starts`` was found for."""
     ranges = {
-        key: OffsetRange(starts.get(key, extent.start), extent.end) for key, extent in batch.record.ranges.items()
+        key: OffsetRange(starts[key], extent.end, extent.epoch) if key in starts else extent
+        for key, extent in batch.record.ranges.items()
     }
     return replace(batch, record=replace(batch.record, ranges=ranges))
 

@@ -18,6 +18,9 @@ A query that never wrote must account for every partition that it reads, moved o
 stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
 `NeverStored`, in place of 3 and 4.
 
+A partition whose log was cut since it was last read (`OffsetRange.cut_from`) begins below what is stored: stored must
+be exactly what had been read before the cut, so such a batch follows the stored offset as any other does.
+
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
 
@@ -104,7 +107,7 @@ class Mismatch:
     @property
     def is_overlap(self) -> bool:
         """Whether part of the batch is there already; otherwise records before the batch are missing."""
-        return self.stored > self.extent.start
+        return self.stored > self.extent.follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,14 @@ def decide(stored: Stored, batch: Batch) -> Decision:
                 return StatefulRestart(key, stored.next_offsets[key])
     # A stateful query writes rows without new records too: they belong where its other partitions stand.
     compared = record.ranges if batch.stateful else moved
-    at_start = {key: stored.next_offsets.get(key, extent.start) == extent.start for key, extent in compared.items()}
+    at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
     skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
         return skipping or Fresh()
-    past_end = (stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items())
+    past_end = (
+        stored.next_offsets.get(key, -1) >= extent.end and not (at_start[key] and extent.cut_from is not None)
+        for key, extent in compared.items()
+    )
     if not query_is_known and all(past_end):
         if skipping is None and batch.foreign:
             key = min(compared)

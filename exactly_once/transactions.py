@@ -87,7 +87,7 @@ class Decision:
             query: {batch: each for batch, each in batches.items() if (query, batch) != (own, self.record.batch_id)}
             for query, batches in self.fingerprints.items()
         }
-        starts = {key: extent.start for key, extent in self.record.moved.items()}
+        starts = {key: extent.follows for key, extent in self.record.moved.items()}
         return replace(
             self,
             number=self.number + 1,

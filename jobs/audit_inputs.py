@@ -15,9 +15,9 @@ from deltalake.exceptions import DeltaError
 from exactly_once.audit_broker import BrokerTopic
 from exactly_once.audit_findings import Chain
 from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
-from jobs.housekeeping.brokers import BrokerView, ask
+from jobs.housekeeping.brokers import BrokerView, ask, find_parted
 from offset_store.errors import plain
-from offset_store.offsets import OffsetRange
+from offset_store.offsets import OffsetRange, Position
 from offset_store.secrets import hidden_secrets
 
 ISOLATION = "kafka.isolation.level"
@@ -79,7 +79,24 @@ def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str,
     view = ask({**options, ISOLATION: "read_uncommitted"}, names, nameless)
     for chain in chains:
         chain.topic = chain.topic or view.name_of(chain.topic_id) or ""
+    _find_parted(options, view, chains)
     return {name: _broker_topic(view, name) for name in {chain.topic for chain in chains}}
+
+
+def _find_parted(options: Mapping[str, str], view: BrokerView, chains: Sequence[Chain]) -> None:
+    """Note in each chain where the broker's log parts from what was read; several may be of one partition."""
+    left = [chain for chain in chains if chain.epoch is not None and view.state_of(chain.topic_partition) == "there"]
+    while left:
+        one_of_each = {chain.topic_partition: chain for chain in left}
+        read = {
+            tp: Position(chain.stored, chain.stored, chain.epoch)
+            for tp, chain in one_of_each.items()
+            if chain.stored is not None
+        }
+        for tp, at in find_parted(options, view.topics, read).items():
+            one_of_each[tp].parted_at = at
+        done = set(map(id, one_of_each.values()))
+        left = [chain for chain in left if id(chain) not in done]
 
 
 def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:

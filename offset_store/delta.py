@@ -33,7 +33,14 @@ from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, W
 from offset_store.secrets import hidden_secrets
 from offset_store.store import Commit, FileT, read_offsets
 from offset_store.tables import append, check_remembers, load_table
-from offset_store.txn_ids import hand_txn_id, query_txn_id, stored_fingerprint, stored_offset, transactions_onto
+from offset_store.txn_ids import (
+    hand_txn_id,
+    query_txn_id,
+    stored_epoch,
+    stored_fingerprint,
+    stored_offset,
+    transactions_onto,
+)
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
@@ -62,6 +69,15 @@ class DeltaOffsetStore:
         except StoreMissingError:
             return {}
         return read_offsets(snapshot, source, partitions)
+
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.epochs`."""
+        try:
+            look_up = self.snapshot().look_up
+        except StoreMissingError:
+            return {}
+        found = {tp: stored_epoch(look_up, self.app_id, (source, tp)) for tp in partitions}
+        return {tp: epoch for tp, epoch in found.items() if epoch is not None}
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
@@ -157,11 +173,11 @@ class DeltaSnapshot:
 
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
         """See `Snapshot.fingerprint`."""
-        return stored_fingerprint(self._look_up, self.app_id, query_id, batch_id)
+        return stored_fingerprint(self.look_up, self.app_id, query_id, batch_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
-        looked_up = {key: stored_offset(self._look_up, self.app_id, key) for key in keys}
+        looked_up = {key: stored_offset(self.look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
 
     def commit(self, commit: Commit[FileT]) -> None:
@@ -179,9 +195,10 @@ class DeltaSnapshot:
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
         """Give the transaction ids that a commit moves here, with their new versions."""
-        return transactions_onto(self._look_up, commit)
+        return transactions_onto(self.look_up, commit)
 
-    def _look_up(self, txn_id: str) -> int | None:
+    def look_up(self, txn_id: str) -> int | None:
+        """Return the stored version of a transaction id."""
         if txn_id not in self._looked_up:
             self._looked_up[txn_id] = self.table.transaction_version(txn_id)
         return self._looked_up[txn_id]

@@ -39,10 +39,11 @@ Slot = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group keeps for one partition: the offset to read next, and a text."""
+    """What a group keeps for one partition: the offset to read next, a text, and the leader epoch before the offset."""
 
     offset: int
     metadata: str = ""
+    epoch: int | None = None
 
 
 Committed = Mapping[Slot, CommittedOffset]
@@ -93,10 +94,19 @@ class Note:
     at_ms: int
     fingerprint: int | None = None
     """`Fingerprint.to_int`; None in notes of versions of sparkonce that kept none."""
+    cut_from: int | None = None
+    """As `OffsetRange.cut_from`."""
+
+    @property
+    def follows(self) -> int:
+        """Return the offset that was stored before this commit: as `OffsetRange.follows`."""
+        return self.start if self.cut_from is None else self.cut_from
 
     def to_text(self) -> str:
         """Give the JSON text, in ASCII."""
         fields = {name: getattr(self, name) for name in self.__slots__}
+        if self.cut_from is None:
+            del fields["cut_from"]
         return json.dumps({MARK: fields}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -115,6 +125,7 @@ class Note:
                 number=int(fields["number"]),
                 at_ms=int(fields["at_ms"]),
                 fingerprint=None if fields.get("fingerprint") is None else int(fields["fingerprint"]),
+                cut_from=fields.get("cut_from"),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -131,6 +142,12 @@ class GroupOffsetStore:
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`. A group that has live members may be read."""
         return read_offsets(self._picture(), source, partitions)
+
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:  # noqa: ARG002
+        """See `OffsetStore.epochs`: a group keeps it beside each offset."""
+        committed = self.group.fetch()
+        entries = ((tp, committed.get((tp.topic, tp.partition))) for tp in partitions)
+        return {tp: entry.epoch for tp, entry in entries if entry is not None and entry.epoch is not None}
 
     def snapshot(self) -> GroupSnapshot:
         """See `OffsetStore.snapshot`. A group that has live members is refused here, before anything is written."""
@@ -219,7 +236,8 @@ class GroupSnapshot:
         ranges: dict[tuple[str, int, str, int, int], dict[PartitionKey, OffsetRange]] = defaultdict(dict)
         for (topic, partition), note in self._notes().items():
             key = note.source, TopicPartition(topic, note.topic_id, partition)
-            extent = OffsetRange(note.start, self.committed[topic, partition].offset)
+            entry = self.committed[topic, partition]
+            extent = OffsetRange(note.start, entry.offset, entry.epoch, note.cut_from)
             ranges[note.query_id, note.batch_id, note.attempt_id, note.number, note.at_ms][key] = extent
         found = [
             CommittedBatch(
@@ -245,7 +263,7 @@ class GroupSnapshot:
         old, notes = self.now_ms() - REFRESH_MS, self._notes()
         slots = {(tp.topic, tp.partition) for _, tp in record.ranges}
         return {
-            slot: CommittedOffset(self.committed[slot].offset, replace(note, at_ms=self.now_ms()).to_text())
+            slot: replace(self.committed[slot], metadata=replace(note, at_ms=self.now_ms()).to_text())
             for slot, note in notes.items()
             if slot in slots and note.at_ms < old
         }
@@ -253,7 +271,9 @@ class GroupSnapshot:
     def _entries(self, record: BatchRecord, number: int) -> dict[Slot, CommittedOffset]:
         at_ms = self.now_ms()
         return {
-            slot: CommittedOffset(record.ranges[key].end, _note(record, key, number, at_ms).to_text())
+            slot: CommittedOffset(
+                record.ranges[key].end, _note(record, key, number, at_ms).to_text(), record.ranges[key].epoch
+            )
             for slot, key in _slots_of(self, record).items()
         }
 
@@ -305,4 +325,5 @@ def _note(record: BatchRecord, key: PartitionKey, number: int, at_ms: int) -> No
         number=number,
         at_ms=at_ms,
         fingerprint=None if record.fingerprint is None else record.fingerprint.to_int(),
+        cut_from=record.ranges[key].cut_from,
     )

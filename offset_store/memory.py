@@ -12,7 +12,13 @@ from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import TopicPartition
 from offset_store.record import CommittedBatch, PartitionKey
 from offset_store.store import Commit, FileT, read_offsets
-from offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
+from offset_store.txn_ids import (
+    query_txn_id,
+    stored_epoch,
+    stored_fingerprint,
+    stored_offset,
+    transactions_onto,
+)
 
 
 @dataclass(slots=True)
@@ -27,6 +33,12 @@ class MemoryOffsetStore:
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`."""
         return read_offsets(self.snapshot(), source, partitions)
+
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `OffsetStore.epochs`."""
+        txns = self.snapshot()._txns()
+        found = {tp: stored_epoch(txns.get, self.app_id, (source, tp)) for tp in partitions}
+        return {tp: epoch for tp, epoch in found.items() if epoch is not None}
 
     def snapshot(self) -> MemorySnapshot:
         """See `OffsetStore.snapshot`."""

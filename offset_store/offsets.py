@@ -5,13 +5,18 @@ canonical: sorted keys, no spaces. Each partition carries two numbers. ``next`` 
 next. ``origin`` is where this checkpoint began: Spark persists no initial offset, so only the origin inside every
 end offset lets batch 0 be replayed with the same start after a crash. The topic id tells a recreated topic from
 the one it replaced.
+
+``epoch`` is the leader epoch of the record before ``next``, where brokers tell it (KIP-320): by it a reader sees that
+the log was cut and written anew below ``next``, however long it has grown since. It follows from the position, so it
+never makes a difference between two positions. Where a log was found to be cut, the position goes back to where it
+parts from what was read: that is the new ``origin``, and ``cutFrom`` says how far had been read before.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
@@ -47,10 +52,30 @@ class Position:
 
     origin: int
     next: int
+    epoch: int | None = field(default=None, compare=False)
+    """The leader epoch of the record before ``next``; None if it is not known."""
+    cut_from: int | None = None
+    """Up to where records had been read when the log was found to be cut back to ``origin``; None if it was not."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.origin <= self.next:
             raise OffsetFormatError(f"offsets must satisfy 0 <= origin <= next, got {self.origin}, {self.next}")
+
+    def to_document(self) -> dict[str, int]:
+        """Give the JSON object; what is not known is left out, as in the lines of earlier versions."""
+        document = {"next": self.next, "origin": self.origin}
+        if self.epoch is not None:
+            document = {"epoch": self.epoch, **document}
+        return document if self.cut_from is None else {"cutFrom": self.cut_from, **document}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Position:
+        """Read what `to_document` gave, or an earlier version.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is something else.
+        """
+        return cls(document["origin"], document["next"], document.get("epoch"), document.get("cutFrom"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +84,15 @@ class OffsetRange:
 
     start: int
     end: int
+    epoch: int | None = field(default=None, compare=False)
+    """The leader epoch of the record before ``end``; None if it is not known."""
+    cut_from: int | None = field(default=None, compare=False)
+    """Up to where records had been read before, if the log was cut back to ``start`` since; else None."""
+
+    @property
+    def follows(self) -> int:
+        """Return the offset that is stored before this range is written."""
+        return self.start if self.cut_from is None else self.cut_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +109,7 @@ class SourceOffset:
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = topics[tp.topic] = {"id": tp.topic_id, "partitions": {}}
-            topic["partitions"][str(tp.partition)] = {"next": position.next, "origin": position.origin}
+            topic["partitions"][str(tp.partition)] = position.to_document()
         return {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
 
     def to_json(self) -> str:
@@ -108,7 +142,7 @@ class SourceOffset:
                     f"this offset has format {document[MARK]!r}; this version of sparkonce reads {FORMAT_VERSION}"
                 )
             positions = {
-                TopicPartition(name, topic["id"], int(partition)): Position(value["origin"], value["next"])
+                TopicPartition(name, topic["id"], int(partition)): Position.from_document(value)
                 for name, topic in document["topics"].items()
                 for partition, value in topic["partitions"].items()
             }
@@ -134,13 +168,20 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
     the initial offset is asked for again after a restart, when the world may have moved on. Nor is it for one that
-    went back: its log was cut, and the query went on at the new end, which is then the origin. A topic that has an id
+    went back: its log was cut, and the query went on where it parts, which is then the origin. A topic that has an id
     in ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
     """
     ranges = {}
     for tp, position in end.positions.items():
         before = (start.positions.get(tp) or start.positions.get(tp.by_name)) if start else None
-        same_life = before is not None and before.origin == position.origin and before.next <= position.next
-        begin = before.next if before is not None and same_life else position.origin
-        ranges[tp] = OffsetRange(begin, position.next)
+        begin = position.origin
+        if before is not None and _life(before) == _life(position) and before.next <= position.next:
+            begin = before.next
+        cut_from = position.cut_from if begin == position.origin else None
+        ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from)
     return ranges
+
+
+def _life(position: Position) -> tuple[int, int | None]:
+    """Return what positions have alike that lie on one line: a cut begins a new one."""
+    return position.origin, position.cut_from

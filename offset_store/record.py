@@ -52,7 +52,12 @@ class BatchRecord:
         sources: dict[str, dict[str, Any]] = {}
         for (source, tp), extent in sorted(self.moved.items()):
             topic = sources.setdefault(source, {}).setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})
-            topic["partitions"][str(tp.partition)] = [extent.start, extent.end]
+            number = str(tp.partition)
+            topic["partitions"][number] = [extent.start, extent.end]
+            if extent.epoch is not None:
+                topic.setdefault("epochs", {})[number] = extent.epoch
+            if extent.cut_from is not None:
+                topic.setdefault("cutFrom", {})[number] = extent.cut_from
         known = {} if self.fingerprint is None else {"fingerprint": self.fingerprint.to_int()}
         return {
             "appId": self.app_id,
@@ -72,7 +77,9 @@ class BatchRecord:
             KeyError, TypeError, ValueError: if it is something else.
         """
         ranges = {
-            (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(int(start), int(end))
+            (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(
+                int(start), int(end), topic.get("epochs", {}).get(partition), topic.get("cutFrom", {}).get(partition)
+            )
             for source, topics in info["ranges"].items()
             for name, topic in topics.items()
             for partition, (start, end) in topic["partitions"].items()

@@ -69,6 +69,15 @@ class OffsetStore(Protocol):
             OffsetStoreError: if the store cannot be read.
         """
 
+    def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epoch of the record before each stored offset, where it is known.
+
+        Ask for it after `read`: an epoch that is newer than its offset is an upper bound, which hides no record.
+
+        Raises:
+            OffsetStoreError: if the store cannot be read.
+        """
+
     def snapshot(self) -> Snapshot:
         """Take a picture of the store as it is now.
 

@@ -3,6 +3,7 @@
 A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
 Three kinds of ids are ours: where a partition of a source is read next, which batch of a query was written last, and
 what its last batches were (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size).
+Beside the first stands the leader epoch of the record before that offset, written only when it changes.
 MERGEs have two more: the last sequence number that was recorded, and the last that landed or is confirmed.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
 topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
@@ -31,6 +32,9 @@ PREFIX = "sparkonce"
 MOVED_TO_ID = -1
 """What is stored under a topic's name from the first commit on that stores its offset under its id."""
 
+UNKNOWN_EPOCH = -1
+"""What is stored for an epoch from the first commit on that moves the offset and does not know it."""
+
 LookUp = Callable[[str], int | None]
 """Gives the stored version of a transaction id, or None."""
 
@@ -39,6 +43,12 @@ def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
     """Name the id whose version is the next offset of ``partition``."""
     topic = partition.topic_id or f"name={partition.topic}"
     return f"{PREFIX}/{_encode(app_id)}/offset/{_encode(source)}/{topic}/{partition.partition}"
+
+
+def epoch_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
+    """Name the id whose version is the leader epoch of the record before the next offset of ``partition``."""
+    topic = partition.topic_id or f"name={partition.topic}"
+    return f"{PREFIX}/{_encode(app_id)}/epoch/{_encode(source)}/{topic}/{partition.partition}"
 
 
 def query_txn_id(app_id: str, query_id: str) -> str:
@@ -167,9 +177,22 @@ def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None
     return offset
 
 
+def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
+    """Give the leader epoch that belongs to `stored_offset`; None if it is not known."""
+    epoch = look_up(epoch_txn_id(app_id, *key))
+    return None if epoch == UNKNOWN_EPOCH else epoch
+
+
 def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
-    """Give the transaction ids that a commit moves in one store: `transactions_of`, and the names it takes over."""
+    """Give the transaction ids that a commit moves in one store: `transactions_of`, names it takes over, and epochs."""
     moved = transactions_of(commit)
+    if moved:
+        for key, extent in commit.record.moved.items():
+            epoch = UNKNOWN_EPOCH if extent.epoch is None else extent.epoch
+            txn_id = epoch_txn_id(commit.record.app_id, *key)
+            stored = look_up(txn_id)
+            if epoch != (UNKNOWN_EPOCH if stored is None else stored):
+                moved[txn_id] = epoch
     for own, by_name in named_txn_ids(commit).items():
         if look_up(own) is None and look_up(by_name) not in (None, MOVED_TO_ID):
             moved[by_name] = MOVED_TO_ID

@@ -89,6 +89,11 @@ def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: boo
     for key, end in stored.items():
         if copied.get(key) == end:
             continue
+        extent = record.ranges[key]
+        epoch = extent.epoch if extent.end == end else None
+        if extent.end == end and extent.cut_from is not None and copied.get(key) == extent.cut_from:
+            ranges[key] = extent
+            continue
         begin = copied.get(key, record.moved[key].start if key in record.moved else 0)
-        ranges[key] = OffsetRange(begin if begin < end else 0, end)
+        ranges[key] = OffsetRange(begin if begin < end else 0, end, epoch)
     return replace(record, ranges=ranges)

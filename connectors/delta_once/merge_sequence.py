@@ -257,7 +257,7 @@ def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:
     """
     intent, moved = landed.intent, landed.intent.record.moved
     stored = offsets.next_offsets(moved)
-    kept = {key: extent for key, extent in moved.items() if stored.get(key, extent.start) == extent.start}
+    kept = {key: extent for key, extent in moved.items() if stored.get(key, extent.follows) == extent.follows}
     confirmed = replace(landed, intent=replace(intent, record=replace(intent.record, ranges=kept)))
     offsets.confirm(confirmed, move_offsets=bool(kept) or not moved)
 

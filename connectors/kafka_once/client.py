@@ -19,7 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
@@ -32,8 +32,13 @@ from connectors.kafka_once.settings import ClientSettings
 LATEST, EARLIEST = -1, -2
 """What ListOffsets takes for a timestamp, and how JSON offsets say latest and earliest, as in Spark's connector."""
 
+REPLICA_ID_FROM = 3
+"""From which version of OffsetForLeaderEpoch on it says who asks."""
+_CONSUMER = -1
+
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer")
 _Address = tuple[str, int]
 
 
@@ -57,6 +62,16 @@ class Leader:
     def address(self) -> _Address:
         """Host and port."""
         return self.host, self.port
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch that the log has, up to the one asked for, and the offset after its last record.
+
+    Both are -1 if the epoch asked for is newer than all that the leader knows.
+    """
+
+    epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +145,39 @@ class Client:
         return self.retry("ask for all topics", attempt)
 
     def offsets(
-        self, wanted: Mapping[tuple[str, int], int], known: Mapping[str, TopicMetadata]
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
     ) -> dict[tuple[str, int], int]:
         """Ask for the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
 
-        With ``read_committed`` the latest is the last stable offset. ``known`` saves the question for leaders.
+        With ``read_committed`` the latest is the last stable offset. ``known`` saves the question for leaders, and is
+        brought up to date if they have changed: the leader epochs in it are those that the answers are of.
         """
-        metadata = dict(known)
+        return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
 
-        def attempt() -> dict[tuple[str, int], int]:
+    def epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        """Ask, for a leader epoch of each (topic, partition), where it ended (OffsetForLeaderEpoch, KIP-320).
+
+        Empty if a broker does not serve that (before Kafka 2.1). ``known`` is used as by `offsets`.
+        """
+        return self._ask_leaders("ask for leader epochs", lambda: self._epoch_ends(wanted, known), wanted, known)
+
+    def _ask_leaders(
+        self,
+        what: str,
+        ask: Callable[[], dict[tuple[str, int], _Answer]],
+        wanted: Mapping[tuple[str, int], int],
+        known: dict[str, TopicMetadata],
+    ) -> dict[tuple[str, int], _Answer]:
+        def attempt() -> dict[tuple[str, int], _Answer]:
             try:
-                return self._offsets(wanted, metadata)
+                return ask()
             except (OSError, KafkaError):
-                metadata.update(self.topics_now(sorted({topic for topic, _ in wanted})))
+                known.update(self.topics_now(sorted({topic for topic, _ in wanted})))
                 raise
 
-        return self.retry("ask for offsets", attempt) if wanted else {}
+        return self.retry(what, attempt) if wanted else {}
 
     def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
         """Ask for topics once, without a second try: for use within `retry`.
@@ -277,6 +309,44 @@ class Client:
                 timeout_ms=self.settings.request_timeout_ms,
             )
             found |= list_offsets.decode_response(version, self._exchange(connection, version, body))
+        return found
+
+    def _epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        codec = apis.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
+        by_leader: dict[_Address, dict[str, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, partition), epoch in wanted.items():
+            leader = leader_of(metadata, topic, partition)
+            by_leader[leader.address][topic].append((partition, leader.epoch, epoch))
+        found: dict[tuple[str, int], EpochEnd] = {}
+        for address, topics in by_leader.items():
+            connection = self.connection(address)
+            if not connection.serves(ApiKey.OFFSET_FOR_LEADER_EPOCH):
+                return {}
+            version = connection.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            body = [
+                codec(
+                    version=version,
+                    topic=topic,
+                    partitions=[
+                        codec.OffsetForLeaderPartition(
+                            version=version, partition=partition, current_leader_epoch=current, leader_epoch=epoch
+                        )
+                        for partition, current, epoch in partitions
+                    ],
+                )
+                for topic, partitions in topics.items()
+            ]
+            replica = {"replica_id": _CONSUMER} if version >= REPLICA_ID_FROM else {}
+            answer = self.ask(connection, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=body, **replica)
+            for result in answer.topics:
+                for each in result.partitions:
+                    if each.error_code:
+                        raise KafkaError(
+                            ErrorCode(each.error_code), f"leader epochs of {result.topic}-{each.partition}"
+                        )
+                    found[result.topic, each.partition] = EpochEnd(each.leader_epoch, each.end_offset)
         return found
 
     def _exchange(self, connection: Connection, version: int, body: bytearray) -> memoryview:

@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from offset_store.offsets import Position, TopicPartition
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +36,24 @@ def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "
         way_out = ", ".join(filter(None, [stops, instead]))
         raise DataLossError(". ".join(filter(None, [f"Some data may have been lost: {what}", way_out, prevention])))
     _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
+
+
+def report_replaced(tp: TopicPartition, position: Position, at: int, log_end: int | None, *, fail: bool) -> None:
+    """Report that a log has no longer what was read of it from offset ``at`` on; ``log_end`` is None if not known.
+
+    Raises:
+        DataLossError: if ``fail``.
+    """
+    became = "are gone" if log_end is not None and log_end <= at else "have been replaced"
+    report_loss(
+        f"records [{at}, {position.next}) of {tp} that this query has read {became}: the log has no longer the record "
+        f"of leader epoch {position.epoch} before offset {position.next}, so it was cut, by an unclean election or a "
+        f"broker put back to an older state. What was written of them stays, and what the log has from offset {at} on "
+        "was never read",
+        fail=fail,
+        instead="and read the log from there on beside the rows that are written (the commit that does so says which "
+        f"records were replaced), {NEW_CHECKPOINT} and appId to read it all anew",
+    )
 
 
 def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:

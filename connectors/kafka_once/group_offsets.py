@@ -27,6 +27,8 @@ MAX_OFFSET_FETCH_VERSION = 7
 MAX_OFFSET_COMMIT_VERSION = 8
 """The last version before KIP-848's errors for members, which we never are."""
 REQUIRE_STABLE_FROM = 7
+EPOCH_FROM = 6
+"""From which version on a commit has the leader epoch of the record before the offset (KIP-320)."""
 DEAD = "Dead"
 VACANT_STATES = ("", "Empty", DEAD)
 """States in which a group has no members; an id that nobody used is Dead."""
@@ -161,8 +163,9 @@ class KafkaGroupOffsets:
             for each in topic.partitions:
                 _check(each.error_code, f"{topic.name}-{each.partition_index}")
                 if each.committed_offset >= 0:
+                    epoch = getattr(each, "committed_leader_epoch", None)
                     found[topic.name, each.partition_index] = CommittedOffset(
-                        each.committed_offset, each.metadata or ""
+                        each.committed_offset, each.metadata or "", None if epoch is None or epoch < 0 else epoch
                     )
         return found
 
@@ -193,6 +196,7 @@ def _topics(version: int, wanted: Committed) -> list[Any]:
                 partition_index=partition,
                 committed_offset=entry.offset,
                 committed_metadata=entry.metadata,
+                **({} if entry.epoch is None or version < EPOCH_FROM else {"committed_leader_epoch": entry.epoch}),
             )
         )
     return [kind(version=version, name=name, partitions=partitions) for name, partitions in by_topic.items()]

@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
-from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, EpochEnd, Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss, report_replaced
+from connectors.kafka_once.epochs import LogEpochs
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.options import SourceOptions
@@ -43,7 +45,9 @@ class Planner:
         """The last lines of the checkpoint: the end of a batch comes back twice, to be cut and as the next start."""
         self._seen: set[str] = set()
         """Topics that were there before: one that has gone may stay away, once that is reported."""
-        self.topics: Mapping[str, TopicMetadata] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        """What is known of the topics; leaders that change while offsets are asked for are brought up to date here."""
+        self._epochs = LogEpochs(self._epoch_ends, self._leader_epoch)
 
     def close(self) -> None:
         """Close the connections."""
@@ -61,7 +65,7 @@ class Planner:
         optional = {(tp.topic, tp.partition) for tp in before.offset.positions}
         if lenient:
             optional = {(topic, number) for topic in self._options.topics for number in self._assigned(topic)}
-        self.topics = self._find_topics({topic for topic, _ in optional})
+        self.topics = dict(self._find_topics({topic for topic, _ in optional}))
         return [
             TopicPartition(name, topic.topic_id, number)
             for name, topic in sorted(self.topics.items())
@@ -132,7 +136,8 @@ class Planner:
             )
             if noted is not None:
                 return Line(noted, ours=False).with_topic_ids(self.topics).offset
-        offsets = self._stored(partitions)
+        stored = self._stored(partitions)
+        offsets = {tp: position.next for tp, position in stored.items()}
         rest = [tp for tp in partitions if tp not in offsets]
         if offsets and rest and rule.everywhere == LATEST:
             # Nothing of these partitions was ever written to the table, or it would have their offsets. Beginning at
@@ -142,7 +147,7 @@ class Planner:
         elif rest:
             by_rule = self.resolve(rule, partitions)
             offsets |= {tp: by_rule[tp] for tp in rest}
-        return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()})
+        return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
 
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
         """Give ``start`` with partitions added that are new, and those taken out that this query reads no more.
@@ -177,16 +182,19 @@ class Planner:
         return SourceOffset(start.source, positions)
 
     def latest(self, start: SourceOffset) -> Offsets:
-        """Ask for the latest offsets of the partitions in ``start``.
+        """Ask for the latest offsets of the partitions in ``start``; of one whose log was cut, for where it parts.
 
         Raises:
-            DataLossError: if one lies before ``start``, even when asked again, and failOnDataLoss is true.
+            DataLossError: if one lies before ``start``, even when asked again, or the records before it have been
+                replaced, and failOnDataLoss is true.
         """
         positions = start.positions
         offsets = self.ask(dict.fromkeys(positions, LATEST))
+        parted = self._parted(positions, offsets)
+        offsets |= parted
 
         def behind() -> list[TopicPartition]:
-            return [tp for tp, position in positions.items() if offsets[tp] < position.next]
+            return [tp for tp, at in positions.items() if offsets[tp] < at.next and tp not in parted]
 
         def is_strange() -> bool:
             offsets.update(self.ask(dict.fromkeys(behind(), LATEST)))
@@ -209,7 +217,7 @@ class Planner:
         """Give the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
 
         It does not go past what is ``pinned``, if anything is. A partition whose log was cut goes back to where it
-        ends now, as in Spark's connector: a new beginning.
+        parts from what was read, or if that is not known to its end, as in Spark's connector: a new beginning.
         """
         positions = start.positions
         begin = {tp: position.next for tp, position in positions.items()}
@@ -222,12 +230,41 @@ class Planner:
             {tp: _position(position, ends[tp]) if tp in ends else position for tp, position in positions.items()},
         )
 
+    def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
+        """Return ``end`` with the leader epochs of what moved since ``start``; all else keeps what it has."""
+        moved = {tp: at.next for tp, at in end.positions.items() if at != start.positions.get(tp)}
+        epochs = self._epochs.before(moved)
+        changed = {tp: replace(end.positions[tp], epoch=epochs.get(tp)) for tp in moved}
+        return SourceOffset(end.source, {**end.positions, **changed})
+
+    def _parted(self, positions: Mapping[TopicPartition, Position], latest: Offsets) -> Offsets:
+        """Return where logs part from what was read of them, after reporting it.
+
+        Raises:
+            DataLossError: if one does and failOnDataLoss is true.
+        """
+        doubtful = [tp for tp, end in latest.items() if end < positions[tp].next]
+        parted = self._epochs.parted(positions, doubtful)
+        for tp, at in sorted(parted.items()):
+            report_replaced(tp, positions[tp], at, latest.get(tp), fail=self._options.fail_on_data_loss)
+        return parted
+
+    def _epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        found = self._client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, self.topics)
+        return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
+
+    def _leader_epoch(self, tp: TopicPartition) -> int:
+        leader = self._leader(tp)
+        return -1 if leader is None else leader.epoch
+
     def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[KafkaInputPartition]:
         """Cut the batch between two lines of the checkpoint into tasks.
 
         Raises:
             CheckpointError: if the batch cannot be told from them.
             RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
+            DataLossError: if records of it have been replaced since, and failOnDataLoss is true; else they are left
+                out, and the next batch begins where the log parts.
         """
         first, last = self._line(start), self._line(end)
         if not self.topics:
@@ -238,7 +275,10 @@ class Planner:
             first = Line(found, ours=False).with_topic_ids(self.topics)
         ranges = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
         recreated = self._report_recreated(ranges)
-        return self.tasks({tp: extent for tp, extent in ranges.items() if tp.topic not in recreated})
+        ranges = {tp: extent for tp, extent in ranges.items() if tp.topic not in recreated}
+        for tp, at in self._parted({tp: last.offset.positions[tp] for tp in ranges}, {}).items():
+            ranges[tp] = OffsetRange(ranges[tp].start, max(ranges[tp].start, min(ranges[tp].end, at)))
+        return self.tasks(ranges)
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
         """Cut ranges into tasks, each with the leader to ask first."""
@@ -331,7 +371,7 @@ class Planner:
         topic = self.topics.get(tp.topic)
         return topic.partitions.get(tp.partition) if topic else None
 
-    def _stored(self, partitions: list[TopicPartition]) -> Offsets:
+    def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
         if self._options.offset_store is None:
             return {}
         store = open_store(
@@ -340,7 +380,11 @@ class Planner:
             self._options.storage_options or None,
             groups=self._group,
         )
-        return store.read(self._options.source, partitions)
+        source = self._options.source
+        offsets, epochs = store.read(source, partitions), store.epochs(source, partitions)
+        stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
+        parted = self._parted(stored, {})
+        return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
 
     def _group(self, group_id: str) -> KafkaGroupOffsets:
         # Here, because only a query that begins at a group's offsets needs what the sink knows.
@@ -350,8 +394,13 @@ class Planner:
 
 
 def _position(before: Position, end: int) -> Position:
-    """Move a position; one that goes back begins a new life there."""
-    return Position(end, end) if end < before.next else Position(before.origin, end)
+    """Move a position; one that goes back begins a new life there, and says how far had been read."""
+    if end == before.next:
+        return before
+    if end > before.next:
+        return Position(before.origin, end, None, before.cut_from)
+    nothing_read = before.next == before.origin and before.cut_from is not None
+    return Position(end, end, None, before.cut_from if nothing_read else before.next)
 
 
 def _text(partitions: Collection[TopicPartition]) -> str:

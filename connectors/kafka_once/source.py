@@ -135,7 +135,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if most is not None or self._pinned is not None:
             end = planner.advance(position, latest, most, self._pinned)
         # Without any topic left there is nothing to note: what was read before is kept, as in Spark's (SPARK-41375).
-        return None if end == given.offset or not end.positions else end
+        return None if end == given.offset or not end.positions else planner.with_epochs(given.offset, end)
 
     def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger puts this batch off; a run that reads all that is available never waits."""

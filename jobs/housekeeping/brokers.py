@@ -9,10 +9,20 @@ from dataclasses import dataclass
 
 from broker_lite.config import ConfigError, read_properties
 from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, TopicMetadata, topic_id_text
+from connectors.kafka_once.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    EpochEnd,
+    MissingTopicError,
+    TopicMetadata,
+    leader_of,
+    topic_id_text,
+)
+from connectors.kafka_once.epochs import LogEpochs
 from connectors.kafka_once.settings import PREFIX, read_settings
 from exactly_once.audit_broker import PartitionLog
-from offset_store.offsets import TopicPartition
+from offset_store.offsets import Position, TopicPartition
 
 SERVERS = f"{PREFIX}bootstrap.servers"
 
@@ -91,6 +101,26 @@ def ask(options: Mapping[str, str], names: Iterable[str], topic_ids: Iterable[st
         earliest = client.offsets(dict.fromkeys(partitions, EARLIEST), topics)
         latest = client.offsets(dict.fromkeys(partitions, LATEST), topics)
         return BrokerView(topics, {each: PartitionLog(earliest[each], latest[each]) for each in partitions})
+    finally:
+        client.close()
+
+
+def find_parted(
+    options: Mapping[str, str], topics: Mapping[str, TopicMetadata], read: Mapping[TopicPartition, Position]
+) -> dict[TopicPartition, int]:
+    """Return the partitions whose logs have no longer what was read, and where each parts from it: `LogEpochs.parted`.
+
+    Raises:
+        KafkaError, KafkaUnreachableError: if the brokers do not answer, or refuse.
+    """
+    client, known = Client(read_settings(options)), dict(topics)
+
+    def ask_epochs(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)
+        return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
+
+    try:
+        return LogEpochs(ask_epochs, lambda tp: leader_of(known, tp.topic, tp.partition).epoch).parted(read)
     finally:
         client.close()
 

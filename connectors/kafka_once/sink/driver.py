@@ -436,7 +436,7 @@ class Driver:
         committed = KafkaGroupOffsets(self.client, decision.group_id).fetch()
         notes = ((slot, Note.from_text(entry.metadata)) for slot, entry in committed.items())
         attempt_id = decision.record.attempt_id
-        return {slot: CommittedOffset(note.start) for slot, note in notes if note and note.attempt_id == attempt_id}
+        return {slot: CommittedOffset(note.follows) for slot, note in notes if note and note.attempt_id == attempt_id}
 
     def _are_committed(self, transactions: Iterable[PreparedTransaction], decision: Decision) -> bool:
         """After an EndTxn was refused: somebody else may have done the same.

@@ -30,6 +30,8 @@ MAX_INIT_PRODUCER_ID_VERSION = 4
 MAX_ADD_PARTITIONS_VERSION = 3
 MAX_ADD_OFFSETS_VERSION = 3
 MAX_TXN_OFFSET_COMMIT_VERSION = 4
+EPOCH_FROM = 2
+"""From which version of it on each offset has its leader epoch (KIP-320)."""
 MAX_END_TXN_VERSION = 4
 MAX_LIST_TRANSACTIONS_VERSION = 1
 """The first two that have no pattern, which brokers before Kafka 4.1 do not know: names are compared here."""
@@ -261,6 +263,11 @@ class TransactionClient:
                             partition_index=partition,
                             committed_offset=entry.offset,
                             committed_metadata=entry.metadata,
+                            **(
+                                {}
+                                if entry.epoch is None or version < EPOCH_FROM
+                                else {"committed_leader_epoch": entry.epoch}
+                            ),
                         )
                         for partition, entry in partitions
                     ],

@@ -1,0 +1,90 @@
+"""A query from a topic into a Delta table without Spark: its checkpoint is written here, its tasks run here.
+
+The order is Spark's: plan, write ``offsets/<batch>``, let the sink begin, run the tasks, let the sink commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from jobs.audit import add_arguments, examine
+from jobs.audit_report import Examined
+from tests.parity.support import Stream
+from tests.unit.sink.query_by_hand import Query
+
+SCHEMA = t.StructType(
+    [
+        t.StructField("value", t.StringType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+        t.StructField("offset", t.LongType()),
+    ]
+)
+
+
+class Pipeline:
+    """One query into the table in ``root``; ``query_id`` says which checkpoint."""
+
+    def __init__(self, root: Path, options: dict[str, str], query_id: str = "q") -> None:
+        self.query = Query(root, query_id, schema=SCHEMA)
+        self.stream = Stream(options)
+
+    def run(self) -> list[int]:
+        """Run until nothing is new, and give the values of the rows that came into the table, sorted."""
+        before = self.values()
+        while self.stream.committed < len(self.stream.offset_log) or self.plan():
+            self.finish()
+        after = self.values()
+        for value in before:
+            after.remove(value)
+        return after
+
+    def plan(self) -> bool:
+        """Plan a batch, and log it as Spark does."""
+        if not self.stream.plan():
+            return False
+        number = len(self.stream.offset_log) - 1
+        line = json.dumps(json.loads(self.stream.offset_log[-1]), separators=(",", ":"))
+        (self.query.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{line}")
+        return True
+
+    def finish(self) -> None:
+        """Read the planned batch and write it."""
+        number = self.stream.committed
+        tasks = self.stream.tasks()
+        if not tasks:  # Spark runs no task, so the sink is not asked
+            return
+        rows = [_row(row) for task in tasks for row in task]
+        self.query.commit(number, self.query.tasks(rows=rows))
+
+    def restart(self) -> None:
+        self.stream.start()
+
+    def close(self) -> None:
+        self.stream.stop()
+
+    def values(self) -> list[int]:
+        if not (self.query.table / "_delta_log").is_dir():
+            return []
+        return sorted(map(int, DeltaTable(self.query.table).to_pyarrow_table()["value"].to_pylist()))
+
+    def audit(self, bootstrap_servers: str | None = None, coordinates: str | None = None) -> Examined:
+        """Audit the table as ``sparkonce audit`` does."""
+        words = [str(self.query.table)]
+        if bootstrap_servers is not None:
+            words += ["--bootstrap-servers", bootstrap_servers]
+        if coordinates is not None:
+            words += ["--coordinates", coordinates]
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        return examine(parser.parse_args(words))
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name].decode() if name == "value" else row[name] for name in SCHEMA.fieldNames()}
