@@ -25,11 +25,10 @@ COORDINATES = "partition,offset,topic"
 Worlds = Callable[..., "World"]
 
 
-@pytest.fixture(params=["ours", "kafka"])
+@pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restorable]:
-    if request.param == "kafka" and (reason := missing_kafka_reason()) is not None:
-        pytest.skip(reason)
-    with restorable(request.param, tmp_path / "broker") as found:
+    """Give ours, or by an indirect parameter another."""
+    with restorable(getattr(request, "param", "ours"), tmp_path / "broker") as found:
         yield found
 
 
@@ -122,3 +121,20 @@ def test_a_new_checkpoint_at_the_stored_offsets_sees_it_too(broker: Restorable, 
     with closing(Pipeline(tmp_path, world.options, "r")) as again:
         assert again.run() == new
         assert again.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN
+
+
+@pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason()))
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_apache_kafka_tells_all_this_too(broker: Restorable, worlds: Worlds, tmp_path: Path) -> None:
+    """In one course, since it takes seconds to start: the audit, the stop, and how the query goes on."""
+    world = worlds()
+    new = world.send(100, 10)
+    (found,) = world.pipeline.audit(broker.bootstrap_servers).report.findings
+    assert (found.problem, "records [20, 30)" in found.message) == (Problem.LOG_TRUNCATED, True)
+    new += world.send(200, 5)
+    strict = {**world.options, "failOnDataLoss": "true"}
+    with closing(Pipeline(tmp_path, strict, "strict")) as stops, pytest.raises(DataLossError, match=r"\[20, 30\) of"):
+        stops.run()
+    world.pipeline.restart()
+    assert world.pipeline.run() == new
+    assert world.pipeline.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from connectors.kafka_once.client import Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.client import EpochEnd, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.group_commits import GroupCommitter
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.source import KafkaOnceStreamReader
@@ -31,6 +31,9 @@ class Brokers:
 
     def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
         return {"t": TopicMetadata("t", "id", dict.fromkeys(self.known, LEADER))}
+
+    def epoch_ends(self, _wanted: object, _known: object) -> dict[tuple[str, int], EpochEnd]:
+        return {}  # as brokers before Kafka 2.1
 
     def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], int]:
         if self.failures:

@@ -117,7 +117,7 @@ def test_a_topic_made_anew_is_another_topic(cluster: Cluster) -> None:
         assert lenient.process_all() == [3, 4, 5]
         now = positions(lenient)[name]
         assert now["id"] != old_id
-        assert now["partitions"] == {"0": {"next": 3, "origin": 0}, "1": {"next": 0, "origin": 0}}
+        assert now["partitions"] == {"0": {"epoch": 0, "next": 3, "origin": 0}, "1": {"next": 0, "origin": 0}}
 
 
 def test_a_batch_that_was_planned_before_its_topic_was_made_anew(cluster: Cluster) -> None:
@@ -222,7 +222,7 @@ def test_a_log_that_was_cut(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
         assert not answers, "the question is asked again before"
         answers += [4] * 4
         assert lenient.trigger() == []
-        assert positions(lenient)[name]["partitions"] == {"0": {"next": 4, "origin": 4}}
+        assert positions(lenient)[name]["partitions"] == {"0": {"cutFrom": 6, "epoch": 0, "next": 4, "origin": 4}}
         assert lenient.process_all() == [4, 5]
 
 
