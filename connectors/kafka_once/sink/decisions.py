@@ -25,6 +25,7 @@ from broker_lite.protocol.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     ControlType,
     Record,
     control_type,
@@ -36,7 +37,6 @@ from connectors.kafka_once.client import EARLIEST, Client, Leader, MissingTopicE
 from connectors.kafka_once.connection import Connection
 from connectors.kafka_once.sink.transactions import FENCED, FencedProducerError, ProducerIdentity
 from exactly_once.transactions import Decision, Decisions, app_of_key, decision_key, finished_key, finished_note
-from offset_store.clock import now_ms
 
 DEFAULT_TOPIC = "sparkonce-decisions"
 PARTITION = 0
@@ -49,8 +49,13 @@ CREATE_WITH_DEFAULT_FACTOR_FROM = 4
 CLEANUP_POLICY = "cleanup.policy"
 TOPIC_RESOURCE = 2
 """A topic, among the kinds of resources that DescribeConfigs serves."""
-TOPIC_CONFIGS: Mapping[str, str] = {CLEANUP_POLICY: "compact", "segment.bytes": str(16 << 20)}
-"""A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions."""
+TOPIC_CONFIGS: Mapping[str, str] = {
+    CLEANUP_POLICY: "compact",
+    # A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions.
+    "segment.bytes": str(16 << 20),
+    # Our records have no timestamp: a topic with CreateTime, made by hand, refuses one that is far ahead of its clock.
+    "message.timestamp.type": "LogAppendTime",
+}
 POLL_S = 0.005
 COMPRESSED_FROM_BYTES = 16 << 10
 """A decision about thousands of tasks is packed, so that it fits into a message of the usual 1 MiB."""
@@ -204,7 +209,7 @@ class DecisionLog:
             DecisionTopicError: if Kafka refuses it.
             KafkaUnreachableError: if no broker answers in time.
         """
-        record = Record(decision_key(self._own), decision.to_json().encode(), now_ms())
+        record = Record(decision_key(self._own), decision.to_json().encode(), NO_TIMESTAMP)
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
@@ -213,7 +218,7 @@ class DecisionLog:
         Raises:
             DecisionTopicError, KafkaUnreachableError: as `append_decision`.
         """
-        self._append(Record(finished_key(self._own), finished_note(number).encode(), now_ms()), None, NO_SEQUENCE)
+        self._append(Record(finished_key(self._own), finished_note(number).encode(), NO_TIMESTAMP), None, NO_SEQUENCE)
 
     @property
     def _own(self) -> str:

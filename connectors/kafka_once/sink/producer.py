@@ -327,6 +327,13 @@ class Producer:
             return PermissionError(f"{what}: ask for WRITE on the topic, and on the transactional id if there is one")
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             what += ". The broker has lost records that it had acknowledged, or kept none of this producer's state"
+        if code is ErrorCode.INVALID_TIMESTAMP:
+            clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            what += (
+                f". Records carry the time of this machine's clock, now {clock}, and it is further from the broker's than "
+                "message.timestamp.after.max.ms or message.timestamp.before.max.ms allow: set the clock, or have the "
+                f"broker set the time, by message.timestamp.type=LogAppendTime of the topic {waiting.batch.topic}"
+            )
         return DeliveryRefusedError(f"{what}. What this task wrote is not complete; it has to be run again")
 
     @property

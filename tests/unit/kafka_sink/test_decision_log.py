@@ -82,6 +82,7 @@ def test_the_topic_is_made_with_one_partition_and_compacted(observer: Client) ->
     DecisionLog(observer, name, "app").ensure()
     assert list(observer.topics([name])[name].partitions) == [PARTITION]
     assert config_of(observer, name, "cleanup.policy") == "compact"
+    assert config_of(observer, name, "message.timestamp.type") == "LogAppendTime"
     assert DecisionLog(observer, name, "app").read().last is None
 
 

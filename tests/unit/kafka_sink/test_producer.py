@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -425,7 +426,21 @@ def test_a_batch_that_a_broker_refuses(client: Client) -> None:
             writer.flush()
 
 
-def _record() -> Any:
+def test_a_clock_that_is_ahead_is_named(client: Client) -> None:
+    with Writer(client) as writer:
+        ahead = EncodedBatch("refused", 0, 1, encode_batch([_record(time.time_ns() // 1_000_000 + 2 * 3_600_000)]))
+        writer.producer.send([ahead])
+        with pytest.raises(DeliveryRefusedError) as error:
+            writer.flush()
+    for said in (
+        "INVALID_TIMESTAMP",
+        "this machine's clock",
+        "message.timestamp.type=LogAppendTime of the topic refused",
+    ):
+        assert said in str(error.value)
+
+
+def _record(timestamp_ms: int = 0) -> Any:
     from broker_lite.protocol.records import Record
 
-    return Record(b"k", b"00000001")
+    return Record(b"k", b"00000001", timestamp_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from broker_lite.protocol.apis import ApiKey
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink import driver as driver_module
 from connectors.kafka_once.sink import target as target_module
+from connectors.kafka_once.sink.decisions import DecisionLog
 from connectors.kafka_once.sink.driver import Driver
 from connectors.kafka_once.sink.rows import RowLayout
 from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
@@ -27,6 +30,7 @@ from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
 from exactly_once.guarantee import Guarantee
 from exactly_once.transactions import Decision
+from offset_store import clock
 from offset_store.errors import OffsetStoreError
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
@@ -71,6 +75,27 @@ def test_what_is_stored(application: Application, observer: Client) -> None:
         stored = application.target.stored(following)
     assert isinstance(stored, Stored)
     assert (stored.last_batch_id, stored.next_offsets) == (0, dict.fromkeys(input_keys(), 2))
+
+
+@pytest.mark.parametrize("topic", ["made by the sink", "made before"])
+def test_a_driver_whose_clock_is_ahead(
+    application: Application, observer: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka refuses records that are more than an hour ahead of its own clock, unless the topic has the broker's time.
+
+    The tasks' clocks are right, so the rows get through, and all of what the driver writes has to get through, too.
+    """
+    decisions = f"decisions-{application.name}"
+    if topic == "made before":
+        create_topics(observer, decisions, partitions=1, cleanup_policy="compact")
+    ahead_ns = time.time_ns() + 2 * 3_600_000_000_000
+    monkeypatch.setattr(clock, "time", SimpleNamespace(time_ns=lambda: ahead_ns))
+    incarnation = application.start()
+    for batch_id in range(2):
+        run(application, incarnation, batch_id)
+    check_whole(observer, application, 4)
+    log = DecisionLog(observer, decisions, application.name)
+    assert (log.read().number, log.read().unfinished) == (2, None)
 
 
 def test_what_is_stored_of_topics_of_another_cluster(application: Application) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,6 +13,7 @@ from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink.driver import Driver
 from jobs.peers import RealKafka, missing_kafka_reason
+from offset_store import clock
 from tests.unit.kafka_sink.course import Course
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
@@ -87,3 +90,19 @@ def test_at_a_request(case: Case, machine: Machine, kafka: EmbeddedBroker, clien
     while try_request(course, machine, case, at):
         machine.forget()
         at += 3
+
+
+@pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
+def test_a_driver_whose_clock_is_ahead(
+    machine: Machine, kafka: EmbeddedBroker, client: Client, timestamps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the driver writes says no time, so Kafka accepts it whichever clock is right."""
+    application = application_of(machine, kafka, client, f"ahead-{timestamps}")
+    kind = {"cleanup_policy": "compact", "message_timestamp_type": timestamps}
+    create_topics(client, application.decision_topic, partitions=1, **kind)
+    ahead_ns = time.time_ns() + 2 * 3_600_000_000_000
+    monkeypatch.setattr(clock, "time", SimpleNamespace(time_ns=lambda: ahead_ns))
+    incarnation = application.start()
+    for batch_id in range(2):
+        application.run(incarnation, application.batch(incarnation, batch_id, 2 * batch_id, 2 * batch_id + 2))
+    check_whole(client, application, 4)
