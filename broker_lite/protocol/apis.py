@@ -61,6 +61,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -73,6 +74,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
     ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
@@ -167,10 +169,12 @@ APIS = _table(
         # 99: no version of OffsetDelete is flexible.
         (ApiKey.OFFSET_DELETE, 0, 0, 99, "OffsetDelete", "consumer.group"),
         (ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "DescribeCluster", "admin.cluster"),
+        (ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "DescribeQuorum", "admin.cluster"),
         (ApiKey.DELETE_RECORDS, 0, 2, 2, "DeleteRecords", "admin.topics"),
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "OffsetForLeaderEpoch", "consumer.offsets"),
         (ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "DescribeConfigs", "admin.configs"),
         (ApiKey.ALTER_CONFIGS, 0, 2, 2, "AlterConfigs", "admin.configs"),
+        (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2, "AlterReplicaLogDirs", "admin.cluster"),
         (ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2, "DescribeLogDirs", "admin.cluster"),
         (ApiKey.CREATE_PARTITIONS, 0, 3, 2, "CreatePartitions", "admin.topics"),
         (ApiKey.ELECT_LEADERS, 0, 2, 2, "ElectLeaders", "admin.topics"),

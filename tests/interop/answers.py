@@ -235,7 +235,66 @@ def _text(each: Any) -> str:
     return error_of(each.error_code, each.error_message)
 
 
-CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"topics": play_topics, "groups": play_groups}
+def play_tools(servers: str) -> dict[str, Any]:
+    """Ask what tools for a cluster of many directories and controllers ask."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        client.create_topic("moved", 2)
+        (here,) = client.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None).results
+        there = "/no/such/directory"
+        plans: dict[str, list[tuple[str, list[tuple[str, list[int]]]]]] = {
+            "to where they are": [(here.log_dir, [("moved", [0, 1]), (MISSING, [0])])],
+            "of partitions that are missing": [(here.log_dir, [("moved", [-1, 2]), (METADATA_LOG, [0])])],
+            "elsewhere": [(there, [("moved", [0, 7]), (MISSING, [0])])],
+            "to the same directory in another spelling": [(f"{here.log_dir}/", [("moved", [0])])],
+            "here, then elsewhere": [(here.log_dir, [("moved", [0])]), (there, [("moved", [0])])],
+            "elsewhere, then here": [(there, [("moved", [0])]), (here.log_dir, [("moved", [0])])],
+            "of nothing": [],
+        }
+        for version in (1, 2):
+            for what, dirs in plans.items():
+                results = client.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs=dirs).results
+                said[f"moves {what} v{version}"] = sorted(
+                    [topic.topic_name, each.partition_index, error_of(each.error_code)]
+                    for topic in results
+                    for each in topic.partitions
+                )
+        for version in (0, 1, 2):
+            for topics in (
+                [(METADATA_LOG, [0])],
+                [(METADATA_LOG, [1])],
+                [("moved", [0])],
+                [],
+                [(METADATA_LOG, [0, 0])],
+            ):
+                said[f"quorum of {topics} v{version}"] = _quorum(client, version, topics)
+    return said
+
+
+def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]]]) -> Any:
+    wanted = [(name, [(index,) for index in indexes]) for name, indexes in topics]
+    answer = client.ask(ApiKey.DESCRIBE_QUORUM, version, topics=wanted)
+    (described,) = client.ask(ApiKey.METADATA, 9, topics=None).brokers
+    found = [
+        [
+            error_of(each.error_code, each.error_message if version >= 2 and each.error_code else None),
+            not each.error_code and each.leader_id == described.node_id,
+            [voter.replica_id == described.node_id for voter in each.current_voters],
+            [voter.log_end_offset == each.high_watermark for voter in each.current_voters],
+            len(each.observers),
+        ]
+        for topic in answer.topics
+        for each in topic.partitions
+    ]
+    nodes = [node.node_id == described.node_id for node in answer.nodes] if version >= 2 else []
+    return [error_of(answer.error_code), found, nodes]
+
+
+CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "topics": play_topics,
+    "groups": play_groups,
+    "tools": play_tools,
+}
 
 
 def kafka() -> tuple[RealKafka, str, str]:

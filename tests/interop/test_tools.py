@@ -167,7 +167,29 @@ def test_the_versions_are_told(tools: KafkaTools) -> None:
     said = tools.do("BrokerApiVersionsCommand")
     assert f"(id: {NODE} rack: null isFenced: false)" in said
     assert "Fetch(1): 4 to 18 [usable: 18]" in said
-    assert "AlterReplicaLogDirs(34): UNSUPPORTED" in said
+    assert "AlterReplicaLogDirs(34): 1 to 2 [usable: 2]" in said
+    assert "StreamsGroupHeartbeat(88): UNSUPPORTED" in said
+
+
+def test_a_broker_by_itself_is_shown_as_a_quorum_of_one(tools: KafkaTools) -> None:
+    said = tools.do("MetadataQuorumCommand", "describe", "--status")
+    fields = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+    assert (fields["LeaderId"].strip(), fields["MaxFollowerLag"].strip()) == (str(NODE), "0")
+    said = tools.do("MetadataQuorumCommand", "describe", "--replication")
+    assert said.splitlines()[1].split()[0] == str(NODE)
+
+
+def test_a_plan_that_names_the_log_directory_is_carried_out(
+    broker: EmbeddedBroker, tools: KafkaTools, tmp_path: Path
+) -> None:
+    tools.do("TopicCommand", "--create", "--topic", "planned")
+    stays = {"topic": "planned", "partition": 0, "replicas": [int(NODE)], "log_dirs": [str(broker.data_dir)]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [stays]}))
+    said = tools.do("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
+    assert f"Successfully started moving log directory to {broker.data_dir} for replica planned-0" in said
+    said = tools.do("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan))
+    assert "Reassignment of partition planned-0 is completed" in said
 
 
 def test_no_election_and_no_move_is_needed(tools: KafkaTools) -> None:

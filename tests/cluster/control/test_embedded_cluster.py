@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from broker_lite import BrokerStartError, ConfigError, EmbeddedCluster
+from broker_lite.protocol.apis import ApiKey
 from tests.cluster.control.clients import admin, create, produce
+from tests.interop.plain_client import PlainClient
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +128,16 @@ def test_where_all_are_dead_nobody_is_alive_or_leads_and_all_come_back() -> None
     for after in (lambda: cluster.alive, lambda: cluster.leader("t", 0), lambda: cluster.restart(1)):
         with pytest.raises(RuntimeError, match=r"^this cluster has been closed: make another"):
             after()
+
+
+def test_every_broker_is_shown_as_one_that_may_be_the_controller(threads: EmbeddedCluster) -> None:
+    controller = threads.image().controller_id
+    for broker in threads.brokers.values():
+        with PlainClient(broker.bootstrap_servers) as client:
+            answer = client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[("__cluster_metadata", [(0,)])])
+        (log,) = answer.topics[0].partitions
+        assert (log.error_code, log.leader_id) == (0, controller)
+        assert sorted(voter.replica_id for voter in log.current_voters) == sorted(threads.brokers)
+        assert {voter.log_end_offset for voter in log.current_voters} == {log.high_watermark}
+        assert log.high_watermark > 0
+        assert sorted(node.node_id for node in answer.nodes) == sorted(threads.brokers)

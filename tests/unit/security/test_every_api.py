@@ -136,7 +136,9 @@ CASES: dict[ApiKey, tuple[list[tuple[ResourceType, Operation]], int, dict[str, A
         0,
         {"resources": [(2, "t", [("retention.ms", 0, "1000")])], "validate_only": True},
     ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ([(CLUSTER, Operation.ALTER)], 2, {"dirs": [("/d", [("t", [0])])]}),
     ApiKey.DESCRIBE_LOG_DIRS: ([(CLUSTER, Operation.DESCRIBE)], 3, {"topics": None}),
+    ApiKey.DESCRIBE_QUORUM: ([(CLUSTER, Operation.DESCRIBE)], 2, {"topics": [("__cluster_metadata", [(0,)])]}),
     ApiKey.CREATE_PARTITIONS: (
         [(TOPIC, Operation.ALTER)],
         0,

@@ -1,0 +1,114 @@
+"""DescribeQuorum, versions 0 to 2 (KIP-595, KIP-836): who the controller is, and who may become it.
+
+There is no quorum: the brokers of a cluster share the files of one metadata log, and any of them may lead. So each is
+a voter, and all are at the offset that this broker has read up to; one that is fenced is shown as never seen. A broker
+by itself keeps no such log, and is shown as the leader of an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker_lite.handlers.broker import Broker
+from broker_lite.handlers.leader import LEADER_EPOCH
+from broker_lite.handlers.request import Body, Request
+from broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from broker_lite.protocol import apis
+from broker_lite.protocol.errors import ErrorCode
+from broker_lite.protocol.primitives import ZERO_UUID
+from broker_lite.security.acls import Operation
+from broker_lite.security.authorizer import authorized_on_cluster
+
+PARTITION = 0
+TIMES_FROM = 1
+NODES_FROM = 2
+NEVER = -1
+_NOT_HERE = "This server does not host this topic-partition."
+
+
+def handle(broker: Broker, request: Request) -> Body:
+    """Describe the one partition of the metadata log; a request for anything else finds nothing."""
+    wanted, version = request.message(), request.version
+    if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
+        return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), topics=[])
+    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in wanted.topics]
+    if asked == [(KRAFT_METADATA_TOPIC, [PARTITION])]:
+        nodes = {"nodes": _nodes(broker, request)} if version >= NODES_FROM else {}
+        return request.response(topics=[_topic(request, KRAFT_METADATA_TOPIC, [_log(broker, request)])], **nodes)
+    return request.response(
+        topics=[_topic(request, name, [_unknown(request, index) for index in indexes]) for name, indexes in asked]
+    )
+
+
+def _log(broker: Broker, request: Request) -> Any:
+    member = broker.member
+    if member is None:
+        return _partition(request, broker.config.node_id, LEADER_EPOCH, _voters(broker, request, 0, {}))
+    image = member.image
+    alive = {each.broker_id: not each.fenced for each in image.brokers.values()}
+    voters = _voters(broker, request, image.next_offset, alive)
+    return _partition(request, image.controller_id, image.controller_epoch, voters, image.next_offset)
+
+
+def _voters(broker: Broker, request: Request, end: int, alive: dict[int, bool]) -> list[Any]:
+    kind, version = apis.response_class(request.api_key).TopicData.PartitionData.ReplicaState, request.version
+    now_ms = broker.clock.now_ms()
+    found = []
+    for node_id, runs in (alive or {broker.config.node_id: True}).items():
+        time_ms = now_ms if runs else NEVER
+        times = {"last_fetch_timestamp": time_ms, "last_caught_up_timestamp": time_ms}
+        more: dict[str, Any] = times if version >= TIMES_FROM else {}
+        if version >= NODES_FROM:
+            more["replica_directory_id"] = ZERO_UUID
+        found.append(kind(version=version, replica_id=node_id, log_end_offset=end if runs else NEVER, **more))
+    return found
+
+
+def _nodes(broker: Broker, request: Request) -> list[Any]:
+    kind, version = apis.response_class(request.api_key).Node, request.version
+    here = (("CONTROLLER", request.endpoint.host, request.endpoint.port),)
+    brokers: Iterable[tuple[int, tuple[tuple[str, str, int], ...]]] = [(broker.config.node_id, here)]
+    if broker.member is not None:
+        brokers = [(each.broker_id, each.listeners) for each in broker.member.image.brokers.values()]
+    return [
+        kind(
+            version=version,
+            node_id=node_id,
+            listeners=[
+                kind.Listener(version=version, name=name, host=host, port=port) for name, host, port in listeners
+            ],
+        )
+        for node_id, listeners in brokers
+    ]
+
+
+def _topic(request: Request, name: str, partitions: list[Any]) -> Any:
+    return apis.response_class(request.api_key).TopicData(
+        version=request.version, topic_name=name, partitions=partitions
+    )
+
+
+def _partition(request: Request, leader: int, epoch: int, voters: list[Any], end: int = 0) -> Any:
+    return apis.response_class(request.api_key).TopicData.PartitionData(
+        version=request.version,
+        partition_index=PARTITION,
+        error_code=0,
+        leader_id=leader,
+        leader_epoch=epoch,
+        high_watermark=end,
+        current_voters=voters,
+        observers=[],
+    )
+
+
+def _unknown(request: Request, index: int) -> Any:
+    text = {"error_message": _NOT_HERE} if request.version >= NODES_FROM else {}
+    return apis.response_class(request.api_key).TopicData.PartitionData(
+        version=request.version,
+        partition_index=index,
+        error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        current_voters=[],
+        observers=[],
+        **text,
+    )
