@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
 from exactly_once.guarantee import Guarantee
 from offset_store.administration import ChangeKind, ManualChange
+from offset_store.clones import CloneSource
 from offset_store.commit_log import LogCommit, StoredState
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.own_commits import OwnCommit
@@ -131,7 +132,14 @@ class _Attempt:
 class Auditor:
     """Takes the commits of one log, oldest first, and gives a report."""
 
-    def __init__(self, scope: Scope | None = None, kept: StoredState | None = None) -> None:
+    def __init__(
+        self,
+        scope: Scope | None = None,
+        kept: StoredState | None = None,
+        look_at_source: Callable[[CloneSource], Mapping[OffsetTxn, int] | None] = lambda _: None,
+    ) -> None:
+        """Audit what ``scope`` names; ``look_at_source`` gives the offsets of a clone's source, None if unreadable."""
+        self._look_at_source = look_at_source
         self._scope = scope or Scope()
         self._kept = kept
         self._chains: dict[str, Chain] = {}
@@ -368,6 +376,8 @@ class Auditor:
             self._move_by_hand(txn_id, to, name)
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
+        if commit.entry.clone is not None:
+            self._note_clone(commit.entry.clone, name)
 
     def _note_restore(self, target: int | None, name: CommitName) -> None:
         """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
@@ -381,6 +391,23 @@ class Auditor:
                     f"{last}); the stored offsets stayed, so these records do not come again by themselves",
                     name,
                 )
+
+    def _note_clone(self, source: CloneSource, name: CommitName) -> None:
+        """Go on from the offsets that the source of a CLONE had, which brought its rows and not them."""
+        stored = self._look_at_source(source)
+        if stored is None:
+            message = f"its rows are those of {source}, which cannot be read: whether they have offsets is not known"
+            self._findings.add(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, name)
+            return
+        for parsed, offset in sorted(stored.items()):
+            txn_id = offset_txn_id(parsed.app_id, parsed.source, parsed.partition)
+            if not self._in_scope(txn_id):
+                continue
+            chain = self._chains[txn_id] = self._chains.get(txn_id) or _chain_of(parsed)
+            chain.jump(offset, f"the source of the clone ({source})")
+            chain.cloned = str(source)
+            message = f"{chain}: rows up to offset {offset} came along from {source}: audit that table for them"
+            self._findings.add(Problem.CLONED, message, name, chain)
 
     def _known(self, txn_id: str) -> int | None:
         """Give what should be stored under an identifier by now; None if no kept commit tells."""
@@ -423,7 +450,13 @@ class Auditor:
     def _check_stored(self, offsets: Mapping[str, int], batch_ids: Mapping[str, int]) -> None:
         for txn_id, chain in sorted(self._chains.items()):
             chain.stored = offsets.get(txn_id)
-            if chain.stored != chain.end:
+            if chain.stored is None and chain.cloned:
+                message = (
+                    f"{chain}: rows up to offset {chain.end} came along from {chain.cloned}, and their offsets did "
+                )
+                message += "not: a query would begin anew. Take them over: sparkonce offsets copy"
+                self._findings.add(Problem.OFFSETS_NOT_COPIED, message, None, chain)
+            elif chain.stored != chain.end:
                 stored = "nothing is" if chain.stored is None else f"{chain.stored} is"
                 message = f"{chain}: {stored} stored, and the chain ends at {chain.end}"
                 self._findings.add(Problem.STORED_MISMATCH, message, None, chain)

@@ -52,11 +52,27 @@ class Problem(Enum):
     """Stored offsets were moved by a manual change, which is on record."""
     ROWS_RESTORED = "rows-restored"
     """Delta's own RESTORE took rows back, and left the offsets where they were."""
+    CLONED = "cloned"
+    """Rows came along with a CLONE of a table that had offsets."""
+    OFFSETS_NOT_COPIED = "offsets-not-copied"
+    """They did, and the offsets of that table were never taken over."""
+    ROWS_OF_UNKNOWN_ORIGIN = "rows-of-unknown-origin"
+    """Rows that may be ours, of whose offsets nothing can be found out."""
 
     @property
     def is_error(self) -> bool:
-        """Whether it breaks the proof; otherwise it is a warning."""
-        return self not in _WARNINGS
+        """Whether it breaks the proof."""
+        return not self.is_warning and not self.is_gap_of_proof
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether it is worth knowing, and contradicts nothing."""
+        return self in _WARNINGS
+
+    @property
+    def is_gap_of_proof(self) -> bool:
+        """Whether it contradicts nothing, and leaves rows that nobody has looked at."""
+        return self is Problem.ROWS_OF_UNKNOWN_ORIGIN
 
 
 _WARNINGS = {
@@ -66,6 +82,7 @@ _WARNINGS = {
     Problem.MOVED_ON_PURPOSE,
     Problem.ROWS_RESTORED,
     Problem.LOG_REPLACED,
+    Problem.CLONED,
 }
 
 
@@ -116,6 +133,8 @@ class Chain:
     """From where on the broker's log has other records than were read; None if it is not known to."""
     before: str = ""
     """Who brought the chain to its end, for messages."""
+    cloned: str = ""
+    """The source of a clone, if the chain ends where that did, and nothing was stored here since."""
     commits: int = 0
     first_version: int | None = None
     last_version: int | None = None
@@ -145,14 +164,14 @@ class Chain:
             self.ranges[-1] = OffsetRange(self.ranges[-1].start, extent.end)
         else:
             self.ranges.append(extent)
-        self.end, self.before = extent.end, f"version {version}"
+        self.end, self.before, self.cloned = extent.end, f"version {version}", ""
         self.commits += 1
         self.first_version = version if self.first_version is None else self.first_version
         self.last_version = version
 
     def jump(self, to: int, because: str) -> None:
         """Go on from an offset that no range of ours led to."""
-        self.end, self.before = to, because
+        self.end, self.before, self.cloned = to, because, ""
 
     def cut(self, to: int, because: str) -> None:
         """Go on from where the log was cut: what is covered from there on is of other records, whose rows stay."""

@@ -85,6 +85,18 @@ class LoggedSnapshot(Protocol):
 
 
 @runtime_checkable
+class AccountedSnapshot(Protocol):
+    """A snapshot that can tell "nothing is stored yet" from "what is stored was left behind"."""
+
+    def check_rows_have_offsets(self) -> None:
+        """Look where the rows are from, if no offsets are stored.
+
+        Raises:
+            RowsWithoutOffsetsError: if they are ours, and their offsets are elsewhere.
+        """
+
+
+@runtime_checkable
 class CompletingResult(Protocol):
     """A result whose commit is a decision: what was decided is carried out afterwards."""
 
@@ -289,14 +301,21 @@ def _to_see(source: SnapshotSource) -> Snapshot:
 
 
 def look(snapshot: Snapshot, batch: Batch) -> Stored:
-    """Read from a snapshot what the comparison with a batch needs."""
+    """Read from a snapshot what the comparison with a batch needs.
+
+    Raises:
+        RowsWithoutOffsetsError: if nothing is stored in a table whose rows were written by batches.
+    """
     record = batch.record
     last_batch_id = snapshot.last_batch(record.query_id)
     keys = record.ranges if batch.stateful or last_batch_id is None else record.moved
+    next_offsets = snapshot.next_offsets(keys)
+    if last_batch_id is None and not next_offsets and isinstance(snapshot, AccountedSnapshot):
+        snapshot.check_rows_have_offsets()
     fingerprint = None
     if last_batch_id is not None and last_batch_id >= record.batch_id:
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
-    return Stored(snapshot.version, last_batch_id, snapshot.next_offsets(keys), fingerprint)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint)
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:

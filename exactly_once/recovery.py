@@ -75,6 +75,33 @@ def plan_rewind(
     return ManualChange(ChangeKind.RESTORE, tuple(moves), moved, then.version)
 
 
+def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
+    """Take offsets and batch numbers over from the table that this one is a clone of: ``then``, as it was cloned.
+
+    Raises:
+        RecoveryError: if there are none, if this table has some of the same applications already, or for upserts.
+    """
+    apps = then.app_ids
+    if not apps:
+        raise RecoveryError(f"{copied_from} holds no offsets of sparkonce: there is nothing to take over")
+    merging = sorted(apps & then.recorded.keys())
+    if merging:
+        raise RecoveryError(
+            f"{copied_from} is the table of offsets of upserts (appId {merging[0]}), whose numbers stand in their "
+            "result too. Begin anew, with a new result and a new table of offsets"
+        )
+    there = sorted(apps & now.app_ids)
+    if there:
+        raise RecoveryError(
+            f"the table holds offsets of appId {there[0]} already. If they were stored by a query that began anew, "
+            "its rows are there twice: make the clone again, and copy the offsets before a query is started. Otherwise "
+            "move single offsets with `sparkonce offsets set`"
+        )
+    moves = tuple(Move(key, None, offset) for key, offset in sorted(then.offsets.items()))
+    batches = tuple(BatchMove(key, NOTHING_KEPT, at) for key, at in sorted(then.batches.items()))
+    return ManualChange(ChangeKind.COPY, moves, batches, copied_from=copied_from)
+
+
 def check_settled(now: Stored, change: ManualChange) -> None:
     """Refuse a change of offsets that a MERGE, begun and not confirmed, is about to move as well.
 

@@ -12,8 +12,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import pyarrow as pa
+from functools import partial
 
 from broker_lite.config import ConfigError
 from broker_lite.protocol.errors import KafkaError
@@ -21,15 +20,18 @@ from connectors.kafka_once.client import MissingTopicError
 from connectors.options import OptionError
 from exactly_once.audit import Auditor, Report, Scope
 from exactly_once.audit_broker import BrokerSide, compare_with_broker
-from exactly_once.audit_findings import Chain, Finding, Problem
+from exactly_once.audit_findings import Chain, CommitName, Finding, Problem
 from exactly_once.audit_rows import RowCount
-from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, ask_broker, count_rows
+from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
 from jobs.audit_report import Examined, Verdict, as_json, as_text
 from jobs.exit_status import FAILED, GOOD, USAGE
 from jobs.housekeeping.arguments import UsageError, add_kafka, add_table
 from jobs.housekeeping.brokers import settings_from
-from offset_store.commit_log import CommitLog
+from offset_store.accounted_rows import is_own_or_elsewhere, stored_in
+from offset_store.clones import CloneSource
+from offset_store.commit_log import CommitLog, StoredState
 from offset_store.errors import OffsetStoreError
+from offset_store.txn_ids import OffsetTxn
 
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar could be of use."""
@@ -90,12 +92,13 @@ def examine(options: argparse.Namespace) -> Examined:
     kafka = settings_from(options)
     log = CommitLog.open(options.table, dict(options.storage))
     kept = log.oldest_state()
-    auditor = Auditor(Scope(options.app_id, options.source), kept)
+    auditor = Auditor(Scope(options.app_id, options.source), kept, partial(_offsets_of_source, dict(options.storage)))
     with _progress(log.newest_version - log.oldest_version + 1) as advance:
         for commit in log.commits():
             auditor.add(commit)
             advance()
     report = auditor.finish(log.stored)
+    report = report.adding(_rows_before(log, kept))
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
@@ -115,6 +118,23 @@ def examine(options: argparse.Namespace) -> Examined:
         options.coordinates,
         rows,
     )
+
+
+def _offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mapping[OffsetTxn, int] | None:
+    stored = stored_in(source, storage)
+    return None if stored is None else stored.offsets
+
+
+def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
+    """Find files of ours that lie before all kept commits, without offsets that could be theirs."""
+    if kept is None or kept.transactions:
+        return
+    paths = log.log.checkpoint_column(log.listing, kept.version, "add.path")
+    first = next((path for path in paths if is_own_or_elsewhere(path)), None)
+    if first is not None:
+        message = f"the checkpoint of version {kept.version} has rows that sparkonce may have written ({first}) and no "
+        message += "offsets: the commit that brought them is no longer kept"
+        yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, CommitName(kept.version))
 
 
 def _coordinates(text: str) -> Coordinates:
@@ -149,7 +169,7 @@ def _count(log: CommitLog, chains: Sequence[Chain], coordinates: Coordinates | N
         return None
     try:
         return count_rows(log.table, chains, coordinates)
-    except (OSError, pa.ArrowException) as error:
+    except RowsError as error:
         raise AuditError(f"the rows of {log.location} cannot be read: {error}") from error
 
 

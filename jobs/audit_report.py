@@ -26,7 +26,7 @@ class Verdict(Enum):
     PROVEN = "proven"
     BROKEN = "broken"
     UNPROVEN = "unproven"
-    """Nothing is wrong, and nothing was examined: no kept commit of a batch moved offsets."""
+    """Nothing is wrong, and something was not examined: rows of unknown origin, or no kept batch moved offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Examined:
         """Proven if nothing is wrong; under ``strict`` not even a warning, but for rows that a query may drop."""
         if not self.report.proven or self.first_bad is not None:
             return Verdict.BROKEN
-        return Verdict.PROVEN if self.report.has_ranges else Verdict.UNPROVEN
+        unseen = any(problem.is_gap_of_proof and count for problem, count in self.report.counts.items())
+        return Verdict.PROVEN if self.report.has_ranges and not unseen else Verdict.UNPROVEN
 
     @property
     def first_bad(self) -> Finding | None:
@@ -62,7 +63,7 @@ class Examined:
     def summary(self) -> str:
         """The last line."""
         counts = self.report.counts
-        warnings = sum(count for problem, count in counts.items() if not problem.is_error)
+        warnings = sum(count for problem, count in counts.items() if problem.is_warning)
         return (
             f"AUDIT commits={self.report.tally.commits} partitions={len(self.report.chains)} "
             f"gaps={counts.get(Problem.GAP, 0)} overlaps={counts.get(Problem.OVERLAP, 0)} "
@@ -86,16 +87,17 @@ def as_text(examined: Examined) -> Iterator[str]:
     yield from _table(examined)
     if examined.rows is not None and examined.rows.outside:
         yield f"{examined.rows.outside:,} rows have coordinates that no kept commit covers, or none; not judged."
-    warnings = [finding for finding in report.findings if not finding.problem.is_error]
+    warnings = [finding for finding in report.findings if finding.problem.is_warning]
+    unseen = [finding for finding in report.findings if finding.problem.is_gap_of_proof]
     errors = [finding for finding in report.findings if finding.problem.is_error]
-    for title, found in (("Worth knowing", warnings), ("Wrong", errors)):
+    for title, found in (("Worth knowing", warnings), ("Not examined", unseen), ("Wrong", errors)):
         if found:
             yield f"\n{title}:"
             yield from (f"  {line}" for line in _findings(report, found))
     bad = examined.first_bad
     if bad is not None:
         yield "\nFirst bad commit: " + (_sentence(bad) if bad.commit else f"none; [{bad.problem.value}] {bad.message}")
-    if examined.verdict is Verdict.UNPROVEN:
+    if examined.verdict is Verdict.UNPROVEN and not report.has_ranges:
         yield "\nNot proven: no kept commit of a batch moved offsets, so there is no range to examine."
     yield ""
     yield examined.summary

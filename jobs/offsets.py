@@ -24,6 +24,7 @@ from exactly_once.recovery import (
     describe_unconfirmed,
     missed_by_restore,
     plain_restores,
+    plan_copy,
     plan_rewind,
     plan_set,
     resolve,
@@ -39,12 +40,15 @@ from jobs.housekeeping.arguments import (
     positive,
     show_columns,
     show_time,
+    table,
     timestamp_ms,
     whole_number,
 )
 from jobs.housekeeping.brokers import BrokerView
 from jobs.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
+from offset_store.accounted_rows import stored_in
 from offset_store.administration import NOTHING_KEPT, ChangeKind, CommitEntry, ManualChange, OffsetsTable, Stored
+from offset_store.clones import CloneSource
 from offset_store.errors import OffsetStoreError
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
@@ -54,7 +58,7 @@ DEFAULT_SOURCE = "kafka"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the three actions."""
+    """Declare the actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="what is stored, who moved it last, and the lag if a broker is named")
     _add_common(show)
@@ -83,6 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--restore", action="store_true", help="take the rows back too, and batch numbers, in the same commit"
     )
     _add_apply(rewind)
+    copy = actions.add_parser(
+        "copy", help="take offsets over from the table that this one is a clone of (a dry run without --apply)"
+    )
+    _add_common(copy)
+    copy.add_argument("--app-id", help="this application only; all, if left out")
+    copy.add_argument(
+        "--from", dest="source_table", type=table, metavar="TABLE", help="the other table, if it has moved since"
+    )
+    copy.add_argument(
+        "--from-version", type=whole_number, metavar="V", help="its version that was cloned, if the log no longer says"
+    )
+    _add_apply(copy)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -108,8 +124,7 @@ def run(options: argparse.Namespace) -> int:
         opened = OffsetsTable.open(options.table, dict(options.storage))
         if options.action == "show":
             return _show(options, opened)
-        change = _planned_set(options, opened) if options.action == "set" else _planned_rewind(options, opened)
-        return _carry_out(options, opened, change)
+        return _carry_out(options, opened, _PLANS[options.action](options, opened))
     except (UsageError, OptionError, ConfigError) as error:
         print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
         return USAGE
@@ -317,6 +332,32 @@ def _planned_rewind(options: argparse.Namespace, opened: OffsetsTable) -> Manual
     return plan_rewind(now, opened.stored(version), entries, app_id=options.app_id, restore=options.restore)
 
 
+def _planned_copy(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
+    clone = next((entry.clone for entry in opened.entries() if entry.clone is not None), None)
+    location = options.source_table or (clone.location if clone is not None else None)
+    version = options.from_version
+    if version is None and clone is not None:
+        version = clone.version
+    if location is None or version is None:
+        raise RecoveryError(
+            f"the log of {opened.location} does not say which version of which table it is a clone of: give --from and "
+            "--from-version"
+        )
+    source = CloneSource(f"delta.`{location}`", version)
+    stored = stored_in(source, opened.storage_options)
+    if stored is None:
+        raise RecoveryError(
+            f"{source} cannot be read. If the table has moved, name it with --from; if that version is gone, set each "
+            "offset with `sparkonce offsets set`"
+        )
+    if options.app_id is not None:
+        stored = stored.of(options.app_id)
+    return plan_copy(opened.stored(), stored, str(source))
+
+
+_PLANS = {"set": _planned_set, "rewind": _planned_rewind, "copy": _planned_copy}
+
+
 def _one_app(app_id: str | None, now: Stored) -> str:
     if app_id is not None:
         return app_id
@@ -333,6 +374,8 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
     if not options.despite_unconfirmed:
         check_settled(opened.stored(), change)
     print(f"table {opened.location}, version {opened.version}")
+    if change.copied_from is not None:
+        print(f"  from {change.copied_from}")
     if restored:
         _print_undone(opened, change)
     elif not change.moves:
@@ -342,8 +385,8 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
         print(f"  {describe(move.key)}: {'not stored' if move.before is None else move.before} -> {move.after}")
         print(f"      {consequence(move, restored=restored)}")
     for batch in change.batches:
-        after = "none" if batch.after == NOTHING_KEPT else batch.after
-        print(f"  query {batch.key.query_id} (appId {batch.key.app_id}): last batch {batch.before} -> {after}")
+        before, after = ("none" if each == NOTHING_KEPT else each for each in (batch.before, batch.after))
+        print(f"  query {batch.key.query_id} (appId {batch.key.app_id}): last batch {before} -> {after}")
     if not options.apply:
         print(f"Nothing was changed. To change it, repeat with --apply --if-version {opened.version}")
         return 0

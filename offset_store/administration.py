@@ -29,6 +29,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from offset_store.clones import CloneSource, clone_source
 from offset_store.delta_log import DeltaLog, LogListing
 from offset_store.errors import CommitConflictError, OffsetStoreError, plain
 from offset_store.locations import Location
@@ -66,6 +67,8 @@ class ChangeKind(Enum):
     REWIND = "rewind"
     RESTORE = "restore"
     """Rows and offsets together."""
+    COPY = "copy"
+    """Offsets and batch numbers taken over from the table that this one is a clone of."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,6 +99,8 @@ class ManualChange:
     to_version: int | None = None
     """The version of the table that offsets (and, for a restore, rows) were taken from."""
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    copied_from: str | None = None
+    """For a copy: the other table, and its version."""
 
     def transactions(self) -> dict[str, int]:
         """Give the transaction ids that this sets, with their new versions."""
@@ -113,6 +118,7 @@ class ManualChange:
             "kind": self.kind.value,
             "attemptId": self.attempt_id,
             "toVersion": self.to_version,
+            **({"copiedFrom": self.copied_from} if self.copied_from is not None else {}),
             "moves": [
                 {
                     "appId": move.key.app_id,
@@ -154,7 +160,9 @@ class ManualChange:
             BatchMove(QueryTxn(each["appId"], each["queryId"]), int(each["from"]), int(each["to"]))
             for each in info["batches"]
         )
-        return cls(ChangeKind(info["kind"]), moves, batches, info["toVersion"], info["attemptId"])
+        return cls(
+            ChangeKind(info["kind"]), moves, batches, info["toVersion"], info["attemptId"], info.get("copiedFrom")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,8 @@ class CommitEntry:
     txn_ids: frozenset[str] = frozenset()
     own: OwnCommit | None = None
     """What it is, if it is ours and not of a batch alone."""
+    clone: CloneSource | None = None
+    """For a CLONE: what it took its files from, and left the offsets of."""
 
     @property
     def name(self) -> str:
@@ -197,7 +207,8 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
         target = str(parameters.get("version")) if isinstance(parameters, Mapping) else ""
         restored_to = int(target) if target.isdecimal() else None
     batch = batches[0] if batches else None
-    return CommitEntry(version, timestamp_ms, operation, batch, change, restored_to, ids, own_commit(info, ids))
+    own, clone = own_commit(info, ids), clone_source(info)
+    return CommitEntry(version, timestamp_ms, operation, batch, change, restored_to, ids, own, clone)
 
 
 def _timestamp_ms(value: object) -> int:
@@ -216,6 +227,11 @@ class Stored:
     """For each application with upserts, the number of the last MERGE that was begun."""
     confirmed: Mapping[str, int] = field(default_factory=dict)
     """The number of the last whose offsets are among these."""
+
+    @property
+    def app_ids(self) -> set[str]:
+        """The applications that have offsets or batch numbers here."""
+        return {key.app_id for key in self.offsets} | {key.app_id for key in self.batches}
 
     @property
     def unconfirmed(self) -> dict[str, int]:

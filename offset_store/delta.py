@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
+from offset_store.accounted_rows import check_rows_have_offsets, table_name
 from offset_store.administration import CommitEntry, read_entry
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError, plain
@@ -44,6 +45,9 @@ from offset_store.txn_ids import (
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
+
+_accounted: set[tuple[Location, str]] = set()
+"""Tables, by place and id, whose rows this process has found to have their offsets, or to be none of ours."""
 
 LogFile = tuple[int, int, int]
 """Inode, size and modification time (ns) of the log file of a handle's version."""
@@ -68,7 +72,10 @@ class DeltaOffsetStore:
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
-        return read_offsets(snapshot, source, partitions)
+        found = read_offsets(snapshot, source, partitions)
+        if not found:
+            check_rows_have_offsets(snapshot.table, self.log(), self.location)
+        return found
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.epochs`."""
@@ -179,6 +186,14 @@ class DeltaSnapshot:
         """See `Snapshot.next_offsets`."""
         looked_up = {key: stored_offset(self.look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
+
+    def check_rows_have_offsets(self) -> None:
+        """See `AccountedSnapshot.check_rows_have_offsets`."""
+        location = Location.parse(table_name(self.table))
+        place = location, str(self.table.metadata().id)
+        if place not in _accounted:
+            check_rows_have_offsets(self.table, self.open_log(), location)
+            _accounted.add(place)
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`. The handle stays where it was: take a new snapshot to see the result."""

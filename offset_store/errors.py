@@ -38,5 +38,9 @@ class LogFileMissingError(OffsetStoreError):
     """A file of a Delta table's log is not there: it was cleaned up, or it never was."""
 
 
+class RowsWithoutOffsetsError(OffsetStoreError):
+    """A table holds rows of ours whose offsets are not there: whoever began anew would write them again."""
+
+
 class StoreMissingError(OffsetStoreError):
     """There is nothing at the store's address yet."""

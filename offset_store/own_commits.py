@@ -35,12 +35,14 @@ class OwnCommit(Enum):
     OFFSETS_SET = "offsets set by hand"
     OFFSETS_REWOUND = "offsets rewound by hand"
     OFFSETS_RESTORED = "rows and offsets restored by hand"
+    OFFSETS_COPIED = "offsets copied by hand"
 
 
 _BY_HAND = {
     "set": OwnCommit.OFFSETS_SET,
     "rewind": OwnCommit.OFFSETS_REWOUND,
     "restore": OwnCommit.OFFSETS_RESTORED,
+    "copy": OwnCommit.OFFSETS_COPIED,
 }
 
 

@@ -80,6 +80,10 @@ class DeltaIntentSnapshot:
         """See `IntentSnapshot.next_offsets`."""
         return self.inner.next_offsets(keys)
 
+    def check_rows_have_offsets(self) -> None:
+        """See `AccountedSnapshot.check_rows_have_offsets`."""
+        self.inner.check_rows_have_offsets()
+
     def intents(self, sequence: int) -> list[Intent]:
         """See `IntentSnapshot.intents`."""
         read = (intent_from_info(entry.get(INTENT_INFO_KEY), self.inner.app_id) for entry in self.inner.commit_infos())

@@ -16,6 +16,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.functions import expr, lit
 
+from jobs.cli import main
+from offset_store.errors import RowsWithoutOffsetsError
 from tests.unit.sink.query_by_hand import Query, delete_row, make_table, table_actions
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
@@ -212,3 +214,38 @@ def test_delta_spark_skips_files_by_our_statistics_and_loses_no_row(delta_spark:
     for row in delta_spark.sql(" UNION ALL ".join(numbered)).collect():
         found[list(conditions)[row.c]].append(row.n)
     assert {text: sorted(numbers) for text, numbers in found.items()} == conditions
+
+
+COORDINATES = "partition int, offset bigint"
+
+
+def test_a_shallow_clone_is_refused_until_it_has_the_offsets(
+    delta_spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The clone has a deletion vector and V2 checkpoints, too, which the audit reads all the same."""
+    query = Query(tmp_path, schema=delta_spark.createDataFrame([], COORDINATES).schema)
+    rows = [{"partition": 0, "offset": offset} for offset in range(30)]
+    query.write(0, rows[:10])
+    query.write(1, rows[10:20])
+    clone = tmp_path / "clone"
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{query.table}` TBLPROPERTIES ("
+        "'delta.enableDeletionVectors' = 'true', 'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2')"
+    )
+    twin = Query(tmp_path, "twin", schema=query.schema, path=str(clone))
+    twin.log(1, 20)
+    with pytest.raises(RowsWithoutOffsetsError, match=f"CLONE of version 2 of {query.table}"):
+        twin.write(2, rows[20:])
+    assert main(["offsets", "copy", str(clone), "--apply"]) == 0
+    twin.write(2, rows[20:])
+    delta_spark.sql(f"DELETE FROM delta.`{clone}` WHERE offset = 22")
+    delta_spark.range(1).selectExpr("0 AS partition", "23L AS offset").write.format("delta").mode("append").save(
+        str(clone)
+    )
+    assert list((clone / "_delta_log").glob("*.checkpoint.*.json"))
+    capsys.readouterr()
+    assert main(["audit", str(clone), "--coordinates", "partition,offset", "--expect-all-rows", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    (counted,) = [each["rows"] for each in told["partitions"]]
+    assert (counted["missingAt"], counted["duplicatedAt"]) == ([[22, 23]], [[23, 24]])
+    assert told["counts"] == {"cloned": 1, "moved-on-purpose": 1, "missing": 1, "duplicated": 1}

@@ -1,0 +1,166 @@
+"""Rows of ours without offsets of ours: a table that no query must begin anew from.
+
+A query without a checkpoint begins at the offsets in a table. Where there are none it begins at ``startingOffsets``,
+and writes every row that is there once more. So before "none" is believed, the table's log is asked where its rows are
+from. They are ours, and their offsets elsewhere, if
+
+1. the table is a clone (`offset_store.clones`) of one that had offsets, or that cannot be read;
+2. a kept commit holds rows of a batch after the first, which is only written once the first has its offsets: they live
+   in a store of their own;
+3. its history does not tell (the commits were cleaned up, or files were converted to a table), and a file has a name
+   that our sink gives, or lies in another table's folder.
+
+What cannot be seen: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
+up after its files were rewritten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
+from offset_store.clones import CloneSource, lies_elsewhere
+from offset_store.delta_log import DeltaLog
+from offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
+from offset_store.locations import Location
+from offset_store.record import Writes
+from offset_store.txn_ids import parse_txn_id
+
+_OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
+"""As `connectors.delta_once.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""
+_KINDS = ("commitInfo", "txn")
+_CONVERTED = "CONVERT"
+_BY_HAND = (
+    "To write other records beside these rows on purpose, say first where they begin: sparkonce offsets set {} "
+    "--app-id A --topic T --partition P --offset N --apply"
+)
+
+
+def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location) -> None:
+    """Refuse a table without any offsets of ours whose rows are ours all the same.
+
+    Raises:
+        RowsWithoutOffsetsError: if it is one.
+        OffsetStoreError: if its log cannot be read.
+    """
+    found = _look(table, log)
+    if found is None:
+        return
+    reason = _foreign_offsets(found, location, log.storage_options) or _unaccounted(found, table, log)
+    if reason is not None:
+        raise RowsWithoutOffsetsError(
+            f"the table {location} holds rows that sparkonce wrote, and no offsets: {reason}. "
+            + _BY_HAND.format(location)
+        )
+
+
+def stored_in(source: CloneSource, storage_options: Mapping[str, str]) -> Stored | None:
+    """Read what the source of a clone had stored at the version that was cloned; of a clone of a clone, the first's.
+
+    None if it cannot be read.
+    """
+    if source.location is None or source.version is None:
+        return None
+    try:
+        opened = OffsetsTable.open(source.location, storage_options)
+        stored = opened.stored(source.version)
+        if stored.app_ids:
+            return stored
+        before = (entry.clone for entry in opened.entries() if entry.version <= source.version and entry.clone)
+        earlier = next(before, None)
+        return stored if earlier is None else stored_in(earlier, storage_options)
+    except OffsetStoreError:
+        return None
+
+
+def is_own_or_elsewhere(path: str) -> bool:
+    """Whether a data file's path says that our sink wrote it, or that it lies in another table's folder."""
+    return lies_elsewhere(path) or _OWN_FILE.fullmatch(path.rpartition("/")[2]) is not None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the log of a table without offsets tells."""
+
+    oldest_version: int
+    clones: list[CommitEntry] = field(default_factory=list)
+    rows_only: list[CommitEntry] = field(default_factory=list)
+    converted: bool = False
+
+
+def _look(table: DeltaTable, log: DeltaLog) -> _Found | None:
+    """Read the log, newest first, until something of ours is found to be stored: then None."""
+    listing = log.listing()
+    kept = set(listing.commits)
+    oldest = table.version()
+    while oldest - 1 in kept:
+        oldest -= 1
+    found = _Found(oldest)
+    versions = range(table.version(), oldest - 1, -1)
+    for version, actions in zip(versions, log.actions_of(versions, _KINDS), strict=True):
+        if _any_of_ours(txn["appId"] for txn in actions["txn"]):
+            return None
+        info = actions["commitInfo"][0] if actions["commitInfo"] else {}
+        entry = read_entry(version, info)
+        if entry.clone is not None:
+            found.clones.append(entry)
+        elif entry.batch is not None and entry.batch.writes == Writes.ROWS:
+            found.rows_only.append(entry)
+        found.converted = found.converted or entry.operation == _CONVERTED
+    checkpoint = listing.newest_checkpoint(table.version()) if oldest > 0 else None
+    if checkpoint is not None and _any_of_ours(log.checkpoint_column(listing, checkpoint, "txn.appId")):
+        return None
+    return found
+
+
+def _any_of_ours(txn_ids: Iterable[str]) -> bool:
+    return any(parse_txn_id(txn_id) is not None for txn_id in txn_ids)
+
+
+def _foreign_offsets(found: _Found, location: Location, storage_options: Mapping[str, str]) -> str | None:
+    for entry in found.clones:
+        assert entry.clone is not None
+        stored = stored_in(entry.clone, storage_options)
+        if stored is not None and not stored.app_ids:
+            continue
+        unknown = "" if stored is not None else ", which cannot be read here"
+        return (
+            f"version {entry.version} is a CLONE of {entry.clone}{unknown}, and a clone takes rows along and no "
+            f"offsets. A query that began here would write every row again. Take the offsets over first: sparkonce "
+            f"offsets copy {location}{' --from <its path>' if unknown else ''}"
+        )
+    for entry in found.rows_only:
+        batch = entry.batch
+        if batch is not None and batch.record.batch_id > 0:
+            return (
+                f"version {entry.version} holds rows of batch {batch.record.batch_id} of query "
+                f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets live elsewhere: give source and "
+                "sink the offsetStore that it was written with"
+            )
+    return None
+
+
+def _unaccounted(found: _Found, table: DeltaTable, log: DeltaLog) -> str | None:
+    if found.oldest_version == 0 and not found.converted:
+        return None
+    adds = log.actions_of((entry.version for entry in found.rows_only), ("add",))
+    known = {add["path"] for actions in adds for add in actions["add"]}
+    paths: list[str] = pa.table(table.get_add_actions())["path"].to_pylist()
+    first = next((path for path in paths if is_own_or_elsewhere(path) and path not in known), None)
+    if first is None:
+        return None
+    return (
+        f"the file {first} was written by another table's query, or its commit is no longer kept. Its offsets are "
+        f"elsewhere: if this is a clone, take them over: sparkonce offsets copy {table_name(table)} --from <the table "
+        "that it was cloned from> --from-version <the version>"
+    )
+
+
+def table_name(table: DeltaTable) -> str:
+    """Name a table by its address."""
+    return str(Location.parse(table.table_uri))

@@ -1,0 +1,53 @@
+"""What a table's log says of the table that it was cloned from.
+
+delta-spark's ``CREATE TABLE … SHALLOW CLONE`` writes one commit that names files of another table by absolute paths. It
+copies schema and properties, and no transaction identifier: rows come along, offsets do not. (PROTOCOL.md of
+delta-io/delta does not mention clones; the commit info is `CloneTableBase` in delta-spark 4.4.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from offset_store.locations import Location
+
+OPERATION = "CLONE"
+_PATH = re.compile(r"delta\.`(.+)`", re.DOTALL)
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSource:
+    """The table, and its version, that a commit took its files from."""
+
+    name: str
+    """As the commit names it: a path in ``delta.`…```, or a name of a catalog."""
+    version: int | None
+    """None if the commit does not say."""
+
+    @property
+    def location(self) -> Location | None:
+        """Where it is; None if only a catalog knows."""
+        path = _PATH.fullmatch(self.name)
+        return Location.parse(path[1].replace("``", "`")) if path else None
+
+    def __str__(self) -> str:
+        return f"version {'?' if self.version is None else self.version} of {self.location or self.name}"
+
+
+def clone_source(info: Mapping[str, Any]) -> CloneSource | None:
+    """Read the ``commitInfo`` of a CLONE; None for any other commit."""
+    if info.get("operation") != OPERATION:
+        return None
+    parameters = info.get("operationParameters")
+    given = parameters if isinstance(parameters, Mapping) else {}
+    version = str(given.get("sourceVersion"))
+    return CloneSource(str(given.get("source", "?")), int(version) if version.isdecimal() else None)
+
+
+def lies_elsewhere(path: str) -> bool:
+    """Whether the path of an ``add`` action is absolute, as those of a clone are."""
+    return path.startswith("/") or _ABSOLUTE.match(path) is not None
