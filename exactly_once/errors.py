@@ -27,5 +27,9 @@ class UnknownOutcomeError(DeliveryError):
     """The store failed, and whether the commit landed cannot be found out now."""
 
 
+class FilesGoneError(DeliveryError):
+    """Data files of a batch were removed before a commit named them."""
+
+
 class TransactionsGoneError(DeliveryError):
     """Kafka has aborted transactions of a batch before they could be committed: their time was up."""

@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql import types as t
 
 from connectors.delta_once.features import TableFacts, growth_refusals, refusals
+from connectors.delta_once.files_there import check_files_are_there
 from connectors.delta_once.kept import Kept
 from connectors.delta_once.options import SinkOptions
 from connectors.delta_once.schema import (
@@ -77,6 +78,7 @@ class ResultSnapshot(DeltaSnapshot):
 
         Raises:
             TableError: if there are files, and they were written for another schema.
+            FilesGoneError: if one of them is gone.
         """
         changed = self.written_as is not None and (self.fit.grown or not self.written_as.fits(self.fit.write_schema))
         if commit.files and changed:
@@ -85,6 +87,8 @@ class ResultSnapshot(DeltaSnapshot):
                 f"the schema of the table {self.location} changed while batch {record.batch_id} of query "
                 f"{record.query_id} (appId {record.app_id}) was written; start the query again"
             )
+        if commit.files:
+            check_files_are_there(commit, self.location, self.table._storage_options or {})
         DeltaSnapshot.commit(self, commit)
 
     def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:

@@ -23,14 +23,14 @@ from connectors.kafka_once.sink.topics import Topics
 from connectors.kafka_once.spark_initial_offset import initial_offset_if_any
 from exactly_once.batch import Batch
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
+from exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
 from offset_store import open_store
 from offset_store.delta_log import DeltaLog
 from offset_store.errors import CommitConflictError, OffsetStoreError
 from offset_store.locations import Location
 from offset_store.record import BatchRecord
 from offset_store.secrets import hidden_secrets, without_secrets
-from offset_store.tables import append, load_table, table_filesystem
+from offset_store.tables import append, join, load_table, table_filesystem
 from offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.s3_store import SECRET, Store, s3_store
@@ -333,3 +333,17 @@ def test_other_errors_pass_as_they_are() -> None:
     with pytest.raises(UnknownOutcomeError) as error, store_errors(Location.parse("s3://b/t"), {"AWS_KEY": "abc"}):
         raise wrong
     assert error.value is wrong
+
+
+def test_a_file_that_is_gone_before_its_commit(tmp_path: Path, store: Store) -> None:
+    query = StoredQuery(tmp_path, store)
+    query.log(0, 10)
+    messages = query.tasks(2)
+    part = messages[0].parts[0]
+    assert isinstance(part, tuple)
+    filesystem, root = table_filesystem(Location.parse(query.uri), store.storage_options)
+    filesystem.delete_file(join(root, part[0].path))
+    with pytest.raises(FilesGoneError, match="1 of its 2 data files are gone"):
+        query.commit(0, messages)
+    query.write(0, [{"v": 1}])
+    assert query.values() == [1]
