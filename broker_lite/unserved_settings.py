@@ -1,13 +1,16 @@
 """Settings that Apache Kafka 4.3 has and this broker does not.
 
 A properties file may hold those in `HARMLESS`, which make no difference where there is one broker, one event loop and
-no tiered storage: they are left out with a warning. All others are refused, because whoever sets them counts on them.
-Loaded only when a name that is not served turns up.
+no tiered storage: they are left out with a warning. Those of them that Kafka's brokers take while they run can be
+changed by clients here, too, and are kept and shown, without effect. All others are refused, because whoever sets them
+counts on them. Loaded only when a name that is not served turns up.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from broker_lite.settings import Kind, Setting, Update
 
 _HARMLESS = (
     # Threads, queues and buffers that are not there.
@@ -93,6 +96,28 @@ _HARMLESS = (
 )
 HARMLESS: Final = frozenset(_HARMLESS.split())
 """Accepted in a file, without effect."""
+
+_CHANGEABLE: Final = {
+    Kind.INT: """
+        background.threads group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+        group.streams.assignment.interval.ms log.cleaner.io.buffer.size log.cleaner.threads num.io.threads
+        num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers remote.fetch.max.wait.ms
+        remote.log.manager.copier.thread.pool.size remote.log.manager.expiration.thread.pool.size
+        remote.log.manager.follower.thread.pool.size remote.log.reader.threads
+        share.coordinator.cached.buffer.max.bytes
+    """,
+    Kind.LONG: """
+        remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+        remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    """,
+    Kind.BOOLEAN: "follower.fetch.last.tiered.offset.enable",
+}
+CHANGEABLE: Final = {
+    name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", Update.CLUSTER_WIDE)
+    for kind, names in _CHANGEABLE.items()
+    for name in names.split()
+}
+"""Those that clients may change while a broker runs, of one broker or of all."""
 
 _MATTERS = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms

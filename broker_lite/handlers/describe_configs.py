@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from broker_lite.config import broker_log_settings, broker_settings
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.dynamic_settings import ALL_BROKERS, group_settings
+from broker_lite.handlers.dynamic_settings import ALL_BROKERS, declared, group_settings
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.config import LogConfig, topic_settings
 from broker_lite.log.directories import check_topic_name
@@ -157,17 +157,29 @@ def _broker(broker: Broker, request: Request, name: str) -> list[Entry]:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = broker_settings()
     if name == ALL_BROKERS:
-        changed = broker.dynamic.of_broker(ALL_BROKERS)
-        shown = {each: None if known[each].sensitive else value for each, value in changed.items()}
+        changed = [(declared(each), value) for each, value in broker.dynamic.of_broker(ALL_BROKERS).items()]
+        shown = [(each, None if each.sensitive else value) for each, value in changed if each is not None]
         return [
-            Entry(known[each], value, False, [Synonym(each, value, Source.DYNAMIC_DEFAULT_BROKER)])
-            for each, value in shown.items()
+            Entry(each, value, False, [Synonym(each.name, value, Source.DYNAMIC_DEFAULT_BROKER)])
+            for each, value in shown
         ]
     check_broker_name(broker, name, "Broker id must be an integer, but it is: ", "expected {} or empty string")
     return [
         Entry(setting, _value(broker, setting), setting.update is Update.READ_ONLY, _broker_synonyms(broker, setting))
         for setting in known.values()
-    ]
+    ] + _without_effect(broker)
+
+
+def _without_effect(broker: Broker) -> list[Entry]:
+    """Return what clients have changed of settings that make no difference here."""
+    names = {**broker.dynamic.of_broker(ALL_BROKERS), **broker.dynamic.of_broker(str(broker.config.node_id))}
+    found = []
+    for name in names:
+        setting = declared(name)
+        if setting is not None and name not in broker_settings():
+            synonyms = _synonyms(broker, [name], {name: setting})
+            found.append(Entry(setting, synonyms[0].value, False, synonyms))
+    return found
 
 
 def check_broker_name(

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import LEADER_EPOCH
 from broker_lite.handlers.request import Body, Request
 from broker_lite.log.directories import KRAFT_METADATA_TOPIC
 from broker_lite.protocol import apis
@@ -44,7 +43,7 @@ def handle(broker: Broker, request: Request) -> Body:
 def _log(broker: Broker, request: Request) -> Any:
     member = broker.member
     if member is None:
-        return _partition(request, broker.config.node_id, LEADER_EPOCH, _voters(broker, request, 0, {}))
+        return _partition(request, broker.config.node_id, broker.logs.leader_epoch, _voters(broker, request, 0, {}))
     image = member.image
     alive = {each.broker_id: not each.fenced for each in image.brokers.values()}
     voters = _voters(broker, request, image.next_offset, alive)

@@ -121,23 +121,26 @@ class DynamicSettings:
             KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
                 broker runs, and for values that do not fit.
         """
-        before, known = self.of_broker(resource), broker_settings()
-        changed = [name for name in values if values[name] != before.get(name)]
-        unknown = [name for name in changed if name not in known]
+        before = self.of_broker(resource)
+        changed = {name: declared(name) for name in values if values[name] != before.get(name)}
+        unknown = [name for name, found in changed.items() if found is None and not _without_effect(name)]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker configs: {_listed(unknown)}")
-        fixed = [name for name in changed if known[name].update is Update.READ_ONLY]
+        fixed = [name for name, found in changed.items() if found is None or found.update is Update.READ_ONLY]
         if fixed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {_listed(fixed)}")
-        own = [name for name in changed if known[name].update is Update.PER_BROKER]
+        own = [name for name, found in changed.items() if found is not None and found.update is Update.PER_BROKER]
         if own and resource == ALL_BROKERS:
             text = f"Cannot update these configs at default cluster level, broker id must be specified: {_listed(own)}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         # Another broker's settings are judged as if they were ours.
         judged = resource if resource == ALL_BROKERS else self._node
         try:
+            for name, found in changed.items():
+                if found is not None:
+                    found.read(values[name])
             return self._effective({**self._brokers, judged: dict(values)})
-        except ConfigError as error:
+        except (ConfigError, SettingError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
@@ -186,7 +189,8 @@ class DynamicSettings:
         self._groups = groups
 
     def _effective(self, brokers: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
-        changed = {**self.decided, **brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
+        values = {**self.decided, **brokers.get(ALL_BROKERS, {}), **brokers.get(self._node, {})}
+        changed = {name: value for name, value in values.items() if not _without_effect(name)}
         return BrokerConfig.of({**self._static.given, **changed}) if changed else self._static
 
     def _undecided(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -206,6 +210,24 @@ class DynamicSettings:
             self._storage.write(self._path, text.encode(), durable=True)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path}: {error}") from error
+
+
+def declared(name: str) -> Setting | None:
+    """Return the declaration of a broker's setting, also of one that clients may change without effect."""
+    found = broker_settings().get(name)
+    if found is not None:
+        return found
+    from broker_lite.unserved_settings import CHANGEABLE
+
+    return CHANGEABLE.get(name)
+
+
+def _without_effect(name: str) -> bool:
+    if name in broker_settings():
+        return False
+    from broker_lite.unserved_settings import HARMLESS
+
+    return name in HARMLESS
 
 
 def group_settings() -> Mapping[str, Setting]:

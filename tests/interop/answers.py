@@ -37,6 +37,7 @@ ACL_HOSTS: Final = (
     "0:0:0:0:0:0:0:1%1", "0:0:0:0:0:0:0:1%lo",
 )  # fmt: skip
 """Hosts of rules: those that apply to a client on this machine, and others."""
+_BROKER, _SET, _DELETE = 4, 0, 1
 _TOPIC, _LITERAL, _DESCRIBE, _DENY, _ALLOW = 2, 3, 8, 2, 3
 
 
@@ -271,6 +272,51 @@ def play_tools(servers: str) -> dict[str, Any]:
     return said
 
 
+def play_settings(servers: str) -> dict[str, Any]:
+    """Change settings that a file for Kafka holds, for one broker and for all."""
+    said: dict[str, Any] = {}
+    with PlainClient(servers) as client:
+        node = str(client.ask(ApiKey.METADATA, 9, topics=None).brokers[0].node_id)
+        for name, value in (
+            ("num.io.threads", "9"),
+            ("num.network.threads", "5"),
+            ("background.threads", "7"),
+            ("num.replica.fetchers", "2"),
+            ("log.cleaner.threads", "2"),
+            ("num.recovery.threads.per.data.dir", "2"),
+            ("controller.quorum.voters", "1@localhost:1"),
+            ("process.roles", "broker"),
+            ("background.threads", "many"),
+        ):
+            for resource in (node, ""):
+                for change in (_SET, _DELETE):
+                    wanted = [(_BROKER, resource, [(name, change, value if change == _SET else None)])]
+                    answer = client.ask(
+                        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=wanted, validate_only=False
+                    )  # fmt: skip
+                    key = f"{'sets' if change == _SET else 'removes'} {name} of {'one' if resource else 'all'}"
+                    said[key] = error_of(answer.responses[0].error_code)
+        for resource in (node, ""):
+            changes = [("num.io.threads", _SET, "11" if resource else "10")]
+            client.ask(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[(_BROKER, resource, changes)], validate_only=False
+            )  # fmt: skip
+        for resource in (node, ""):
+            _until(lambda resource=resource: bool(_shown(client, resource)))  # type: ignore[misc]
+            said[f"shows of {'one' if resource else 'all'}"] = _shown(client, resource)
+    return said
+
+
+def _shown(client: PlainClient, resource: str) -> dict[str, Any]:
+    """Return the setting that was changed, as described."""
+    wanted = [(_BROKER, resource, ["num.io.threads"])]
+    (answer,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=False).results
+    return {
+        each.name: [each.value, each.config_source, each.read_only, each.is_sensitive]
+        for each in answer.configs
+    }  # fmt: skip
+
+
 def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]]]) -> Any:
     wanted = [(name, [(index,) for index in indexes]) for name, indexes in topics]
     answer = client.ask(ApiKey.DESCRIBE_QUORUM, version, topics=wanted)
@@ -294,6 +340,7 @@ CHAPTERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "topics": play_topics,
     "groups": play_groups,
     "tools": play_tools,
+    "settings": play_settings,
 }
 
 

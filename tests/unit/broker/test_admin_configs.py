@@ -120,7 +120,16 @@ REFUSED: list[tuple[int, str, tuple[Op, ...], ErrorCode, str]] = [
     (BROKER, "3", (("max.connections", SET, "-1"),), INVALID, "must be at least 0"),
     (BROKER, "99", (("log.retention.ms", SET, "5"),), INVALID, "expected 3, but received 99"),
     (BROKER, "abc", (("log.retention.ms", SET, "5"),), INVALID, "Node id must be an integer, but it is: abc"),
-    (BROKER, "3", (("num.io.threads", SET, "5"),), INVALID, "Unknown broker configs: [num.io.threads]"),
+    (BROKER, "3", (("nope", SET, "5"),), INVALID, "Unknown broker configs: [nope]"),
+    (BROKER, "3", (("log.dir", SET, "/d"),), INVALID, "Unknown broker configs: [log.dir]"),
+    (
+        BROKER,
+        "3",
+        (("process.roles", SET, "broker"),),
+        INVALID,
+        "Cannot update these configs dynamically: [process.roles]",
+    ),
+    (BROKER, "", (("num.io.threads", SET, "many"),), INVALID, "num.io.threads='many': expected a whole number"),
     (GROUP, "", (("consumer.session.timeout.ms", SET, "5"),), INVALID, "Default group resources are not allowed."),
     (GROUP, "g", (("nope", SET, "1"),), ErrorCode.INVALID_CONFIG, "Unknown group config name: nope"),
     (GROUP, "g", (("consumer.session.timeout.ms", SET, "0"),), ErrorCode.INVALID_CONFIG, "must be at least 1"),
@@ -321,6 +330,27 @@ def test_what_cannot_be_written_down_does_not_happen(monkeypatch: pytest.MonkeyP
 def test_no_quota_is_listed() -> None:
     answer = Asked().ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[], strict=False)
     assert (answer.error_code, answer.entries) == (0, [])
+
+
+def test_a_setting_without_effect_is_kept_and_shown() -> None:
+    """Kafka's tools set such settings, and look whether they have been set."""
+    asked, name = Asked(), "num.io.threads"
+    before = asked.broker.config
+    assert described(asked, BROKER, str(NODE), name) == {}
+    assert alter(asked, BROKER, "", (name, SET, "16")) == OK
+    assert alter(asked, BROKER, str(NODE), (name, SET, "32"), ("max.connections", SET, "7")) == OK
+    assert asked.broker.config.max_connections == 7
+    for_all = (name, "16", Source.DYNAMIC_DEFAULT_BROKER)
+    for _ in range(2):
+        assert value(asked, BROKER, "", name) == ("16", [for_all])
+        assert value(asked, BROKER, str(NODE), name) == ("32", [(name, "32", Source.DYNAMIC_BROKER), for_all])
+        assert name in described(asked, BROKER, str(NODE))
+        asked.restart()
+    assert alter(asked, BROKER, str(NODE), (name, DELETE, None), ("max.connections", DELETE, None)) == OK
+    assert value(asked, BROKER, str(NODE), name) == ("16", [for_all])
+    assert alter(asked, BROKER, "", (name, DELETE, None)) == OK
+    assert described(asked, BROKER, str(NODE), name) == {}
+    assert asked.broker.config == before
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_sett
 from broker_lite.log.config import LogConfig, topic_settings
 from broker_lite.settings import Setting, SettingError, Update
 from broker_lite.settings_page import markdown, sections
-from broker_lite.unserved_settings import HARMLESS, is_kafkas
+from broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 
 KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_3_0.json").read_text())
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
@@ -98,6 +98,10 @@ def test_every_setting_of_kafkas_is_served_or_named_as_not() -> None:
     assert not [name for name in KAFKA["broker"] if name not in served and not is_kafkas(name)]
     assert not HARMLESS - set(KAFKA["broker"])
     assert not served & HARMLESS, "they are served now: take them out of unserved_settings.py"
+    changeable = {name: kind for name in HARMLESS if (kind := KAFKA["broker"][name])[2] == "cluster-wide"}
+    assert {name: setting.kind.name for name, setting in CHANGEABLE.items()} == {
+        name: kind for name, (kind, *_) in changeable.items()
+    }
 
 
 def test_the_page_is_up_to_date() -> None:
