@@ -40,11 +40,13 @@ from offset_store.secrets import hidden_secrets
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     MOVED_TO_ID,
+    UNKNOWN_EPOCH,
     BatchTxn,
     IntentTxn,
     MergeTxn,
     OffsetTxn,
     QueryTxn,
+    epoch_txn_id,
     hand_txn_id,
     intent_txn_id,
     merge_txn_id,
@@ -355,7 +357,7 @@ class OffsetsTable:
         since = self.version  # a restore takes its handle along
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
-        transactions = stored.numbers(app_ids) | hands | change.transactions()
+        transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
         try:
             self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
@@ -367,6 +369,11 @@ class OffsetsTable:
         landed = self._version_of(change, since)
         assert landed is not None, "a commit that succeeded is in the log"
         return landed
+
+    def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
+        """Return the ids of stored leader epochs that are not those of the moved offsets any more."""
+        ids = (epoch_txn_id(move.key.app_id, move.key.source, move.key.partition) for move in change.moves)
+        return {txn_id: UNKNOWN_EPOCH for txn_id in ids if self.table.transaction_version(txn_id) is not None}
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Give the applications whose rows a restore takes out, of which some may have stored no offset as yet."""

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from connectors.kafka_once.epochs import Parting
 from offset_store.offsets import Position, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -38,18 +39,23 @@ def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "
     _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
 
 
-def report_replaced(tp: TopicPartition, position: Position, at: int, log_end: int | None, *, fail: bool) -> None:
-    """Report that a log has no longer what was read of it from offset ``at`` on; ``log_end`` is None if not known.
+def report_replaced(
+    tp: TopicPartition, position: Position, parting: Parting, log_end: int | None, *, fail: bool
+) -> None:
+    """Report that a log has no longer what was read of it; ``log_end`` is None if not known.
 
     Raises:
         DataLossError: if ``fail``.
     """
-    became = "are gone" if log_end is not None and log_end <= at else "have been replaced"
+    at = parting.offset
+    records = f"records [{at}, {position.next})" if at < position.next else f"records before offset {at}"
+    became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
+    doubt = "" if parting.is_exact else f". Which records before {at} are others than were read cannot be told"
     report_loss(
-        f"records [{at}, {position.next}) of {tp} that this query has read {became}: the log has no longer the record "
+        f"{records} of {tp} that this query has read {became}: the log has no longer the record "
         f"of leader epoch {position.epoch} before offset {position.next}, so it was cut, by an unclean election or a "
         f"broker put back to an older state. What was written of them stays, and what the log has from offset {at} on "
-        "was never read",
+        f"was never read{doubt}",
         fail=fail,
         instead="and read the log from there on beside the rows that are written (the commit that does so says which "
         f"records were replaced), {NEW_CHECKPOINT} and appId to read it all anew",

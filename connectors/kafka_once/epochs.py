@@ -5,9 +5,13 @@ election or a broker put back to an older state, is written on in another epoch.
 record before it, and OffsetForLeaderEpoch tells whether the log still has that record: asked for epoch ``e`` a leader
 gives the largest epoch up to ``e`` that its log has, and where that one ends.
 
-- It ends before the position: the log parts there from what was read.
-- It is another epoch, or none is known: other leaders wrote these offsets. The log parts no later than where the epoch
-  begins in which it has the record before the position now.
+- It is the same epoch, and ends before the position: the log parts there from what was read.
+- It is an older one: the log has nothing of ``e``, and parts from what was read no later than where that one ends.
+- None, as ``e`` is newer than all that the leader knows: the log was put back to an older state. It parts no later than
+  where the leader's own epoch begins.
+
+To tell more in the last two cases, all epochs of what was read would have to be kept (KIP-279). What comes before the
+latest place is taken for read, so that nothing is read twice.
 
 The epoch of a record in the middle of a log is found from the leader's own epoch downward: the epoch before it tells
 where it begins. Both are asked only when a query starts, and for a partition whose leader epoch has changed since.
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from connectors.kafka_once.client import EpochEnd
 from offset_store.offsets import Position, TopicPartition
@@ -30,6 +35,16 @@ LeaderEpoch = Callable[[TopicPartition], int]
 """Gives the epoch of a partition's leader, -1 if it is not known."""
 
 UNKNOWN = EpochEnd(-1, -1)
+
+
+class Parting(NamedTuple):
+    """Where a log parts from what was read of it."""
+
+    offset: int
+    is_exact: bool
+    """Whether all before is what was read; else it parts here at the latest."""
+
+
 MOST_EPOCHS = 100
 """How far down a log's epochs are followed; a position in an older one has no epoch."""
 
@@ -78,8 +93,10 @@ class LogEpochs:
 
     def parted(
         self, positions: Mapping[TopicPartition, Position], doubtful: Collection[TopicPartition] = ()
-    ) -> dict[TopicPartition, int]:
-        """Return the partitions whose logs have no longer what was read, and the offset at which each parts from it.
+    ) -> dict[TopicPartition, Parting]:
+        """Return the partitions whose logs have no longer what was read, and where each parts from it.
+
+        That is the position itself if nothing before it can be told to be new.
 
         Asks about those whose leader epoch is another than when this was last asked, and those that are ``doubtful``.
         """
@@ -90,33 +107,35 @@ class LogEpochs:
             and (tp in doubtful or self._leader_epoch(tp) != self._compared.get(tp))
             and self._leader_epoch(tp) >= 0
         }
-        found: dict[TopicPartition, int] = {}
-        others: list[TopicPartition] = []
-        for tp, answer in (self._ask(wanted) if wanted else {}).items():
-            if 0 <= answer.offset < positions[tp].next:
-                found[tp] = answer.offset
-            elif answer.epoch != wanted[tp]:
-                others.append(tp)
-            else:
+        answers = dict(self._ask(wanted)) if wanted else {}
+        newer = [tp for tp, answer in answers.items() if answer.epoch < 0]
+        for tp, begin in self._own_begins(newer).items():
+            answers[tp] = EpochEnd(UNKNOWN.epoch, begin)
+        found: dict[TopicPartition, Parting] = {}
+        for tp, (epoch, end) in answers.items():
+            is_same, read_to = epoch == wanted[tp], positions[tp].next
+            if not is_same or end < read_to:
+                found[tp] = Parting(min(end, read_to), is_same)
+            if end >= read_to:
                 self._compared[tp] = self._leader_epoch(tp)
-        return found | self._begin_of_others({tp: positions[tp].next for tp in others})
+        return found
 
-    def _begin_of_others(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where the epoch begins that each log has before an offset now, or before its end if it is shorter."""
-        ends = self._ask({tp: self._leader_epoch(tp) for tp in offsets}) if offsets else {}
-        asked = {tp: min(offset, max(ends.get(tp, UNKNOWN).offset, 0)) for tp, offset in offsets.items()}
-        self._follow(asked)
-        found = {tp: self._known[tp].before(offset) for tp, offset in asked.items()}
-        return {tp: 0 if at is None else at[1] for tp, at in found.items()}
+    def _own_begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the epochs of the leaders themselves begin."""
+        asked = {tp: self._leader_epoch(tp) - 1 for tp in partitions if self._leader_epoch(tp) > 0}
+        answers = self._ask(asked) if asked else {}
+        return {tp: max(answers.get(tp, UNKNOWN).offset, 0) for tp in partitions}
 
     def before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the epoch of the record before each offset, where it is known.
 
-        The offsets must have been in the logs in the leader epochs that are known now.
+        The offsets must have been in the logs in the leader epochs that are known now: with these epochs they need not
+        be compared again.
         """
         wanted = {tp: offset for tp, offset in offsets.items() if offset > 0 and self._leader_epoch(tp) >= 0}
         self._follow(wanted)
         found = {tp: self._known[tp].before(offset) for tp, offset in wanted.items()}
+        self._compared |= {tp: self._leader_epoch(tp) for tp in wanted}
         return {tp: at[0] for tp, at in found.items() if at is not None}
 
     def _follow(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -133,10 +152,7 @@ class LogEpochs:
                     wanted[tp] = known.older - 1
             if not wanted:
                 return
-            first = [tp for tp, epoch in wanted.items() if epoch < 0]
-            answers = {
-                **self._ask({tp: epoch for tp, epoch in wanted.items() if epoch >= 0}),
-                **dict.fromkeys(first, UNKNOWN),
-            }
+            asked = {tp: epoch for tp, epoch in wanted.items() if epoch >= 0}
+            answers = self._ask(asked) if asked else {}
             for tp in wanted:
                 self._known[tp].take(answers.get(tp, UNKNOWN))

@@ -245,9 +245,9 @@ class Planner:
         """
         doubtful = [tp for tp, end in latest.items() if end < positions[tp].next]
         parted = self._epochs.parted(positions, doubtful)
-        for tp, at in sorted(parted.items()):
-            report_replaced(tp, positions[tp], at, latest.get(tp), fail=self._options.fail_on_data_loss)
-        return parted
+        for tp, parting in sorted(parted.items()):
+            report_replaced(tp, positions[tp], parting, latest.get(tp), fail=self._options.fail_on_data_loss)
+        return {tp: parting.offset for tp, parting in parted.items() if parting.offset < positions[tp].next}
 
     def _epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
         found = self._client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, self.topics)

@@ -120,7 +120,8 @@ def find_parted(
         return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
     try:
-        return LogEpochs(ask_epochs, lambda tp: leader_of(known, tp.topic, tp.partition).epoch).parted(read)
+        found = LogEpochs(ask_epochs, lambda tp: leader_of(known, tp.topic, tp.partition).epoch).parted(read)
+        return {tp: parting.offset for tp, parting in found.items()}
     finally:
         client.close()
 

@@ -14,8 +14,12 @@ import pytest
 
 from connectors.kafka_once.data_loss import DataLossError
 from exactly_once.audit_findings import Problem
+from exactly_once.recovery import plan_set
 from jobs.audit_report import Verdict
 from jobs.peers import missing_kafka_reason
+from offset_store.administration import OffsetsTable
+from offset_store.delta import DeltaOffsetStore
+from offset_store.locations import Location
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline
@@ -138,3 +142,17 @@ def test_apache_kafka_tells_all_this_too(broker: Restorable, worlds: Worlds, tmp
     world.pipeline.restart()
     assert world.pipeline.run() == new
     assert world.pipeline.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN
+
+
+def test_offsets_that_a_hand_moved_have_no_epoch(broker: Restorable, worlds: Worlds) -> None:
+    """The epoch of the offset that was there before says nothing of the new one."""
+    world = worlds()
+    table = OffsetsTable.open(Location.parse(str(world.pipeline.query.table)))
+    stored = table.stored()
+    store = DeltaOffsetStore(Location.parse(str(world.pipeline.query.table)), "app")
+    (key,) = stored.offsets
+    assert store.epochs("kafka", [key.partition]) == {key.partition: 0}
+    table.apply(plan_set(stored, {key: 5}))
+    assert store.read("kafka", [key.partition]) == {key.partition: 5}
+    assert store.epochs("kafka", [key.partition]) == {}
+    assert world.pipeline.audit().verdict is Verdict.PROVEN

@@ -1,0 +1,179 @@
+"""A log that grows, is cut and put back at random, under a query that is planned, crashes and starts again.
+
+The broker is a model: a log of records, each with the epoch that it was written in. The query is the real planner, and
+the real decisions about each batch over a store in memory. What must hold: no batch is refused, no record is written
+twice, and each record that the log has at the end is written, but for what a warning said cannot be told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from connectors.kafka_once.client import EARLIEST, EpochEnd, Leader, TopicMetadata
+from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.source import KafkaOnceStreamReader
+from exactly_once.batch import Batch
+from exactly_once.commit import Delivery
+from exactly_once.decision import Fresh
+from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.memory import MemoryOffsetStore
+from offset_store.offsets import SourceOffset, batch_ranges
+from offset_store.record import BatchRecord
+
+COURSES, STEPS = 150, 40
+DOUBT = "cannot be told"
+
+
+@dataclass
+class ModelLog:
+    """One partition, as a leader has it; records are numbers that never come again."""
+
+    chance: random.Random
+    epoch: int = 0
+    records: list[tuple[int, int]] = field(default_factory=list)
+    """Epoch and number of each."""
+    copies: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    numbers: count[int] = field(default_factory=count)
+
+    def append(self) -> None:
+        self.records += [(self.epoch, next(self.numbers)) for _ in range(self.chance.randint(1, 6))]
+
+    def restart(self) -> None:
+        self.epoch += self.chance.randint(1, 1_000_000)
+
+    def cut(self) -> None:
+        """Lose the newest records in an unclean election: the new leader's epoch is higher than any before."""
+        del self.records[self.chance.randint(0, len(self.records)) :]
+        self.restart()
+
+    def copy(self) -> None:
+        self.copies.append((self.epoch, list(self.records)))
+
+    def put_back(self) -> None:
+        """Only copies of what this log still is: one from before a cut would bring records back that were read."""
+        past = [(epoch, kept) for epoch, kept in self.copies if kept == self.records[: len(kept)]]
+        if past:
+            self.epoch, records = self.chance.choice(past)
+            self.records = list(records)
+            self.restart()
+
+    def end_of(self, epoch: int) -> EpochEnd:
+        """As Kafka's LeaderEpochFileCache.endOffsetFor; the leader's own epoch begins at the log's end."""
+        epochs = [each for each, _ in self.records]
+        if epoch == self.epoch:
+            return EpochEnd(epoch, len(epochs))
+        if epoch > self.epoch:
+            return EpochEnd(-1, -1)
+        end = bisect_left(epochs, epoch + 1)
+        return EpochEnd(epochs[end - 1] if end else epoch, end)
+
+
+class ModelClient:
+    """Stands in for `Client`."""
+
+    def __init__(self, log: ModelLog) -> None:
+        self.log = log
+        self.questions = 0
+
+    def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
+        return {"t": TopicMetadata("t", "id", {0: Leader("h", 1, self.log.epoch)})}
+
+    def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], int]:
+        return {key: 0 if what == EARLIEST else len(self.log.records) for key, what in wanted.items()}
+
+    def epoch_ends(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], EpochEnd]:
+        self.questions += 1
+        return {key: self.log.end_of(epoch) for key, epoch in wanted.items()}
+
+
+class Query:
+    """One query: Spark's lines, and what it has written."""
+
+    def __init__(self, log: ModelLog) -> None:
+        self.log, self.store = log, MemoryOffsetStore("app")
+        self.delivery = Delivery(self.store, ORDERS[Guarantee.EXACTLY_ONCE])
+        self.lines: list[dict[str, Any]] = []
+        self.written: list[int] = []
+        self.client = ModelClient(log)
+        self.start()
+
+    def start(self) -> None:
+        given = {
+            "kafka.bootstrap.servers": "h:1",
+            "subscribe": "t",
+            "startingOffsets": "earliest",
+            "failOnDataLoss": "false",
+            "fetchOffset.retryIntervalMs": "0",
+        }
+        self.reader = KafkaOnceStreamReader(SourceOptions.read(given))
+        self.reader._plan()._client = self.client  # type: ignore[assignment]
+
+    def run_little(self) -> bool:
+        return self.run(3)
+
+    def run(self, most: int | None = None) -> bool:
+        """Do one batch."""
+        start = self.lines[-1] if self.lines else self.reader.initialOffset()
+        end = self.reader.latestOffset(start, ReadAllAvailable() if most is None else ReadMaxRows(most))
+        if end == start:
+            return False
+        assert json.dumps(end) != json.dumps(start)
+        first = SourceOffset.from_document(self.lines[-1]) if self.lines else None
+        self.lines.append(json.loads(json.dumps(end)))
+        last = SourceOffset.from_document(end)
+        ranges = {("kafka", tp): extent for tp, extent in batch_ranges(first, last).items()}
+        batch = Batch(BatchRecord("app", "q", len(self.lines), f"attempt {len(self.lines)}", ranges), stateful=False)
+        self.reader.partitions(start, end)
+        plan = self.delivery.begin(batch)
+        assert isinstance(plan.decision, Fresh)
+        for extent in batch.record.moved.values():
+            self.written += [number for _, number in self.log.records[extent.start : extent.end]]
+        self.delivery.finish(batch, plan, [])
+        return True
+
+
+def test_nothing_is_lost_or_doubled_whatever_becomes_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")
+    cuts = 0
+    for course in range(COURSES):
+        caplog.clear()
+        chance = random.Random(f"{seed}-{course}")
+        log = ModelLog(chance)
+        query = Query(log)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(chance.randint(1, STEPS)):
+                actions = [log.append, log.append, log.append, query.run, query.run_little, query.run, query.start]
+                chance.choice([*actions, log.restart, log.cut, log.copy, log.put_back])()
+            while query.run():
+                pass
+        missing = {number for _, number in log.records} - set(query.written)
+        doubled = len(query.written) - len(set(query.written))
+        assert doubled == 0, f"seed {seed}, course {course}"
+        assert not missing or DOUBT in caplog.text, f"seed {seed}, course {course}: {missing}"
+        cuts += sum("cutFrom" in line["topics"]["t"]["partitions"]["0"] for line in query.lines)
+    assert cuts > COURSES // 10, "the courses find what they are for"
+
+
+def test_epochs_are_asked_for_only_at_the_start_and_when_the_leader_changes() -> None:
+    log = ModelLog(random.Random(7))
+    query = Query(log)
+    asked = []
+    for step in range(12):
+        log.append()
+        if step == 6:
+            log.restart()
+        before = query.client.questions
+        query.run()
+        asked.append(query.client.questions - before)
+    assert asked == [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0]
