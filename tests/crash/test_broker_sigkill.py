@@ -24,7 +24,8 @@ DEADLINE_S = 60.0
 class Load:
     """An idempotent producer that numbers its records and notes which of them were acknowledged."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, **more: object) -> None:
+        """`more` are settings of the producer with `_` in place of `.`."""
         self.acknowledged: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
         """For each partition: number -> offset."""
         self.sent = 0
@@ -41,6 +42,7 @@ class Load:
             "retry.backoff.ms": 10,
             "message.timeout.ms": 60_000,
             "log_level": 0,
+            **{name.replace("_", "."): value for name, value in more.items()},
         }
         self._producer = Producer(settings)
         self._thread = threading.Thread(target=self._run)

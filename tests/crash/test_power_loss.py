@@ -21,6 +21,8 @@ from tests.crash.test_broker_sigkill import DEADLINE_S, PARTITIONS, Load, read_a
 
 LOSSES = 3
 SOAK_LOSSES = 20
+FEW = 2_000
+"""So many records may wait in the producer: a broker that flushes each is slow, and none may wait for too long."""
 SETTINGS = {"num.partitions": PARTITIONS, "log.segment.bytes": 30_000, "log.index.interval.bytes": 500}
 
 
@@ -51,7 +53,7 @@ def test_a_broker_that_flushes_each_record_keeps_what_it_acknowledged(
     power, chance = Power(tmp_path / "flushes", seed, monkeypatch), random.Random(seed)
     settings: Mapping[str, object] = {**SETTINGS, "log.flush.interval.messages": 1}
     with EmbeddedBroker(tmp_path / "data", process=True, config=settings) as broker:
-        with Load(broker.bootstrap_servers) as load:
+        with Load(broker.bootstrap_servers, queue_buffering_max_messages=FEW) as load:
             for _ in range(losses):
                 load.wait_for(load.count + chance.randrange(1, 400))
                 broker.kill()
