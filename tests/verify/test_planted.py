@@ -52,6 +52,12 @@ BUGS = (
     ),
     Bug("at_most_once_in_one_commit", "at-most-once_append_sink.between_writes_exception", "the fault did not fire"),
 )
+SETBACK_BUGS = (
+    Bug("replay_by_number", "setback_copy-with-other-limits_files_append", "lost", quick=True),
+    Bug("replay_by_number", "setback_crash-without-data_window_hdfs_append", "lost"),
+    Bug("replay_by_number", "setback_copy-with-other-limits_window_rocksdb_topic", "duplicated"),
+    Bug("replay_by_number", "setback_copy-with-other-limits_join_hdfs_append", "duplicated"),
+)
 _HANGING = "transaction left behind"
 _TIMED_OUT = "exactly-once_topic_transaction.decided_transaction-timed-out"
 KAFKA_BUGS = (
@@ -117,7 +123,7 @@ def assert_found(bug: Bug, folder: Path) -> None:
     "bug",
     [
         pytest.param(bug, id=f"{bug.name}-{bug.cell}", marks=[] if bug.quick else [pytest.mark.soak])
-        for bug in (*BUGS, *KAFKA_BUGS)
+        for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS)
     ],
 )
 def test_the_matrix_finds(bug: Bug, tmp_path: Path) -> None:
@@ -141,7 +147,7 @@ def test_the_matrix_finds_in_a_merge(bug: Bug, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
-    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in (*BUGS, *KAFKA_BUGS)}))
+    code, outcomes, told = verify(None, tmp_path, *sorted({bug.cell for bug in (*BUGS, *KAFKA_BUGS, *SETBACK_BUGS)}))
     assert code == 0, told
     assert not any(outcome["wrong"] for outcome in outcomes)
 
@@ -177,5 +183,5 @@ def test_two_commits_that_were_compared_at_once_do_not_both_land() -> None:
 
 def test_every_planted_bug_is_looked_for() -> None:
     planted = {path.parent.name for path in PLANTED.glob("*/sitecustomize.py")}
-    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS)}
+    looked_for = {bug.name for bug in (*BUGS, *KAFKA_BUGS, *MERGE_BUGS, *SETBACK_BUGS)}
     assert planted == looked_for | {"comparison_only_before_tasks", "another_handle", "point_after_comparison"}

@@ -139,5 +139,16 @@ def named(*names: str) -> tuple[SetBackCell, ...]:
 
 @cache
 def quick_setbacks() -> frozenset[SetBackCell]:
-    """Return the few that run in every test run: each way to set back, and each sink."""
-    return frozenset(named())
+    """Return the few that run in every test run: most ways to set back, all sinks, queries and state stores."""
+    return frozenset(
+        named(
+            "setback_crash-without-data_window_hdfs_append",
+            "setback_copy-with-other-limits_files_foreach-batch",
+            "setback_copy-with-other-limits_join_rocksdb_topic",
+            "setback_copy-of-1-batch-ago_applyInPandasWithState_hdfs_append",
+            "setback_commits-deleted_window-update_rocksdb_merge",
+            "setback_offsets-deleted_union_append",
+            "setback_twin_dropDuplicates_rocksdb_dead-letters",
+            "setback_twin_stateless_topic",
+        )
+    )

@@ -4,16 +4,21 @@ A course is a generator: it gives each run that it needs, and is sent the error 
 many courses share one Spark session, each at its own step (`engine`).
 
 After the checkpoint was set back the query either goes on, and its rows must be right; or it refuses. Then the way out
-is taken that the refusal names: the checkpoint that goes with the result is put in place (each course has kept it), or,
-where the query has no state, the checkpoint is new and the source begins at the stored offsets. That run must end well,
-and then the rows must be right too: a refusal that left something behind, or a way out that leads nowhere, is wrong.
+is taken that the refusal names: the checkpoint that goes with the result is put in place (each course has kept it);
+or, where the state is in RocksDB and the refusal names a command for that, the table is taken back to the checkpoint;
+or, where the query has no state, the checkpoint is new and the source begins at the stored offsets. That run must end
+well, and then the rows must be right too: a refusal that left something behind, or a way out that leads nowhere, is
+wrong.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
@@ -22,7 +27,7 @@ from pathlib import Path
 from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired
 from jobs.verify.cells import Moment
 from jobs.verify.records import Sending, create_topic, make
-from jobs.verify.setback.cells import Query, SetBack, SetBackCell
+from jobs.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
 from jobs.verify.setback.due import LINES
 from jobs.verify.setback.judge import names_way_out
 from jobs.verify.setback.queries import Setup
@@ -43,6 +48,7 @@ COPIED = frozenset(
     {SetBack.COPY_1, SetBack.COPY_2, SetBack.COPY_10, SetBack.OTHER_LIMITS, SetBack.NO_DATA, SetBack.TWIN}
 )
 _STARTING_OFFSETS = re.compile(r"startingOffsets=(\{\S*\})")
+_TAKE_BACK = re.compile(r"sparkonce offsets rewind (?:\S+|<[^>]*>) (--to-version \d+ --restore)")
 _LONG_AGO_S = 1_600_000_000
 """Files get times of their own, a second apart: the file source reads them in that order."""
 
@@ -228,7 +234,9 @@ def _way_out(one: Running, error: str, newest: Path) -> Course:
     if not names_way_out(error):
         raise CourseError(f"the query stopped, and its error names no way out: {error}")
     setup = one.setup()
-    if one.cell.query is Query.STATELESS and "new checkpointLocation" in error:
+    if one.cell.state is StateStore.ROCKSDB and (command := _TAKE_BACK.search(error)) is not None:
+        _take_back(one, command[1])
+    elif one.cell.query is Query.STATELESS and "new checkpointLocation" in error:
         shutil.rmtree(one.checkpoint)
         one.note("checkpoint", "is deleted, as the error says")
         if setup.offset_store is None:
@@ -238,6 +246,17 @@ def _way_out(one: Running, error: str, newest: Path) -> Course:
     one.feed(1)
     if (again := (yield from _run(one, setup))) is not None:
         raise CourseError(f"the way out that the error names leads nowhere: {error} THEN: {again}")
+
+
+def _take_back(one: Running, options: str) -> None:
+    """Take the result back to where the checkpoint is, by the command that the error names."""
+    command = ["offsets", "rewind", str(one.setup().table), *options.split(), "--apply"]
+    ended = subprocess.run([sys.executable, "-m", "jobs.cli", *command], capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise CourseError(
+            f"the command that the error names fails: {shlex.join(command)}: {ended.stdout}{ended.stderr}"
+        )
+    one.note("checkpoint", "stays, and the table is taken back to it by the command that the error names")
 
 
 def _starting_offsets(error: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,14 @@ def test_a_refused_query_with_state_goes_on_from_the_checkpoint_of_the_result(
     _, began = go_through(one, None, None, None, STATEFUL_REFUSAL, None)
     assert began == [-1, 0, 1, 0, 2]
     assert one.refused == STATEFUL_REFUSAL
+
+
+def test_a_table_is_taken_back_by_the_command_that_the_error_names(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    which = replace(cell(SetBack.COPY_2, Query.WINDOW), state=StateStore.ROCKSDB)
+    one = running(which, broker, tmp_path)
+    error = f"{STATEFUL_REFUSAL}; or sparkonce offsets rewind <path of this table> --to-version 1 --restore; or"
+    with pytest.raises(CourseError, match="the command that the error names fails: offsets rewind"):
+        go_through(one, None, None, None, error)
 
 
 def test_a_refused_query_without_state_begins_at_the_offsets_that_the_error_names(
