@@ -79,8 +79,6 @@ class Sink(Enum):
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
 WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
 """Queries that Spark gives batches without data, when the watermark has moved."""
-OF_RECORDS = frozenset({Query.STATELESS, Query.DEDUPLICATED})
-"""Queries whose rows are records, so that a rule can make dead letters of them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,7 +115,9 @@ def can_occur(cell: SetBackCell) -> bool:
         return False
     if cell.query is Query.WINDOW_UPDATE:  # its rows replace others, which a MERGE alone can do
         return cell.sink is Sink.MERGE
-    return cell.sink is not Sink.DEAD_LETTERS or cell.query in OF_RECORDS
+    if cell.sink is Sink.DEAD_LETTERS:  # a query with state makes rows of which none can say which record it is
+        return cell.query is Query.STATELESS
+    return True
 
 
 @cache
@@ -148,7 +148,7 @@ def quick_setbacks() -> frozenset[SetBackCell]:
             "setback_copy-of-1-batch-ago_applyInPandasWithState_hdfs_append",
             "setback_commits-deleted_window-update_rocksdb_merge",
             "setback_offsets-deleted_union_append",
-            "setback_twin_dropDuplicates_rocksdb_dead-letters",
-            "setback_twin_stateless_topic",
+            "setback_twin_dropDuplicates_rocksdb_topic",
+            "setback_twin_stateless_dead-letters",
         )
     )
