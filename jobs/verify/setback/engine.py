@@ -14,12 +14,14 @@ from jobs.verify.setback.cells import Query, SetBackCell, Sink
 from jobs.verify.setback.course import Course, CourseError, Running, course
 from jobs.verify.setback.judge import Found, find, left_behind
 from jobs.verify.setback.queries import Setup
-from jobs.verify.spark import SessionError
+from jobs.verify.spark import SESSION_ENDED, SessionError
 from jobs.verify.timeline import commits
 from jobs.verify.wave import AT_ONCE, POLL_S, RUN_LIMIT_S
 
 _AUDITED = {Sink.APPEND: Result.APPEND, Sink.DEAD_LETTERS: Result.DEAD_LETTERS, Sink.MERGE: Result.MERGE}
 """Whose tables the audit has a say about."""
+_TROUBLE = (*START_UP_TROUBLE, SESSION_ENDED)
+"""Errors for which a cell says nothing: Spark's own, and the end of the session when another cell's query hangs."""
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class SetBackEngine:
             again: list[SetBackCell] = []
             for batch in [left] if tries == 1 else [[cell] for cell in left]:
                 for one, outcome in self._side_by_side(batch):
-                    trouble = next((each for each in one.errors if any(word in each for word in START_UP_TROUBLE)), "")
+                    trouble = next((each for each in one.errors if any(word in each for word in _TROUBLE)), "")
                     if trouble and tries < MOST_TRIES:
                         self.around.tell(f"{one.cell.name} is run again: {trouble}")
                         again.append(one.cell)
