@@ -29,7 +29,7 @@ from jobs.verify.cells import Moment
 from jobs.verify.records import Sending, create_topic, make
 from jobs.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
 from jobs.verify.setback.due import LINES
-from jobs.verify.setback.judge import names_way_out
+from jobs.verify.setback.judge import is_sparks_own, names_way_out
 from jobs.verify.setback.queries import Setup
 
 RECORDS_PER_BATCH = 4
@@ -231,7 +231,7 @@ def _way_out(one: Running, error: str, newest: Path) -> Course:
     one.refused = error
     if one.cell.compares_only:
         return
-    if not names_way_out(error):
+    if not (names_way_out(error) or is_sparks_own(one.cell, error)):
         raise CourseError(f"the query stopped, and its error names no way out: {error}")
     setup = one.setup()
     if one.cell.state is StateStore.ROCKSDB and (command := _TAKE_BACK.search(error)) is not None:

@@ -16,13 +16,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from jobs.verify.records import Delivered, is_rejected, read_delivered
-from jobs.verify.setback.cells import Query, SetBackCell, Sink
+from jobs.verify.setback.cells import Query, SetBack, SetBackCell, Sink
 from jobs.verify.setback.due import Row, due
 from jobs.verify.setback.queries import COLUMNS, COUNT_COLUMN, Setup
 from jobs.verify.transactions import held_up, lags, open_transactions
 
 _OURS = re.compile(r"^exactly_once\.errors\.\w+: |^(?:connectors|offset_store)\.[\w.]+: ")
 _WAY_OUT = re.compile(r"new checkpointLocation|from the checkpoint|old checkpoint|copy of the checkpoint")
+_FILE_LOG_IN_THE_WAY = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _EXAMPLES = 3
 
 
@@ -49,6 +50,12 @@ class Found:
 def names_way_out(error: str) -> bool:
     """Whether an error is a refusal of ours that says how to go on."""
     return _OURS.match(error) is not None and _WAY_OUT.search(error) is not None
+
+
+def is_sparks_own(cell: SetBackCell, error: str) -> bool:
+    """Whether Spark refuses before it asks the sink: the file source's own log still has the batch that was deleted."""
+    reads_files = cell.query in (Query.UNION, Query.FILES)
+    return reads_files and cell.setback is SetBack.OFFSETS_DELETED and _FILE_LOG_IN_THE_WAY in error
 
 
 def compare(wanted: Iterable[Row], there: Iterable[Row]) -> Found:
