@@ -53,7 +53,7 @@ BUGS = (
     Bug("at_most_once_in_one_commit", "at-most-once_append_sink.between_writes_exception", "the fault did not fire"),
 )
 SETBACK_BUGS = (
-    Bug("replay_by_number", "setback_copy-with-other-limits_files_append", "lost", quick=True),
+    Bug("replay_by_number", "setback_copy-with-other-limits_files_append", "lost"),
     Bug("replay_by_number", "setback_crash-without-data_window_hdfs_append", "lost"),
     Bug("replay_by_number", "setback_copy-with-other-limits_window_rocksdb_topic", "duplicated"),
     Bug("replay_by_number", "setback_copy-with-other-limits_join_hdfs_append", "duplicated"),
