@@ -162,6 +162,10 @@ class Auditor:
             self._kept = None
         self._tally.commits += 1
         name = CommitName.of(commit)
+        if commit.damage is not None:
+            message = f"{commit.damage}: the rows that it added are gone, unless a later checkpoint has them; readers "
+            message += "see no error. Bring the file back from a copy of the log"
+            self._findings.add(Problem.DAMAGED, message, name)
         batch, change = commit.entry.batch, commit.entry.change
         if commit.entry.own is not None:
             self._tally.own[commit.entry.own] += 1

@@ -32,6 +32,10 @@ class Problem(Enum):
     MOVED_BY_HAND = "moved-by-hand"
     """Stored offsets were moved by a commit that does not say so."""
     UNREADABLE = "unreadable-record"
+    DAMAGED = "damaged-commit"
+    """The file of a commit is empty or cut off: readers take it for one that changed nothing."""
+    COMMIT_MISSING = "missing-commit"
+    """A commit is not in the log, between others that are."""
     STORED_MISMATCH = "stored-mismatch"
     """What is stored is not where the chain ends."""
     TOPIC_DELETED = "topic-deleted"
@@ -83,6 +87,7 @@ _WARNINGS = {
     Problem.ROWS_RESTORED,
     Problem.LOG_REPLACED,
     Problem.CLONED,
+    Problem.COMMIT_MISSING,
 }
 
 

@@ -98,7 +98,7 @@ def examine(options: argparse.Namespace) -> Examined:
             auditor.add(commit)
             advance()
     report = auditor.finish(log.stored)
-    report = report.adding(_rows_before(log, kept))
+    report = report.adding([*_rows_before(log, kept), *_holes(log)])
     _require_chains(options, report)
     sides: Sequence[BrokerSide] | None = None
     if kafka:
@@ -123,6 +123,14 @@ def examine(options: argparse.Namespace) -> Examined:
 def _offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mapping[OffsetTxn, int] | None:
     stored = stored_in(source, storage)
     return None if stored is None else stored.offsets
+
+
+def _holes(log: CommitLog) -> Iterator[Finding]:
+    missing = log.missing_below
+    if missing is not None:
+        message = f"version {missing} is not in the log, and older ones are: the chains are followed from version "
+        message += f"{log.oldest_version}, and from a checkpoint"
+        yield Finding(Problem.COMMIT_MISSING, message, CommitName(missing))
 
 
 def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:

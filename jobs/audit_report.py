@@ -106,8 +106,11 @@ def as_text(examined: Examined) -> Iterator[str]:
 def _reach(examined: Examined) -> str:
     if examined.checkpoint_version is None:
         return "Every commit since the table was made is kept: the chains are followed from their beginning."
+    why = "were cleaned up (delta.logRetentionDuration)"
+    if examined.report.counts.get(Problem.COMMIT_MISSING):
+        why = "are not all there"
     return (
-        f"Versions before {examined.oldest_version} were cleaned up (delta.logRetentionDuration): the chains are "
+        f"Versions before {examined.oldest_version} {why}: the chains are "
         f"followed from there, and from what the checkpoint of version {examined.checkpoint_version} holds."
     )
 

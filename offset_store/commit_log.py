@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from offset_store.administration import CommitEntry, read_entry
-from offset_store.delta_log import Action, DeltaLog, LogListing
-from offset_store.errors import OffsetStoreError
+from offset_store.delta_log import DAMAGE, Action, DeltaLog, LogListing
+from offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.record import COMMIT_INFO_KEY
 from offset_store.tables import load_table
 from offset_store.txn_ids import PREFIX
 
-_KINDS = ("commitInfo", "txn")
+_KINDS = ("commitInfo", "txn", DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class LogCommit:
     """The ``txn`` actions whose ids are ours."""
     unreadable: object = None
     """What stands where a record of ours would, if it is neither of a batch nor of a manual change."""
+    damage: str | None = None
+    """What is wrong with the commit's file, if it is not whole."""
 
     @property
     def version(self) -> int:
@@ -71,8 +73,14 @@ class CommitLog:
             OffsetStoreError: if it cannot be read.
         """
         options = dict(storage_options or {})
-        table = load_table(location, options)
         log = DeltaLog.open(location, options)
+        try:
+            table = load_table(location, options)
+        except StoreMissingError:
+            raise
+        except OffsetStoreError as error:
+            why = _first_damage(log)
+            raise OffsetStoreError(f"{error}" if why is None else f"{why}, so nobody can load {location}") from error
         listing = log.listing()
         versions = set(listing.commits)
         oldest = table.version()
@@ -81,6 +89,11 @@ class CommitLog:
         while oldest - 1 in versions:
             oldest -= 1
         return cls(location, table, oldest, log, listing)
+
+    @property
+    def missing_below(self) -> int | None:
+        """The version missing right before the oldest that is followed, if older ones are there: no clean-up did so."""
+        return self.oldest_version - 1 if self.listing.commits[0] < self.oldest_version else None
 
     @property
     def newest_version(self) -> int:
@@ -133,7 +146,25 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     transactions = {txn["appId"]: int(txn["version"]) for txn in actions["txn"] if _is_ours(txn["appId"])}
     entry = read_entry(version, info, transactions)
     known = entry.batch is not None or entry.change is not None
-    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY))
+    damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
+    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage)
+
+
+def _first_damage(log: DeltaLog) -> str | None:
+    """Say which commit after the newest checkpoint keeps readers from loading the table; None if none is seen to."""
+    listing = log.listing()
+    if not listing.commits:
+        return None
+    newest = listing.commits[-1]
+    after = listing.newest_checkpoint(newest)
+    for version in range(listing.commits[0] if after is None else after + 1, newest + 1):
+        try:
+            damage = log.actions(version, (DAMAGE,))[DAMAGE]
+        except LogFileMissingError:
+            return f"version {version} is missing from {log.folder}, and later ones are there"
+        if damage:
+            return f"version {version} in {log.folder}: {damage[0]['what']}"
+    return None
 
 
 def _is_ours(txn_id: str) -> bool:

@@ -27,6 +27,8 @@ from offset_store.secrets import hidden_secrets
 from offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
+DAMAGE = "(damage)"
+"""Asked for as a kind of action: what is wrong with the file itself, as `{"what": …}`; lines cut off are left out."""
 FETCHED_AHEAD = 32
 """Files asked for at the same time, on stores that are not local."""
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -182,6 +184,9 @@ class DeltaLog:
 
 def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[Action]]:
     found: dict[str, list[Action]] = {kind: [] for kind in kinds}
+    damage = _damage(data) if DAMAGE in kinds else None
+    if damage is not None:
+        found[DAMAGE].append({"what": damage})
     for line in data.split(b"\n"):
         key = _FIRST_KEY.match(line)
         if key is None or key[1].decode() not in kinds:
@@ -189,9 +194,31 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
         try:
             kind, action = next(iter(json.loads(line).items()))
         except ValueError as error:
+            if damage is not None:
+                continue
             raise OffsetStoreError(f"{where} holds a line that is not JSON: {line[:200]!r}") from error
         found[kind].append(action)
     return found
+
+
+def _damage(data: bytes) -> str | None:
+    """Say what a crash or a broken disk left of a commit's file; None if it is whole.
+
+    Only the last line is parsed: files are cut at their end. Others are whole if they begin and end as objects do.
+    """
+    if not data.strip():
+        return f"its file is empty ({len(data)} bytes)"
+    if b"\0" in data:
+        return "its file has zero bytes in it"
+    lines = [(number, line.strip()) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    bad = next((number for number, line in lines if not (line.startswith(b"{") and line.endswith(b"}"))), None)
+    number, last = lines[-1]
+    if bad is None:
+        try:
+            json.loads(last)
+        except ValueError:
+            bad = number
+    return None if bad is None else f"line {bad} of its file is no whole JSON object"
 
 
 def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
@@ -378,3 +378,14 @@ def assert_wrong(ended: Ended, problem: str, words: str) -> None:
     assert ended.returncode == 1, ended.stderr
     assert words in next(line for line in ended.stdout.splitlines() if f"[{problem}]" in line)
     assert last_line(ended).endswith("verdict=broken")
+
+
+def test_a_hole_in_the_log_is_told(table: Table) -> None:
+    DeltaTable(table.path).create_checkpoint()
+    table.batches(2)
+    (table.path / "_delta_log" / f"{2:020d}.json").unlink()
+    ended = run(table.path)
+    assert ended.returncode == 0
+    assert "[missing-commit] version 2 is not in the log, and older ones are" in ended.stdout
+    assert "were cleaned up" not in ended.stdout
+    assert run(table.path, "--strict").returncode == 1

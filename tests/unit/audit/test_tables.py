@@ -226,6 +226,48 @@ def test_a_damaged_commit_is_an_error_that_names_it(table: Table) -> None:
         list(log.commits())
 
 
+@pytest.mark.parametrize("version", [57, COMMITS])
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (lambda whole: b"", "its file is empty"),
+        (lambda whole: b"\n", "its file is empty"),
+        (lambda whole: whole[: len(whole) // 2], "is no whole JSON object"),
+        (lambda whole: whole[:-2], "is no whole JSON object"),
+        (lambda whole: whole[:-1] + b"\0", "zero bytes"),
+    ],
+)
+def test_what_a_broken_disk_left_of_a_commit_is_named(
+    table: Table, version: int, left: Callable[[bytes], bytes], says: str
+) -> None:
+    path = table.path / "_delta_log" / f"{version:020d}.json"
+    whole = path.read_bytes()
+    table.batches(3)
+    DeltaTable(table.path).create_checkpoint()  # so that delta-rs can load it, whatever is in that file
+    path.write_bytes(left(whole))
+    assert says in assert_first_bad(audit(open_log(table)), version, Problem.DAMAGED)
+
+
+def test_an_emptied_commit_of_others_is_named_too(table: Table) -> None:
+    version = table.rows([(7, 7)])
+    table.batches(2)
+    (table.path / "_delta_log" / f"{version:020d}.json").write_bytes(b"")
+    assert DeltaTable(table.path).to_pyarrow_table().num_rows == 0  # and nobody is told
+    assert_first_bad(audit(open_log(table)), version, Problem.DAMAGED)
+
+
+@pytest.mark.parametrize("kept", [0, 400])
+def test_a_commit_that_keeps_everybody_from_loading_is_named(table: Table, kept: int) -> None:
+    path = table.path / "_delta_log" / f"{COMMITS - 1:020d}.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept])
+    if not kept:
+        path.unlink()
+    says = "249 in .* is no whole JSON" if kept else "version 249 is missing from .*, and later ones are there"
+    with pytest.raises(OffsetStoreError, match=says):
+        open_log(table)
+
+
 def test_no_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreMissingError, match="there is no Delta table"):
         CommitLog.open(Location.parse(str(tmp_path)))
