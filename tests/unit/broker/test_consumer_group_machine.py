@@ -1,7 +1,9 @@
 """KIP-848 groups under members that behave, members that do not, lost answers, restarts and changing topics.
 
 The invariants: a partition is never used by two members that the group knows; epochs only grow; a change that could
-not be written has not happened; what is read back is what there was; left alone, a group comes to rest.
+not be written has not happened; what is read back is what there was; left alone, a group comes to rest. Nobody who
+stays is answered with an epoch below 1: its next heartbeat would be a join without what a join must have, which is
+refused with INVALID_REQUEST, and that ends clients for good.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Client:
     epoch: int = 0
     owned: set[tuple[uuid.UUID, int]] = field(default_factory=set)
     told: set[tuple[uuid.UUID, int]] | None = None
+    unanswered: dict[str, Any] | None = None
+    """What it has sent last, if no answer has come."""
 
     def obey(self) -> None:
         if self.told is not None:
@@ -105,11 +109,18 @@ class Everything(RuleBasedStateMachine):
                 self.send(client, False, **({"owned": client.report()} if number in saying else {}))
             self.holds()
 
-    @rule(number=members, subscription=subscriptions)
-    def on_subscribe(self, number: int, subscription: dict[str, Any]) -> None:
+    @rule(number=members, subscription=subscriptions, lost=st.booleans())
+    def on_subscribe(self, number: int, subscription: dict[str, Any], lost: bool) -> None:
         client = self.clients.get(number)
         if client is not None and client.epoch > 0:
-            self.send(client, False, **{"topic_pattern": "", **subscription})
+            self.send(client, lost, **{"topic_pattern": "", **subscription})
+
+    @rule(number=members, lost=st.booleans())
+    def on_retry(self, number: int, lost: bool) -> None:
+        """The same bytes once more, as no answer has come; the group may have gone on meanwhile."""
+        client = self.clients.get(number)
+        if client is not None and client.unanswered is not None:
+            self.send(client, lost, **client.unanswered)
 
     @rule(number=members, for_good=st.booleans())
     def on_leave(self, number: int, for_good: bool) -> None:
@@ -125,12 +136,14 @@ class Everything(RuleBasedStateMachine):
         self.clients.pop(number, None)
 
     def send(self, client: Client, lost: bool, **fields: Any) -> None:
+        client.unanswered = fields if lost else None
         try:
             answer = self.carried.heartbeat(client.member_id, client.epoch, instance_id=client.instance_id, **fields)
         except KafkaError as error:
             self.check_refusal(error)
-            client.epoch, client.owned, client.told = 0, set(), None
+            client.epoch, client.owned, client.told, client.unanswered = 0, set(), None, None
             return
+        assert answer.member_epoch > 0 or answer.member_epoch == client.epoch < 0
         if lost or answer.member_epoch < 0:
             return
         client.epoch = answer.member_epoch
@@ -161,6 +174,7 @@ class Everything(RuleBasedStateMachine):
         else:
             check_image(decision.image)
             assert decision.answer is not None
+            assert decision.answer.member_epoch > 0 or decision.answer.member_epoch == epoch < 0
         assert contents(self.carried.group.image) == before
 
     @rule(ms=st.sampled_from([0, 1_000, 20_000, REBALANCE_MS]))
