@@ -26,6 +26,7 @@ from exactly_once.errors import DeliveryError, OffsetMismatchError
 from exactly_once.guarantee import Guarantee
 from offset_store.locations import Location
 from offset_store.memory import MemoryOffsetStore
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
 from tests.unit.dead_letters.memory_target import MemoryTarget
@@ -45,7 +46,8 @@ def key(partition: int) -> PartitionKey:
 
 def batch(number: int, *ranges: tuple[int, int], query: str = "q", stateful: bool = False) -> Batch:
     extents = {key(partition): OffsetRange(*extent) for partition, extent in enumerate(ranges)}
-    return Batch(BatchRecord("app", query, number, f"{query}-{number}", extents), stateful)
+    fingerprint = Fingerprint.of([number, ranges], [])
+    return Batch(BatchRecord("app", query, number, f"{query}-{number}", extents, fingerprint), stateful)
 
 
 def rows_of(batch: Batch) -> pa.RecordBatch:

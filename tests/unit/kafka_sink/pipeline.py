@@ -43,6 +43,7 @@ from connectors.kafka_once.sink.transactions import State, TransactionClient
 from connectors.target import Task
 from exactly_once.batch import Batch
 from exactly_once.guarantee import Guarantee
+from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
 
@@ -247,7 +248,9 @@ class Application:
         """Give the batch that covers ``[start, end)`` of each partition of the input."""
         ranges = {key: OffsetRange(start, end) for key in input_keys()}
         attempt = f"{incarnation.query_id}-{batch_id}-{next(self._attempts)}"
-        return Batch(BatchRecord(self.name, incarnation.query_id, batch_id, attempt, ranges), False, **more)
+        fingerprint = Fingerprint.of([batch_id, start, end], [])
+        record = BatchRecord(self.name, incarnation.query_id, batch_id, attempt, ranges, fingerprint)
+        return Batch(record, False, **more)
 
     def write(self, incarnation: Incarnation, batch: Batch, rows: Sequence[str] | None = None) -> Written:
         """Begin a batch, and run its tasks, each in a worker of its own."""
