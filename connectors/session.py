@@ -39,7 +39,8 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
 
     ``conf`` holds Spark settings, which win over the defaults here. Their names have dots, so pass them as
     ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or whatever
-    ``spark-submit`` was told.
+    ``spark-submit`` was told. A thread that starts queries calls it too: Spark finds the formats only in a session that
+    is active in the thread.
 
     Raises:
         ValueError: for a name without a dot, which Spark would pass over with a warning.
@@ -53,7 +54,13 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     defaults = {**_DEFAULTS, **_ON_ONE_MACHINE} if _is_local(conf) else _DEFAULTS
     for name, value in {**defaults, **conf}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return _active_in_thread(builder.getOrCreate())
+
+
+def _active_in_thread(session: SparkSession) -> SparkSession:
+    """Make a session the one that Spark looks into for formats in the calling thread; only its first thread has it."""
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr]
+    return session
 
 
 def _is_local(conf: Mapping[str, str]) -> bool:

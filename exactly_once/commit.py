@@ -386,7 +386,7 @@ def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_
 
 def _fenced(decision: Decision, batch: Batch, snapshot: Snapshot, plan: Plan, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    if isinstance(decision, StatefulRestart):
+    if isinstance(decision, StatefulRestart) or (isinstance(decision, Mismatch) and not decision.is_overlap):
         return _refusal(decision, batch, snapshot, place)
     return FencedError(
         f"{batch} was free to be written at version {plan.version}; since then "
@@ -497,11 +497,7 @@ def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapsho
 
 def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
     if decision.query_is_known:
-        return (
-            f"This query wrote to {place.name} before, so another driver with the same appId wrote since, or the "
-            "offsets there were moved by hand. Stop the other driver if there is one. "
-            f"{_begin_at_stored(batch, snapshot, place)}"
-        )
+        return f"{_why_known(decision, batch, snapshot, place)} {_begin_at_stored(batch, snapshot, place)}"
     beside = "To write these records beside the old rows on purpose, use another appId"
     if place.spec is None:
         return f"{_begin_at_stored(batch, snapshot, place)}. {beside}"
@@ -509,6 +505,22 @@ def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place)
         f"Set offsetStore={place.spec} and this appId on the source, and start with a new checkpointLocation: it then "
         f"begins at the stored offsets. {beside}. {_without_store(batch, snapshot)}"
     )
+
+
+def _why_known(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
+    if not decision.is_overlap:
+        return (
+            f"This query wrote to {place.name} before, and no driver takes stored offsets back: {place.name} was set "
+            "back to an older state (a RESTORE, or a copy of it), or its offsets were moved by hand."
+        )
+    winner = _winning(batch.record, snapshot)
+    if winner and winner.record.query_id == batch.record.query_id:
+        return (
+            "This query wrote these records itself, and its checkpoint begins before them again: a topic was left out "
+            "of subscribe for a time, so that Spark forgot where it stood, or the checkpoint was changed."
+        )
+    why = "another driver with the same appId wrote since, or the offsets there were moved by hand"
+    return f"This query wrote to {place.name} before, so {why}. Stop the other driver if there is one."
 
 
 def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
@@ -581,14 +593,21 @@ _NOBODY = "none of the newest commits is of a batch with them: it is an old one,
 
 
 def _winner(record: BatchRecord, snapshot: Snapshot, place: Place) -> str | None:
-    """Name the newest kept commit that wrote this batch or part of its range, if there is one among the newest."""
+    if (found := _winning(record, snapshot)) is None:
+        return None
+    batch = f"batch {found.record.batch_id} of query {found.record.query_id}"
+    return f"version {found.version} of {place.name} holds {batch}"
+
+
+def _winning(record: BatchRecord, snapshot: Snapshot) -> CommittedBatch | None:
+    """Return the newest kept commit that wrote this batch or part of its range, if there is one among the newest."""
     for entry in snapshot.history(HISTORY_FOR_ERRORS):
         other = entry.record
         if other.app_id != record.app_id or other.attempt_id == record.attempt_id:
             continue
         same_batch = (other.query_id, other.batch_id) == (record.query_id, record.batch_id)
         if same_batch or _touches(other, record):
-            return f"version {entry.version} of {place.name} holds batch {other.batch_id} of query {other.query_id}"
+            return entry
     return None
 
 

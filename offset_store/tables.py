@@ -7,8 +7,10 @@ with the same `commit_properties`), so that none of them gets a form that makes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -26,6 +28,7 @@ LOG_CLEANUP_EVERY = 97
 """Versions: after so many commits delta-rs looks for files of the log that are older than the table keeps them. It
 would do so after each, and looks at every file there is: 14 ms for 2,000 versions. A prime, so that writers who take
 turns all get theirs."""
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
 
@@ -37,6 +40,12 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         StoreMissingError: if there is no table.
         OffsetStoreError: if it cannot be read, or not at that version.
     """
+    if location.is_local and (escape := _ESCAPE.search(location.text)):
+        name = unquote(escape[0])
+        raise OffsetStoreError(
+            f"the path {location} has {escape[0]} in it, which delta-rs takes for the character {name!r}: it would use "
+            "another folder. Give the table a path without a percent sign before two digits"
+        )
     with hidden_secrets(storage_options):
         try:
             return DeltaTable(location.text, version=version, storage_options=dict(storage_options) or None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import types as t
 
-from connectors.delta_once.types import holds, name_problems, plain, unsupported
+from connectors.delta_once.types import holds, name_problems, plain, unsupported, unsupported_text
 
 DEFAULT = "CURRENT_DEFAULT"
 """The key of a field's metadata that holds its default value, as SQL."""
@@ -36,7 +36,7 @@ def compare(query: t.StructType, table: t.StructType, partition_columns: Sequenc
     for column in query.fields:
         kind = unsupported(column.dataType)
         if kind is not None:
-            found.problems.append(f"column {column.name}: Delta has no type {kind.simpleString()}; cast it")
+            found.problems.append(unsupported_text(column.name, kind))
     found.problems += name_problems(query, new=False)
     given = {column.name.lower() for column in query.fields}
     for name in partition_columns:

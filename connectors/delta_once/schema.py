@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from connectors.delta_once.comparison import compare
 from connectors.delta_once.mapping import physical_name, physical_schema
 from connectors.delta_once.shape import is_part_of, reshape
-from connectors.delta_once.types import PARTITIONABLE, name_problems, plain_struct, unsupported
+from connectors.delta_once.types import PARTITIONABLE, name_problems, plain_struct, unsupported, unsupported_text
 
 
 class SchemaError(ValueError):
@@ -102,7 +102,7 @@ def table_schema(query: t.StructType) -> t.StructType:
         SchemaError: for a type that Delta does not have, or a name that it does not allow.
     """
     problems = [
-        f"column {field.name}: Delta has no type {kind.simpleString()}; cast it"
+        unsupported_text(field.name, kind)
         for field in query.fields
         if (kind := unsupported(field.dataType)) is not None
     ]

@@ -243,7 +243,8 @@ class ResultTable:
             try:
                 self._store.snapshot_unchecked()
             except OffsetStoreError:
-                raise TableError(f"cannot create the table {self._options.table}: {error}") from error
+                why = " ".join(plain(error).split())  # the first line alone says that it failed, and not why
+                raise TableError(f"cannot create the table {self._options.table}: {why}") from error
 
     def _check(self, facts: TableFacts) -> Fit:
         where = self._options.table

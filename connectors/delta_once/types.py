@@ -53,6 +53,12 @@ def unsupported(data_type: t.DataType) -> t.DataType | None:
     return None if isinstance(data_type, _SIMPLE) else data_type
 
 
+def unsupported_text(column: str, kind: t.DataType) -> str:
+    """Say that a column's type cannot be written, and what to do."""
+    instead = f"cast it: to_json({column}), for example" if isinstance(kind, t.VariantType) else "cast it"
+    return f"column {column}: delta_once cannot write the type {kind.simpleString()}; {instead}"
+
+
 def plain(data_type: t.DataType) -> t.DataType:
     """Give the type as Delta stores it: nullable everywhere, no char lengths, no metadata."""
     if isinstance(data_type, t.ArrayType):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from connectors import session
 from connectors.session import spark_session
 
 
@@ -32,6 +33,7 @@ class Builder:
 
 def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "builder", Builder())
+    monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
     name = "spark.python.daemon.module"
     assert spark_session("etl")[name] == "connectors.worker_daemon"  # type: ignore[index]
     assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
@@ -50,6 +52,7 @@ def test_defaults_for_one_machine_stay_off_a_cluster(
     monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], submitted: bool, local: bool
 ) -> None:
     monkeypatch.setattr(SparkSession, "builder", Builder())
+    monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     if submitted:
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")

@@ -388,6 +388,9 @@ class DecisionLog:
 
 
 _HINTS: Mapping[ErrorCode, str] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the topic of decisions ends before what was read of it: it was deleted and made "
+    "anew, or its records were deleted, while this query ran. Start the query again: it reads the topic from its "
+    "beginning, and aborts what was left open. What was decided and not finished is lost with the old topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs READ and WRITE on the topic of decisions",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user needs IDEMPOTENT_WRITE on the cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user needs WRITE and DESCRIBE on transactional ids that "

@@ -330,8 +330,8 @@ class Producer:
         if code is ErrorCode.INVALID_TIMESTAMP:
             clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             what += (
-                f". Records carry the time of this machine's clock, now {clock}, and it is further from the broker's than "
-                "message.timestamp.after.max.ms or message.timestamp.before.max.ms allow: set the clock, or have the "
+                f". Records carry the time of this machine's clock, now {clock}, which is further from the broker's "
+                "than message.timestamp.after.max.ms or message.timestamp.before.max.ms allow: set it, or have the "
                 f"broker set the time, by message.timestamp.type=LogAppendTime of the topic {waiting.batch.topic}"
             )
         return DeliveryRefusedError(f"{what}. What this task wrote is not complete; it has to be run again")

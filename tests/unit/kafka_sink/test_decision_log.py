@@ -118,6 +118,20 @@ def test_a_topic_that_was_made_anew_is_looked_at_again(observer: Client, topic: 
         log.ensure()
 
 
+def test_a_topic_that_is_made_anew_while_it_is_read(observer: Client, topic: str, log: DecisionLog) -> None:
+    log.ensure()
+    decide(observer, topic, decision(1))
+    assert log.read().number == 1
+    delete_topic(observer, topic)
+    create_topics(observer, topic, partitions=1, cleanup_policy="compact")
+    with pytest.raises(DecisionTopicError) as error:
+        log.read()
+    assert "OFFSET_OUT_OF_RANGE" in str(error.value)
+    assert "it was deleted and made anew" in str(error.value)
+    assert "Start the query again" in str(error.value)
+    assert log.read().number == 0
+
+
 def test_a_topic_that_the_brokers_take_a_while_to_tell_of(shared_broker: EmbeddedBroker, observer: Client) -> None:
     """Apache Kafka answers CreateTopics before every broker has heard of the topic."""
     name = f"slow-{next(_numbers)}"

@@ -228,7 +228,7 @@ def test_errors_name_partition_offsets_and_the_way_out() -> None:
         deliver(store, batch(0, 12, 15, "c", "new"), ["g"])
     with pytest.raises(StatefulRestartError, match="old checkpoint"):
         deliver(store, batch(0, 0, 10, "d", "new", stateful=True), ["g"])
-    with pytest.raises(OffsetMismatchError, match="wrote to the table before"):
+    with pytest.raises(OffsetMismatchError, match="wrote these records itself"):
         deliver(store, batch(1, 5, 15, "e"), ["g"])
     assert rows(store) == ["f"]
 

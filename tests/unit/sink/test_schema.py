@@ -71,9 +71,9 @@ def test_nulls_inside_a_column_that_forbids_them_are_a_difference() -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("a void", "no type void"),
-        ("a nested", "no type void"),
-        ("a interval", "no type interval"),
+        ("a void", "cannot write the type void"),
+        ("a nested", "cannot write the type void"),
+        ("a interval", "cannot write the type interval"),
         ("a int, A int", "are the same to Delta"),
         ("a b int", "allows none of"),
     ],
