@@ -19,7 +19,8 @@ stored, one that is not and begins behind offset 0 may have records before its s
 `NeverStored`, in place of 3 and 4.
 
 A partition whose log was cut since it was last read (`OffsetRange.cut_from`) begins below what is stored: stored must
-be exactly what had been read before the cut, so such a batch follows the stored offset as any other does.
+be exactly what had been read before the cut, so such a batch follows the stored offset as any other does. A higher
+offset is no proof that it is there: it may be one from before the cut.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -148,8 +149,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     if all(at_start.values()):
         return skipping or Fresh()
     past_end = (
-        stored.next_offsets.get(key, -1) >= extent.end and not (at_start[key] and extent.cut_from is not None)
-        for key, extent in compared.items()
+        extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()
     )
     if not query_is_known and all(past_end):
         if skipping is None and batch.foreign:

@@ -1,0 +1,141 @@
+"""Leader epochs and cuts where offsets are kept: in Spark's line, in records, in a group, in decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from broker_lite import EmbeddedBroker
+from connectors.kafka_once.client import Client
+from connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from connectors.kafka_once.settings import read_settings
+from exactly_once.batch import Batch
+from exactly_once.clipping import clip, clipped
+from exactly_once.decision import Fresh, Mismatch, Stored, decide
+from exactly_once.transactions import following
+from offset_store.group import CommittedOffset, GroupOffsetStore
+from offset_store.memory import MemoryOffsetStore
+from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
+from offset_store.record import BatchRecord, PartitionKey, Writes
+from offset_store.store import Commit
+from tests.parity.support import Cluster
+
+TP = TopicPartition("t", "id", 0)
+KEY: PartitionKey = ("s", TP)
+CUT = OffsetRange(20, 25, 7, cut_from=30)
+
+
+def record(extent: OffsetRange, attempt: str = "a", number: int = 4) -> BatchRecord:
+    return BatchRecord("app", "q", number, attempt, {KEY: extent})
+
+
+def batch(extent: OffsetRange) -> Batch:
+    return Batch(record(extent), stateful=False)
+
+
+def line(**position: int) -> str:
+    topics = {"t": {"id": "id", "partitions": {"0": position}}}
+    return json.dumps({"source": "s", "sparkonce": 1, "topics": topics}, separators=(",", ":"), sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        (line(next=5, origin=2), Position(2, 5)),  # of versions without epochs
+        (line(epoch=3, next=5, origin=2), Position(2, 5, 3)),
+        (line(cutFrom=9, epoch=3, next=5, origin=2), Position(2, 5, 3, 9)),
+    ],
+)
+def test_lines_are_read_as_they_were_written(text: str, position: Position) -> None:
+    read = SourceOffset.from_json(text)
+    assert read.positions == {TP: position}
+    assert read.to_json() == text
+
+
+def test_an_epoch_makes_no_difference_between_positions() -> None:
+    """An offset that differs in nothing else would give Spark one empty batch after the other."""
+    assert Position(0, 5, 1) == Position(0, 5, 2) == Position(0, 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "extent"),
+    [
+        ((0, 30, None), (20, 20, 30), OffsetRange(20, 20, cut_from=30)),
+        ((20, 20, 30), (20, 25, 30), OffsetRange(20, 25, cut_from=30)),
+        ((20, 25, 30), (20, 33, 30), OffsetRange(25, 33)),
+        ((0, 30, None), (0, 0, 30), OffsetRange(0, 0, cut_from=30)),  # cut back to where the checkpoint began
+        ((0, 0, 30), (0, 33, 30), OffsetRange(0, 33, cut_from=30)),
+        ((20, 30, 30), (20, 20, 30), OffsetRange(20, 20, cut_from=30)),  # the same cut a second time
+    ],
+)
+def test_the_first_batch_behind_a_cut_says_so(
+    before: tuple[int, int, int | None], after: tuple[int, int, int | None], extent: OffsetRange
+) -> None:
+    first, last = (Position(origin, at, None, cut) for origin, at, cut in (before, after))
+    found = batch_ranges(SourceOffset("s", {TP: first}), SourceOffset("s", {TP: last}))[TP]
+    assert (found, found.cut_from) == (extent, extent.cut_from)
+
+
+@pytest.mark.parametrize("last_batch", [3, None])
+def test_a_batch_behind_a_cut_follows_what_had_been_read_before(last_batch: int | None) -> None:
+    """Exactly that: an offset that is merely higher than the batch's start is no proof of a cut."""
+    for stored in range(15, 40):
+        decision = decide(Stored(9, last_batch, {KEY: stored}), batch(CUT))
+        assert isinstance(decision, Fresh if stored == 30 else Mismatch), stored
+    assert isinstance(decide(Stored(9, 3, {KEY: 30}), batch(OffsetRange(20, 25))), Mismatch)
+
+
+def test_a_record_comes_back_from_its_commit_with_epochs_and_cuts() -> None:
+    info = json.loads(json.dumps(record(CUT).to_commit_info(Writes.OFFSETS)))
+    (extent,) = BatchRecord.from_commit_info(info).ranges.values()
+    assert (extent, extent.epoch, extent.cut_from) == (CUT, 7, 30)
+    del info["ranges"]["s"]["t"]["epochs"], info["ranges"]["s"]["t"]["cutFrom"]  # as versions before wrote it
+    (extent,) = BatchRecord.from_commit_info(info).ranges.values()
+    assert (extent, extent.epoch, extent.cut_from) == (CUT, None, None)
+
+
+def test_an_epoch_is_stored_when_it_changes_and_forgotten_where_it_is_not_known() -> None:
+    store, moved = MemoryOffsetStore("app"), []
+    for number, epoch in enumerate([None, 0, 0, 4, None]):
+        before = store.snapshot()._txns()
+        extent = OffsetRange(number, number + 1, epoch)
+        store.snapshot().commit(Commit(record(extent, str(number), number), Writes.OFFSETS))
+        after = store.snapshot()._txns()
+        moved.append(any("/epoch/" in name and before.get(name) != at for name, at in after.items()))
+        assert store.epochs("s", [TP]) == ({} if epoch is None else {TP: epoch})
+    assert moved == [False, True, False, True, True]
+
+
+def test_dead_letters_behind_a_cut_are_not_clipped() -> None:
+    assert clip(batch(CUT), Stored(1, 3, {KEY: 30})) == {}
+    starts = clip(batch(CUT), Stored(1, 3, {KEY: 23}))
+    assert starts == {KEY: 23}
+    assert isinstance(starts, Mapping)
+    assert decide(Stored(1, 3, {KEY: 23}), clipped(batch(CUT), starts)) == Fresh()
+
+
+def test_a_decision_that_is_taken_back_stands_where_it_stood_before_the_cut() -> None:
+    decision = following(None, record(CUT), [], "g", 1)
+    assert decision.offsets == {KEY: 25}
+    assert decision.undoing(2).offsets == {KEY: 30}
+
+
+def test_a_group_keeps_epochs_and_cuts() -> None:
+    with EmbeddedBroker() as broker:
+        topic = Cluster(broker.bootstrap_servers).create()
+        client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers}))
+        try:
+            tp = TopicPartition(topic, "", 0)
+            store = GroupOffsetStore(KafkaGroupOffsets(client, "g"), "app")
+            written = BatchRecord("app", "q", 1, "a", {("s", tp): CUT})
+            store.snapshot().commit(Commit(written, Writes.OFFSETS))
+            assert store.read("s", [tp]) == {tp: 25}
+            assert store.epochs("s", [tp]) == {tp: 7}
+            (entry,) = store.snapshot().history()
+            assert entry.record.ranges["s", tp].cut_from == 30
+            store.group.update(lambda _: {(topic, 0): CommittedOffset(4)})
+            assert store.epochs("s", [tp]) == {}
+        finally:
+            client.close()
