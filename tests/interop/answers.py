@@ -38,6 +38,8 @@ ACL_HOSTS: Final = (
 )  # fmt: skip
 """Hosts of rules: those that apply to a client on this machine, and others."""
 _BROKER, _SET, _DELETE = 4, 0, 1
+_THREADS: Final = ("10", "11")
+"""What `num.io.threads` is set to, for all brokers and for one."""
 _TOPIC, _LITERAL, _DESCRIBE, _DENY, _ALLOW = 2, 3, 8, 2, 3
 
 
@@ -297,24 +299,26 @@ def play_settings(servers: str) -> dict[str, Any]:
                     key = f"{'sets' if change == _SET else 'removes'} {name} of {'one' if resource else 'all'}"
                     said[key] = error_of(answer.responses[0].error_code)
         for resource in (node, ""):
-            changes = [("num.io.threads", _SET, "11" if resource else "10")]
+            changes = [("num.io.threads", _SET, _THREADS[bool(resource)])]
             client.ask(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[(_BROKER, resource, changes)], validate_only=False
-            )  # fmt: skip
+            )
         for resource in (node, ""):
-            _until(lambda resource=resource: bool(_shown(client, resource)))  # type: ignore[misc]
+            threads = _THREADS[bool(resource)]
+            _until(lambda resource=resource, threads=threads: _shown(client, resource)[:1] == [threads])  # type: ignore[misc]
             said[f"shows of {'one' if resource else 'all'}"] = _shown(client, resource)
     return said
 
 
-def _shown(client: PlainClient, resource: str) -> dict[str, Any]:
+def _shown(client: PlainClient, resource: str) -> list[Any]:
     """Return the setting that was changed, as described."""
     wanted = [(_BROKER, resource, ["num.io.threads"])]
     (answer,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=False).results
-    return {
-        each.name: [each.value, each.config_source, each.read_only, each.is_sensitive]
+    return [
+        value
         for each in answer.configs
-    }  # fmt: skip
+        for value in (each.value, each.config_source, each.read_only, each.is_sensitive)
+    ]
 
 
 def _quorum(client: PlainClient, version: int, topics: list[tuple[str, list[int]]]) -> Any:

@@ -125,6 +125,18 @@ def test_a_directory_that_kafka_uses_is_in_use(tmp_path: Path) -> None:
         assert b"is in use by another broker" in os.read(read_end, 1000)
 
 
+def test_kafka_cannot_lock_a_directory_that_the_broker_uses(tmp_path: Path) -> None:
+    manager = LogManager.open(DiskStorage(), str(tmp_path), LogConfig(), NOW)
+    for _ in range(2):  # another broker of this process, which is refused, must not undo the lock
+        with open(tmp_path / ".lock", "r+b") as other, pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(LogDirectoryError, match="is in use by another broker"):
+            LogManager.open(DiskStorage(), str(tmp_path), LogConfig(), NOW)
+    manager.close(NOW)
+    with open(tmp_path / ".lock", "r+b") as other:
+        fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class Trial:
     """A directory with logs of ours and things of others, and what is done to it."""
 
