@@ -8,6 +8,8 @@ a number says nothing by itself. The fingerprint covers Spark's own log entry of
 
 Offset stores keep the fingerprints of the last `RING` batches of each query: at least as many as Spark keeps entries
 of (``spark.sql.streaming.minBatchesToRetain``, 100), so every batch that Spark can run again is known.
+
+What is hashed, and how, must stay as it is: another hash would make a stranger of the last batch of every table.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from exactly_once.crash_points import CrashPoint
 from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, OffsetMismatchError
 from exactly_once.guarantee import Guarantee
+from offset_store.fingerprint import Fingerprint
 from offset_store.locations import Location
 from offset_store.memory import MemoryOffsetStore
-from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import BatchRecord, PartitionKey
 from tests.unit.dead_letters.memory_target import MemoryTarget

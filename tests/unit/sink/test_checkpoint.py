@@ -116,6 +116,11 @@ def test_a_fingerprint_tells_where_our_sources_begin_and_end(fingerprints: Finge
     assert {each.clock for each in others} == {whole.clock}
 
 
+def test_a_fingerprint_is_the_same_in_every_version(fingerprints: Fingerprints) -> None:
+    """Tables hold them: another hash would make a stranger of the last batch of each."""
+    assert fingerprints.of(offset(10), offset(20)).to_int() == 4961589498988419145
+
+
 def test_a_partition_that_stands_still_is_no_part_of_a_fingerprint(fingerprints: Fingerprints) -> None:
     beside = {TP._replace(partition=1): Position(0, 0)}
     lines = [SourceOffset("default", {TP: Position(0, at), **beside}).to_json() for at in (10, 20)]
