@@ -29,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.collector import begin_call
+from connectors.options import OptionError
 from connectors.target import Routing, Target, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch, read_batch
 from exactly_once.checkpoint import Checkpoint
@@ -36,6 +37,9 @@ from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.errors import CheckpointError
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
+CALL_SITE_PROPERTY = "callSite.short"
+"""The method of Spark that began the query, and where it was called: ``start at …``, ``toTable at …``."""
+TO_TABLE = "toTable "
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
 
 RANGES_IN_MESSAGES = 3
@@ -61,6 +65,16 @@ class TaskMessage(WriterCommitMessage):
     plans: tuple[TargetPlan, ...]
     parts: tuple[object | None, ...]
     """None where it had no rows for a target."""
+
+
+def no_table_of_a_catalog(format_name: str) -> str:
+    """Say why ``toTable`` is refused: Spark gives a new table the query's format as provider, and cannot read it."""
+    return (
+        f"{format_name}: toTable makes a table in Spark's catalog whose provider is {format_name}, which nothing can "
+        "read. Nothing was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For Delta, "
+        "give the table its name afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition columns are "
+        "the option partitionBy"
+    )
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -127,6 +141,8 @@ class StreamSink(DataSourceStreamArrowWriter):
     def _task(self, planned_batch_id: int) -> Task:
         context = TaskContext.get()
         assert context is not None, "tasks have a context"
+        if (context.getLocalProperty(CALL_SITE_PROPERTY) or "").startswith(TO_TABLE):
+            raise OptionError(no_table_of_a_catalog(self._format_name))
         batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or planned_batch_id)
         if batch_id != planned_batch_id:
             raise CheckpointError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import time
+import uuid
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -418,3 +419,20 @@ def test_two_drivers_of_one_application_write_nothing_twice(spark: SparkSession,
     assert rows(table) == expected(60) or messages
     assert not (rows(table) - expected(60))
     assert all("of the table holds batch" in message for message in messages), messages
+
+
+def test_a_table_of_spark_s_catalog_is_refused(spark: SparkSession, checkpoint: Path) -> None:
+    """Spark would give it the provider delta_once, so nobody could read it."""
+    name = f"refused_{uuid.uuid4().hex}"
+    writer = numbers(spark, end=10).writeStream.format("delta_once").trigger(availableNow=True)
+    writer = writer.options(appId="app", checkpointLocation=str(checkpoint)).partitionBy("partition")
+    try:
+        with pytest.raises(StreamingQueryException, match="toTable makes a table in Spark's catalog"):
+            writer.toTable(name).awaitTermination()
+        warehouse = spark.conf.get("spark.sql.warehouse.dir")
+        assert warehouse is not None
+        folder = Path(warehouse.removeprefix("file:"), name)
+        assert folder.is_dir()
+        assert not list(folder.rglob("*.parquet"))
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
