@@ -23,10 +23,10 @@ from connectors.options import OptionError
 from connectors.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch
 from exactly_once.clipping import Behind, Starts, clip, clipped, still_there
-from exactly_once.commit import Place
 from exactly_once.decision import Stored
 from exactly_once.errors import DeliveryError, OffsetMismatchError
 from exactly_once.guarantee import Guarantee
+from exactly_once.refusals import Place
 from offset_store import GROUP
 from offset_store.locations import Location
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from exactly_once.batch import read_batch
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.commit import Delivery, Place, SnapshotSource
+from exactly_once.commit import Delivery, SnapshotSource
 from exactly_once.errors import CheckpointError
 from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.refusals import Place
 from offset_store.fingerprint import Fingerprint
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 from offset_store.store import Commit, FileT

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from connectors.delta_once.merge_offsets import DeltaIntents
 from connectors.delta_once.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
 from connectors.delta_once.merge_sequence import MergeTable
-from exactly_once.commit import Place
 from exactly_once.foreach_batch import ForeachBatch
 from exactly_once.guarantee import Guarantee
+from exactly_once.refusals import Place
 from offset_store.delta import DeltaOffsetStore
 from offset_store.locations import Location
 

@@ -25,10 +25,11 @@ from connectors.delta_once.store_errors import store_errors
 from connectors.delta_once.table import ResultTable
 from connectors.target import AroundPlan, TargetPlan, Task
 from exactly_once.batch import Batch
-from exactly_once.commit import THE_TABLE, Delivery, Place, Plan, look
+from exactly_once.commit import Delivery, Plan, look
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.decision import Fresh, Stored, decide
 from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.refusals import THE_TABLE, Place
 from offset_store import DELTA
 from offset_store.locations import Location
 from offset_store.tables import join, table_filesystem

@@ -27,9 +27,10 @@ from connectors.kafka_once.sink.tasks import PlainWriter, Sending, TransactionWr
 from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
 from connectors.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
 from exactly_once.batch import Batch
-from exactly_once.commit import Delivery, Place, Plan, look
+from exactly_once.commit import Delivery, Plan, look
 from exactly_once.decision import Stored
 from exactly_once.guarantee import ORDERS, Guarantee
+from exactly_once.refusals import Place
 from offset_store import GROUP, OffsetStore, open_store
 
 _log = logging.getLogger(__name__)
