@@ -62,3 +62,22 @@ def test_a_directory_whose_logs_know_higher_epochs(broker: EmbeddedBroker, tmp_p
     (tmp_path / "data" / f"{topic}-0" / "leader-epoch-checkpoint").write_text("0\n1\n70000 0\n")
     broker.restart()
     assert epoch(broker, topic) > 70000
+
+
+def test_the_epoch_of_a_start_begins_at_the_end_before_anything_is_written_in_it(broker: EmbeddedBroker) -> None:
+    """As in Kafka, whose leaders note where their epoch begins (`UnifiedLog.assignEpochStartOffset`)."""
+    topic = Cluster(broker.bootstrap_servers).create()
+    Cluster(broker.bootstrap_servers).send(topic, range(3), 0)
+    broker.restart()
+    now = epoch(broker, topic)
+    client = Client(read_settings({"kafka.bootstrap.servers": broker.bootstrap_servers}))
+    try:
+        known = client.topics([topic])
+        asked = {0: (0, 3), max(now - 1, 0): (0, 3), now: (now, 3), now + 1: (-1, -1)}
+        for wanted, answer in asked.items():
+            assert client.epoch_ends({(topic, 0): wanted}, known) == {(topic, 0): answer}
+        Cluster(broker.bootstrap_servers).send(topic, range(2), 0)
+        for wanted, answer in {**asked, now: (now, 5)}.items():
+            assert client.epoch_ends({(topic, 0): wanted}, known) == {(topic, 0): answer}
+    finally:
+        client.close()
