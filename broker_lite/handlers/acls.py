@@ -11,6 +11,7 @@ from typing import Any
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import ITEM, Steps
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import (
@@ -30,7 +31,7 @@ MAX_NAME_LENGTH = 1024
 
 
 @by_the_controller
-def handle_create(broker: Broker, request: Request) -> Body:
+def handle_create(broker: Broker, request: Request) -> Steps:
     """Add rules, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
     errors: list[KafkaError | None] = []
@@ -38,6 +39,7 @@ def handle_create(broker: Broker, request: Request) -> Body:
     try:
         authorizer = _authorizer(broker, request, Operation.ALTER)
         for each in wanted.creations:
+            yield ITEM
             try:
                 bindings.append(_binding(each))
                 errors.append(None)
@@ -77,7 +79,7 @@ def handle_describe(broker: Broker, request: Request) -> Body:
 
 
 @by_the_controller
-def handle_delete(broker: Broker, request: Request) -> Body:
+def handle_delete(broker: Broker, request: Request) -> Steps:
     """Remove the rules that filters select; acknowledged once that is on the disk."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
@@ -86,6 +88,7 @@ def handle_delete(broker: Broker, request: Request) -> Body:
         authorizer = _authorizer(broker, request, Operation.ALTER)
         gone: set[Binding] = set()
         for each in wanted.filters:
+            yield ITEM
             try:
                 found = authorizer.select(_filter(each))
                 gone.update(found)

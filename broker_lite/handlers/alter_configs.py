@@ -20,7 +20,8 @@ from broker_lite.handlers.create_partitions import known_brokers
 from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
 from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import WRITTEN, Steps
 from broker_lite.log.config import topic_settings
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
@@ -48,7 +49,7 @@ NewValues = Callable[[Mapping[str, str], Mapping[str, Setting]], dict[str, str]]
 
 
 @by_the_controller
-def handle_alter(broker: Broker, request: Request) -> Body:
+def handle_alter(broker: Broker, request: Request) -> Steps:
     """Replace all that a resource has of its own by what the request names."""
 
     def values(resource: Any) -> NewValues:
@@ -58,7 +59,7 @@ def handle_alter(broker: Broker, request: Request) -> Body:
 
 
 @by_the_controller
-def handle_incremental(broker: Broker, request: Request) -> Body:
+def handle_incremental(broker: Broker, request: Request) -> Steps:
     """Change single settings."""
 
     def values(resource: Any) -> NewValues:
@@ -67,13 +68,14 @@ def handle_incremental(broker: Broker, request: Request) -> Body:
     return _handle(broker, request, values)
 
 
-def _handle(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Body:
+def _handle(broker: Broker, request: Request, values: Callable[[Any], NewValues]) -> Steps:
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).AlterConfigsResourceResponse
     counts = Counter((each.resource_type, each.resource_name) for each in wanted.resources)
     answers = []
     for each in wanted.resources:
         code, text = ErrorCode.NONE, None
+        yield WRITTEN
         try:
             if counts[each.resource_type, each.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

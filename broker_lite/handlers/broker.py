@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -19,14 +19,18 @@ from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from broker_lite.handlers.dynamic_settings import DynamicSettings
 from broker_lite.handlers.internal_topics import internal_topic_settings
 from broker_lite.handlers.leader import Led
+from broker_lite.handlers.new_topics import NewTopics
 from broker_lite.handlers.producer_ids import ProducerIds
 from broker_lite.handlers.purgatory import FetchPurgatory
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Turns, in_units
 from broker_lite.log.checkpoints import BROKER_EPOCH
-from broker_lite.log.log_manager import LogDirectoryError, LogManager, Topic
+from broker_lite.log.log_manager import LogDirectoryError, LogManager, NewTopic, Topic
 from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.steps import finish
 from broker_lite.log.storage import Files, Storage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from broker_lite.protocol.apis import ApiKey
+from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from broker_lite.protocol.records import NO_PRODUCER_ID
 from broker_lite.scheduling import Scheduler
 from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
@@ -120,6 +124,7 @@ class Broker:
         )
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
+        self.turns = Turns(scheduler, self._note_failed)
         self.authorizer: Authorizer | None = None
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
@@ -254,20 +259,21 @@ class Broker:
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Say whether a topic could be made; as `create_topic`."""
-        self.logs.check_new_topic(name, partitions, settings)
-        # Metric names cannot tell a dot from an underscore, so Kafka refuses names that differ only there.
-        alias = name.replace(".", "_")
-        for other in self.logs.topics if alias != name or "_" in name else ():
-            if other.replace(".", "_") == alias:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} collides with topic {other}")
+        NewTopics(self.logs).add(name, partitions, settings)
 
-    def create_partitions(self, name: str, count: int) -> None:
-        """Give a topic more partitions.
+    def create_topics(self, wanted: Sequence[NewTopic]) -> Generator[int, None, list[Topic | KafkaError]]:
+        """Make topics that have been checked together; yields units of work, and returns what each has become."""
+        made = yield from in_units(self.logs.create_topics(wanted, self.clock.now_ms()))
+        self._topics_changed()
+        return made
+
+    def create_partitions(self, name: str, count: int) -> Generator[int, None, None]:
+        """Give a topic more partitions; yields units of work.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.
         """
-        self.logs.create_partitions(name, count, self.clock.now_ms())
+        yield from in_units(self.logs.more_partitions(name, count, self.clock.now_ms()))
         self._topics_changed()
 
     def _loaded_groups(self) -> GroupCoordinator | None:
@@ -305,8 +311,21 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, its groups' offsets included."""
-        self.logs.delete_topic(topic.name)
-        self.topics_were_changed([topic])
+        finish(self.delete_topics([topic]))
+
+    def delete_topics(self, topics: Sequence[Topic]) -> Generator[int, None, None]:
+        """Delete topics, their groups' offsets included, then their files; yields units of work.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; then they are as they were.
+        """
+        self.logs.forget_topics(topics)
+        yield WRITTEN
+        for topic in topics:
+            self.topics_were_changed([topic])
+            yield ITEM * topic.partition_count
+            while self.logs.remove_deleted(topic.name):
+                yield FILES
 
     def topics_were_changed(self, gone: Iterable[Topic]) -> None:
         """Let everybody know that topics are there, or have changed, or are `gone`."""
@@ -332,6 +351,12 @@ class Broker:
         logger.warning("%s", text)
         return True
 
+    def _note_failed(self, request: Request, error: Exception) -> None:
+        """Log why a request is not answered whose connection is closed for it."""
+        text = f"{ApiKey(request.api_key).name} from {request.client_host} failed ({error!r}); closing its connection"
+        if self.note_refusal(text) and not isinstance(error, (ProtocolError, OSError)):
+            logger.exception("this is a mistake of the broker's", exc_info=error)
+
     def _close_coordinators(self) -> None:
         """Let go of the timers of those that there are: what they would write is not to be written any more."""
         transactions: TransactionCoordinator | None = self.__dict__.get("transactions")
@@ -340,7 +365,8 @@ class Broker:
                 each.close()
 
     def close(self) -> None:
-        """Stop cleanly: everything on the disk."""
+        """Stop cleanly: everything on the disk; what was not done in time is answered to nobody."""
+        self.turns.close()
         self._close_coordinators()
         self.logs.close(self.clock.now_ms())
 

@@ -6,31 +6,41 @@ Assignments are checked; to a broker by itself, all they can say is this broker.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, WRITTEN, Steps
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
 
+MAX_RECORDS = 10_000
+"""How many records one request may have the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Body:
-    """Give topics more partitions, each on its own."""
+def handle(broker: Broker, request: Request) -> Steps:
+    """Give topics more partitions, each on its own, unless all together are too many.
+
+    Kafka 4.3 makes as many partitions as fit, and then answers UNKNOWN_SERVER_ERROR; nobody can go on from there.
+    """
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).CreatePartitionsTopicResult
     counts = Counter(each.name for each in wanted.topics)
     results = []
+    too_many = _count(broker, wanted.topics) > MAX_RECORDS
     for each in {each.name: each for each in wanted.topics}.values():
         code, text = ErrorCode.NONE, None
         try:
+            if too_many:
+                raise too_many_records()
             if counts[each.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _create(broker, request, each, wanted.validate_only)
+            yield from _create(broker, request, each, wanted.validate_only)
         except KafkaError as error:
             if error.code is ErrorCode.NOT_CONTROLLER:
                 raise
@@ -39,7 +49,19 @@ def handle(broker: Broker, request: Request) -> Body:
     return request.response(results=results)
 
 
-def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> None:
+def too_many_records() -> KafkaError:
+    """Return what Kafka's controller answers to a request that is more than one write of its log."""
+    return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+def _count(broker: Broker, wanted: Iterable[Any]) -> int:
+    """Return how many partitions would be made."""
+    topics = ((each, broker.topic(each.name)) for each in wanted)
+    return sum(max(each.count - topic.partition_count, 0) for each, topic in topics if topic is not None)
+
+
+def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Generator[int, None, None]:
+    yield ITEM
     if not authorized(broker, request, Operation.ALTER, ResourceType.TOPIC, wanted.name):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.logs.check_new_partitions(wanted.name, wanted.count)
@@ -54,13 +76,16 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         for each in wanted.assignments:
             check_replicas(broker, each.broker_ids)
     if not validate_only:
-        _make(broker, wanted.name, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()])
+        yield from _make(
+            broker, wanted.name, wanted.count, [tuple(each.broker_ids) for each in wanted.assignments or ()]
+        )
 
 
-def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, ...]]) -> None:
+def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, ...]]) -> Generator[int, None, None]:
     if broker.member is None:
-        broker.create_partitions(name, count)
+        yield from broker.create_partitions(name, count)
         return
+    yield WRITTEN
     broker.member.controller.decide(lambda controller: (controller.create_partitions(name, count, replicas), None))
 
 

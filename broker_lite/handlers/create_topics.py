@@ -2,26 +2,37 @@
 
 A topic without a replication factor gets `default.replication.factor`, which is refused too if it is beyond the number
 of brokers: 1, for a broker by itself.
+
+As with Kafka's controller, one request makes no more than fits into one write of its log (`MAX_RECORDS`): a record for
+each topic, each setting and each partition. What is beyond is refused as a whole.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.create_partitions import check_replicas, known_brokers
+from broker_lite.handlers.create_partitions import MAX_RECORDS, check_replicas, known_brokers, too_many_records
 from broker_lite.handlers.describe_configs import Entry, topic_entries
 from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.new_topics import NewTopics
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import DESCRIBED, ITEM, Steps
 from broker_lite.log.directories import check_not_metadata_log
+from broker_lite.log.log_manager import NewTopic
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
+
+if TYPE_CHECKING:
+    from broker_lite.controller.controller import Controller
+    from broker_lite.controller.records import Record
 
 DEFAULT = -1
 UNKNOWN = -1
@@ -36,40 +47,128 @@ class Layout(NamedTuple):
     replicas: tuple[tuple[int, ...], ...] = ()
 
 
+class Planned(NamedTuple):
+    """A topic that can be made."""
+
+    layout: Layout
+    settings: dict[str, str]
+
+
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Body:
-    """Make topics, each on its own: one that is refused does not stop the others."""
+def handle(broker: Broker, request: Request) -> Steps:
+    """Make topics, each on its own: one that is refused does not stop the others, unless all are too many."""
     wanted = request.message()
     counts = Counter(each.name for each in wanted.topics)
     once = [each for each in wanted.topics if counts[each.name] == 1]
-    results = [_create(broker, request, each, wanted.validate_only) for each in once]
+    try:
+        _check_partitions(broker, once)
+        planned, refused = yield from _plan(broker, request, once)
+        _check_records(planned)
+    except KafkaError as error:
+        return request.response(topics=[_refused(request, name, error) for name in counts])
+    made: dict[str, uuid.UUID | KafkaError]
+    if wanted.validate_only:
+        made = {name: broker.new_uuid() for name in planned}
+    elif broker.member is None:
+        made = yield from _make(broker, planned)
+    else:
+        made = _decide(broker, planned)
+    results = []
+    for each in once:
+        outcome = refused.get(each.name) or made[each.name]
+        if isinstance(outcome, KafkaError):
+            results.append(_refused(request, each.name, outcome))
+            yield ITEM
+        else:
+            results.append(_told(broker, request, each.name, outcome, planned[each.name]))
+            yield DESCRIBED
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(request, name, twice) for name, count in counts.items() if count > 1]
     return request.response(topics=results)
 
 
-def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) -> Any:
-    try:
-        check_not_metadata_log(wanted.name)
-        _check_create(broker, request, wanted.name)
-        layout = _layout(broker, wanted)
-        settings = _settings(wanted)
-        broker.check_new_topic(wanted.name, layout.partitions, settings)
-        config = broker.logs.config.with_topic_settings(settings)
-        topic_id = broker.new_uuid() if validate_only else _made(broker, wanted.name, layout, settings)
-    except KafkaError as error:
-        if error.code is ErrorCode.NOT_CONTROLLER:
-            raise
-        return _refused(request, wanted.name, error)
+def _check_partitions(broker: Broker, wanted: Iterable[Any]) -> None:
+    """Refuse too many partitions, as asked for, before anything else (ReplicationControlManager.createTopics)."""
+    total = 0
+    for each in wanted:
+        asked = each.num_partitions if each.num_partitions != DEFAULT else broker.config.num_partitions
+        total += len(each.assignments) or max(asked, 0)
+    if total > MAX_RECORDS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _check_records(planned: Mapping[str, Planned]) -> None:
+    if sum(1 + len(settings) + layout.partitions for layout, settings in planned.values()) > MAX_RECORDS:
+        raise too_many_records()
+
+
+def _plan(
+    broker: Broker, request: Request, wanted: Iterable[Any]
+) -> Generator[int, None, tuple[dict[str, Planned], dict[str, KafkaError]]]:
+    """Return what can be made, and what is refused why."""
+    planned: dict[str, Planned] = {}
+    refused: dict[str, KafkaError] = {}
+    together = NewTopics(broker.logs)
+    for each in wanted:
+        yield ITEM
+        try:
+            check_not_metadata_log(each.name)
+            _check_create(broker, request, each.name)
+            plan = Planned(_layout(broker, each), _settings(each))
+            together.add(each.name, plan.layout.partitions, plan.settings)
+            planned[each.name] = plan
+        except KafkaError as error:
+            refused[each.name] = error
+    return planned, refused
+
+
+def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None, dict[str, uuid.UUID | KafkaError]]:
+    """Make the topics of a broker by itself; returns their ids."""
+    wanted = [
+        NewTopic(name, layout.partitions, broker.new_uuid(), settings) for name, (layout, settings) in planned.items()
+    ]
+    made = yield from broker.create_topics(wanted)
+    return {
+        each.name: topic if isinstance(topic, KafkaError) else topic.topic_id
+        for each, topic in zip(wanted, made, strict=True)
+    }
+
+
+def _decide(broker: Broker, planned: Mapping[str, Planned]) -> dict[str, uuid.UUID | KafkaError]:
+    """Let the controller make the topics, in one write of its log; returns their ids."""
+    assert broker.member is not None
+    made: dict[str, uuid.UUID | KafkaError] = {}
+
+    def decision(controller: Controller) -> tuple[list[Record], None]:
+        records: list[Record] = []
+        for name, (layout, settings) in planned.items():
+            topic_id = broker.new_uuid()
+            try:
+                records += controller.create_topic(
+                    name, topic_id, layout.partitions, layout.replication_factor, settings, layout.replicas
+                )
+                made[name] = topic_id
+            except KafkaError as error:
+                made[name] = error
+        return records, None
+
+    broker.member.controller.decide(decision)
+    return made
+
+
+def _told(broker: Broker, request: Request, name: str, topic_id: uuid.UUID, planned: Planned) -> Any:
+    """Return what is answered of a topic that has been made."""
+    layout, settings = planned
     version, types = request.version, apis.response_class(request.api_key)
     configs, config_error = None, ErrorCode.NONE
-    if not authorized(broker, request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+    if not authorized(broker, request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif version >= CONFIGS_FROM:
+        config = broker.logs.config.with_topic_settings(settings)
         configs = [_config(types, version, each) for each in topic_entries(broker, settings, config)]
     return types.CreatableTopicResult(
         version=version,
-        name=wanted.name,
+        name=name,
         topic_id=topic_id,
         error_code=0,
         error_message=None,
@@ -78,22 +177,6 @@ def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool) 
         replication_factor=layout.replication_factor if config_error is ErrorCode.NONE else UNKNOWN,
         configs=configs,
     )
-
-
-def _made(broker: Broker, name: str, layout: Layout, settings: dict[str, str]) -> uuid.UUID:
-    """Make a topic; gives its id."""
-    if broker.member is None:
-        return broker.create_topic(name, layout.partitions, settings).topic_id
-    topic_id = broker.new_uuid()
-    broker.member.controller.decide(
-        lambda controller: (
-            controller.create_topic(
-                name, topic_id, layout.partitions, layout.replication_factor, settings, layout.replicas
-            ),
-            None,
-        )
-    )
-    return topic_id
 
 
 def _check_create(broker: Broker, request: Request, name: str) -> None:

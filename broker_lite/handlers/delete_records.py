@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import WRITTEN, Steps, in_turns
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 NO_WATERMARK = -1
 
 
-def handle(broker: Broker, request: Request) -> Body | None:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Delete what lies before the offsets named; -1 is the high watermark."""
     wanted = request.message()
-    deleted = [
-        (topic.name, [_delete(broker, request, topic.name, each) for each in topic.partitions])
-        for topic in wanted.topics
-    ]
+    deleted: _All = []
+    for topic in wanted.topics:
+        partitions = []
+        for each in topic.partitions:
+            partitions.append(_delete(broker, request, topic.name, each))
+            yield WRITTEN
+        deleted.append((topic.name, partitions))
     if broker.cluster is None:
         return _answer(request, deleted)
     return _answer_when_deleted(broker.cluster, request, deleted, wanted.timeout_ms)

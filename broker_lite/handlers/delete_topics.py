@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from typing import Any
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_lite.handlers.broker import Broker, Topic
+from broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
 from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, Steps
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.protocol.primitives import ZERO_UUID
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized, authorized_on_cluster
+
+if TYPE_CHECKING:
+    from broker_lite.cluster.member import ClusterMember
+    from broker_lite.controller.controller import Controller
+    from broker_lite.controller.records import Record
 
 BY_ID_FROM = 6
 _TEXTS = {
@@ -31,20 +39,33 @@ _TEXTS = {
 
 
 @by_the_controller
-def handle(broker: Broker, request: Request) -> Body:
+def handle(broker: Broker, request: Request) -> Steps:
     """Delete topics; done when the answer goes out, files and all unless brokers of a cluster still have to hear it."""
     wanted = request.message()
+    asked: Counter[tuple[str | None, uuid.UUID]]
     if request.version < BY_ID_FROM:
-        topics = Counter((name, ZERO_UUID) for name in wanted.topic_names)
+        asked = Counter((name, ZERO_UUID) for name in wanted.topic_names)
     else:
-        topics = Counter((each.name, each.topic_id or ZERO_UUID) for each in wanted.topics)
-    results = []
-    for (name, topic_id), count in topics.items():
+        asked = Counter((each.name, each.topic_id or ZERO_UUID) for each in wanted.topics)
+    found = []
+    doomed: dict[uuid.UUID, Topic] = {}
+    for (name, topic_id), count in asked.items():
+        yield ITEM
         wrong = _wrong(name, topic_id, count)
-        if wrong is not None:
-            results.append(_result(request, name, topic_id, ErrorCode.INVALID_REQUEST, wrong))
+        if wrong is None:
+            each = _find(broker, request, name, topic_id)
         else:
-            results.append(_delete(broker, request, name, topic_id))
+            each = _Found(name, topic_id, ErrorCode.NONE, ErrorCode.INVALID_REQUEST, wrong)
+        if each.topic is not None and each.topic.topic_id in doomed:
+            each = _Found(each.name, each.topic_id, each.unknown, each.unknown)
+        elif each.topic is not None:
+            doomed[each.topic.topic_id] = each.topic
+        found.append(each)
+    failures = yield from _drop(broker, list(doomed.values()))
+    results = []
+    for each in found:
+        yield ITEM
+        results.append(_answer(request, each, failures))
     return request.response(responses=results)
 
 
@@ -59,7 +80,18 @@ def _wrong(name: str | None, topic_id: uuid.UUID, count: int) -> str | None:
     return None
 
 
-def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUID) -> Any:
+class _Found(NamedTuple):
+    """What was asked for, as far as it is there; `topic` is to be deleted, if there is no error."""
+
+    name: str | None
+    topic_id: uuid.UUID
+    unknown: ErrorCode
+    error: ErrorCode
+    message: str | None = None
+    topic: Topic | None = None
+
+
+def _find(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUID) -> _Found:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     error = unknown
     topic = broker.topic_by_id(topic_id) if name is None else broker.topic(name)
@@ -69,40 +101,60 @@ def _delete(broker: Broker, request: Request, name: str | None, topic_id: uuid.U
         if not _may_delete(broker, request, refused_name):
             # The name of a topic that was given by id is told to those only who may see it.
             shown = name if name is not None or not _may_see(broker, request, refused_name) else refused_name
-            return _result(request, shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return _Found(shown, topic_id, unknown, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = None
     if not broker.config.delete_topic_enable:
         error = ErrorCode.TOPIC_DELETION_DISABLED
     elif topic is not None and broker.is_internal(topic.name):
         error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own and cannot be deleted"
     elif topic is not None:
-        error = ErrorCode.NONE
-        try:
-            _drop(broker, topic)
-        except KafkaError as failure:
-            if failure.code is ErrorCode.NOT_CONTROLLER:
-                raise
-            error = unknown if failure.code is ErrorCode.UNKNOWN_TOPIC_ID else failure.code
-            message = failure.message
+        return _Found(topic.name, topic.topic_id, unknown, ErrorCode.NONE, None, topic)
     if topic is not None:
         name, topic_id = topic.name, topic.topic_id
-    return _result(request, name, topic_id, error, message)
+    return _Found(name, topic_id, unknown, error, message)
 
 
-def _drop(broker: Broker, topic: Topic) -> None:
-    if broker.member is None:
-        broker.delete_topic(topic)
-        return
-    # By its id: the controller may know of another topic of that name by now, which nobody has asked to delete.
-    broker.member.controller.decide(lambda controller: (controller.delete_topic(topic.topic_id), None))
+def _drop(broker: Broker, topics: list[Topic]) -> Generator[int, None, dict[uuid.UUID, KafkaError]]:
+    """Delete topics together; returns those that are not, and why."""
+    if len(topics) > MAX_RECORDS:
+        return {topic.topic_id: too_many_records() for topic in topics}
+    if broker.member is not None:
+        return _decide(broker.member, topics)
+    here = [topic for topic in topics if broker.topic_by_id(topic.topic_id) is not None]
+    try:
+        yield from broker.delete_topics(here)
+    except KafkaError as error:
+        return {topic.topic_id: error for topic in topics}
+    return {}
 
 
-def _result(
-    request: Request, name: str | None, topic_id: uuid.UUID, error: ErrorCode, message: str | None = None
-) -> Any:
-    message = message or _TEXTS.get(error)
+def _decide(member: ClusterMember, topics: list[Topic]) -> dict[uuid.UUID, KafkaError]:
+    """Let the controller delete topics, in one write of its log."""
+    failures: dict[uuid.UUID, KafkaError] = {}
+
+    def decision(controller: Controller) -> tuple[list[Record], None]:
+        records: list[Record] = []
+        for topic in topics:
+            try:
+                # By its id: the controller may know of another topic of that name by now, which nobody has asked for.
+                records += controller.delete_topic(topic.topic_id)
+            except KafkaError as error:
+                failures[topic.topic_id] = error
+        return records, None
+
+    member.controller.decide(decision)
+    return failures
+
+
+def _answer(request: Request, found: _Found, failures: Mapping[uuid.UUID, KafkaError]) -> Any:
+    code, message = found.error, found.message
+    failure = None if found.topic is None else failures.get(found.topic.topic_id)
+    if failure is not None:
+        code = found.unknown if failure.code is ErrorCode.UNKNOWN_TOPIC_ID else failure.code
+        message = failure.message
+    message = message or _TEXTS.get(code)
     return apis.response_class(request.api_key).DeletableTopicResult(
-        version=request.version, name=name, topic_id=topic_id, error_code=int(error), error_message=message
+        version=request.version, name=found.name, topic_id=found.topic_id, error_code=int(code), error_message=message
     )
 
 

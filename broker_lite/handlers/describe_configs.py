@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from broker_lite.config import broker_log_settings, broker_settings
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.dynamic_settings import ALL_BROKERS, declared, group_settings
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import DESCRIBED, Steps, in_turns
 from broker_lite.log.config import LogConfig, topic_settings
 from broker_lite.log.directories import check_topic_name
 from broker_lite.protocol import apis
@@ -69,10 +70,15 @@ class Entry(NamedTuple):
         return self.synonyms[0].source if self.synonyms else Source.DEFAULT
 
 
-def handle(broker: Broker, request: Request) -> Body:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Describe the settings of each resource, all or those named."""
     wanted = request.message()
-    return request.response(results=[_resource(broker, request, wanted, each) for each in wanted.resources])
+    results = []
+    for each in wanted.resources:
+        results.append(_resource(broker, request, wanted, each))
+        yield DESCRIBED
+    return request.response(results=results)
 
 
 def _resource(broker: Broker, request: Request, wanted: Any, resource: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, Steps, in_turns
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.security.acls import Operation
@@ -18,7 +19,8 @@ ERROR_FROM = 3
 SPACE_FROM = 4
 
 
-def handle(broker: Broker, request: Request) -> Body:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Describe the partitions named, or all; those that there are not are left out, as in Kafka."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
@@ -30,7 +32,9 @@ def handle(broker: Broker, request: Request) -> Body:
     else:
         asked = {each.topic: each.partitions for each in wanted.topics}
     types = apis.response_class(request.api_key).DescribeLogDirsResult
-    described = (_topic(broker, types, version, name, indexes) for name, indexes in asked.items())
+    described = []
+    for name, indexes in asked.items():
+        described.append((yield from _topic(broker, types, version, name, indexes)))
     space = dict(zip(("total_bytes", "usable_bytes"), _space(broker.logs.log_dir), strict=True))
     result = types(
         version=version,
@@ -42,22 +46,22 @@ def handle(broker: Broker, request: Request) -> Body:
     return request.response(results=[result])
 
 
-def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterable[int]) -> Any:
+def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterable[int]) -> Generator[int, None, Any]:
+    yield ITEM
     topic = broker.topic(name)
     if topic is None:
         return None
     kind = types.DescribeLogDirsTopic
-    partitions = [
-        kind.DescribeLogDirsPartition(
-            version=version,
-            partition_index=index,
-            partition_size=topic.logs[index].size,
-            offset_lag=0,
-            is_future_key=False,
-        )
-        for index in indexes
-        if index in topic.logs
-    ]
+    partitions = []
+    for index in indexes:
+        yield ITEM
+        if index in topic.logs:
+            size = topic.logs[index].size
+            partitions.append(
+                kind.DescribeLogDirsPartition(
+                    version=version, partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
+                )
+            )
     return kind(version=version, name=name, partitions=partitions) if partitions else None
 
 

@@ -6,7 +6,8 @@ Absent: nothing.
 from __future__ import annotations
 
 from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, Steps, in_turns
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
@@ -15,12 +16,16 @@ _Producer = tuple[int, int, int, int, int, int]
 _Partition = tuple[int, int, str | None, list[_Producer]]
 
 
-def handle(broker: Broker, request: Request) -> Body:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Describe the producers of each partition."""
-    topics = [
-        (topic.name, [_describe(broker, request, topic.name, index) for index in topic.partition_indexes])
-        for topic in request.message().topics
-    ]
+    topics = []
+    for topic in request.message().topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(_describe(broker, request, topic.name, index))
+            yield ITEM * (1 + len(partitions[-1][-1]))
+        topics.append((topic.name, partitions))
     return request.response(topics=topics)
 
 

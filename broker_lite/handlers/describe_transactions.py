@@ -13,6 +13,7 @@ from broker_lite.coordinators.transaction_messages import Transaction, Transacti
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import ITEM, Steps, in_turns
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.security.acls import Operation, ResourceType
 from broker_lite.security.authorizer import authorized
@@ -24,10 +25,14 @@ PATTERN_FROM = 2
 _State = tuple[int, str, str, int, int, int, int, list[tuple[str, list[int]]]]
 
 
-def handle_describe(broker: Broker, request: Request) -> Body | None:
+@in_turns
+def handle_describe(broker: Broker, request: Request) -> Steps:
     """Describe transactional ids; of their partitions, those that the client may see."""
     wanted = request.message().transactional_ids
-    states = [(each, _describe(broker, request, each)) for each in wanted]
+    states = []
+    for each in wanted:
+        states.append((each, _describe(broker, request, each)))
+        yield ITEM
 
     def answer(refusals: Refusals) -> Body:
         told = [_unknown(each, refusals[each]) if each in refusals else state for each, state in states]

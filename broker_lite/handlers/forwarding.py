@@ -15,6 +15,7 @@ from typing import Any, Final
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.request import DROP, Body, Request
+from broker_lite.handlers.turns import Steps, one_after_the_other
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -43,21 +44,23 @@ FORWARDED: Final = frozenset(
 """What an envelope may hold."""
 LOOPBACK: Final = "127.0.0.1"
 
-Handler = Callable[[Broker, Request], Body | None]
 
+def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
+    """Let a handler run on the controller's broker only, one after the other.
 
-def by_the_controller(handler: Handler) -> Handler:
-    """Let a handler run on the controller's broker only; a broker by itself is its own controller."""
+    A broker by itself is its own controller.
+    """
 
+    @one_after_the_other
     @wraps(handler)
-    def handle(broker: Broker, request: Request) -> Body | None:
+    def handle(broker: Broker, request: Request) -> Steps:
         member = broker.member
         if member is None:
-            return handler(broker, request)
+            return (yield from handler(broker, request))
         body = bytes(request.body)  # what is sent on may outlive the read buffer
         if member.controller.active:
             try:
-                return handler(broker, request)
+                return (yield from handler(broker, request))
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise

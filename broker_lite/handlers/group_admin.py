@@ -12,6 +12,7 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
 from broker_lite.handlers.group_answers import group_refusal
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import ITEM, WRITTEN, Steps, in_turns
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -22,11 +23,13 @@ CONSUMER_TYPE = "consumer"
 NOT_FOUND_FROM = 6
 
 
-def handle_describe(broker: Broker, request: Request) -> Body | None:
+@in_turns
+def handle_describe(broker: Broker, request: Request) -> Steps:
     """Describe groups; one that does not exist is Dead."""
     wanted, types, version = request.message(), apis.response_class(request.api_key), request.version
     groups = []
     for group_id in wanted.groups:
+        yield ITEM
         refusal = group_refusal(broker, request, Operation.DESCRIBE, group_id)
         if refusal is not ErrorCode.NONE:
             groups.append(_described(types, version, group_id, None, error=refusal))
@@ -134,10 +137,14 @@ def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:
     return group.state.value, CLASSIC_TYPE, group.protocol_type or ""
 
 
-def handle_delete(broker: Broker, request: Request) -> Body | None:
+@in_turns
+def handle_delete(broker: Broker, request: Request) -> Steps:
     """Delete groups that have no members, and their offsets."""
     wanted = request.message()
-    errors = [(group_id, _delete(broker, request, group_id)) for group_id in wanted.groups_names]
+    errors = []
+    for group_id in wanted.groups_names:
+        errors.append((group_id, _delete(broker, request, group_id)))
+        yield WRITTEN
 
     def answer(refusals: Refusals) -> Body:
         kind, version = apis.response_class(request.api_key).DeletableGroupResult, request.version

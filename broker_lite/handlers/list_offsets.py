@@ -11,7 +11,8 @@ from typing import Any
 from broker_lite.handlers.authorization import check_topic
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.leader import Led
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, Steps, in_turns
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
@@ -24,28 +25,27 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 MINIMUM_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+LOOKED_UP = 20
+"""The units of work of finding a record by its timestamp."""
 NOT_FOUND = (-1, -1)
 ISOLATION_FROM = 2
 READ_COMMITTED = 1
 
 
-def handle(broker: Broker, request: Request) -> Body:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Give a timestamp and an offset for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     only_committed = version >= ISOLATION_FROM and wanted.isolation_level == READ_COMMITTED
     follower = wanted.replica_id >= 0 and broker.cluster is not None
-    topics = [
-        types.ListOffsetsTopicResponse(
-            version=version,
-            name=topic.name,
-            partitions=[
-                _partition(broker, request, types, topic.name, each, only_committed, follower)
-                for each in topic.partitions
-            ],
-        )
-        for topic in wanted.topics
-    ]
+    topics = []
+    for topic in wanted.topics:
+        partitions = []
+        for each in topic.partitions:
+            yield ITEM if each.timestamp in (LATEST, EARLIEST) else LOOKED_UP
+            partitions.append(_partition(broker, request, types, topic.name, each, only_committed, follower))
+        topics.append(types.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=partitions))
     reach(CrashPoint.BROKER_OFFSETS)
     return request.response(topics=topics)
 

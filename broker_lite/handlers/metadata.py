@@ -6,12 +6,14 @@ In a cluster a topic is made by the controller meanwhile, and the client hears L
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
 from typing import Any
 
 from broker_lite.handlers import cluster_view
 from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
 from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Steps
 from broker_lite.log.directories import KRAFT_METADATA_TOPIC
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
@@ -25,26 +27,38 @@ _ALL_IN_VERSION_0 = 0
 def handle(broker: Broker, request: Request) -> Body | None:
     """Tell of the brokers and of the topics asked for; where all are, of those that the client may see."""
     wanted = request.message()
+
+    def tell() -> Body | None:
+        return broker.turns.run(request, _told(broker, request, wanted))
+
+    def tell_later() -> None:
+        body = tell()
+        if body is not None:
+            request.answer(body)
+
     if broker.member is not None and broker.member.misses_a_death():
-        broker.member.after_failover(lambda: request.answer(_told(broker, request, wanted)))
+        broker.member.after_failover(tell_later)
         return None
-    return _told(broker, request, wanted)
+    return tell()
 
 
-def _told(broker: Broker, request: Request, wanted: Any) -> Body:
+def _told(broker: Broker, request: Request, wanted: Any) -> Steps:
     version = request.version
     types = apis.response_class(request.api_key)
     answer = _Answer(broker, request, bool(wanted.include_topic_authorized_operations))
     everything = wanted.topics is None or (version == _ALL_IN_VERSION_0 and not wanted.topics)
+    topics = []
     if everything:
-        topics = [
-            answer.topic(topic)
-            for topic in broker.topics()
-            if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, log_denial=False)
-        ]
+        for topic in broker.topics():
+            yield ITEM
+            if authorized(broker, request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, log_denial=False):
+                topics.append((yield from answer.topic(topic)))
     else:
         create = wanted.allow_auto_topic_creation or version < 4
-        topics = [answer.wanted_topic(each, create) for each in wanted.topics]
+        for each in wanted.topics:
+            made = answer.created
+            topics.append((yield from answer.wanted_topic(each, create)))
+            yield ITEM + (WRITTEN + FILES) * (answer.created - made)
     brokers = [
         types.MetadataResponseBroker(version=version, node_id=each.node_id, host=each.host, port=each.port, rack=None)
         for each in cluster_view.nodes(broker, request)
@@ -67,23 +81,26 @@ class _Answer:
         self._request = request
         self._types = apis.response_class(request.api_key)
         self._with_operations = with_operations
+        self.created = 0
+        """How many topics have been made, as they were asked for."""
 
-    def wanted_topic(self, wanted: Any, create: bool) -> Any:
+    def wanted_topic(self, wanted: Any, create: bool) -> Generator[int, None, Any]:
         """Tell of a topic that the client named, by its name or, where that is null, by its id."""
         broker, request, name = self._broker, self._request, wanted.name
         if name is None:
             topic_id = wanted.topic_id or ZERO_UUID
             topic, error = find_topic(broker, request, Operation.DESCRIBE, None, topic_id)
-            return self.topic(topic) if topic is not None else self._refused(None, topic_id, error)
+            return (yield from self.topic(topic)) if topic is not None else self._refused(None, topic_id, error)
         topic, error = find_topic(broker, request, Operation.DESCRIBE, name)
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create and broker.config.auto_create_topics_enable:
             try:
                 self._check_create(name)
+                self.created += 1
                 topic = self._create(name)
             except KafkaError as refused:
                 if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that nobody has made
                     error = refused.code
-        return self.topic(topic) if topic is not None else self._refused(name, ZERO_UUID, error)
+        return (yield from self.topic(topic)) if topic is not None else self._refused(name, ZERO_UUID, error)
 
     def _create(self, name: str) -> Topic:
         broker = self._broker
@@ -109,11 +126,12 @@ class _Answer:
             version=version, error_code=int(error), name=shown, topic_id=topic_id, partitions=[]
         )
 
-    def topic(self, topic: Topic) -> Any:
+    def topic(self, topic: Topic) -> Generator[int, None, Any]:
         """Tell of a topic."""
         broker, version, types = self._broker, self._request.version, self._types
-        partitions = [
-            types.MetadataResponseTopic.MetadataResponsePartition(
+        partitions = []
+        for index, view in cluster_view.partitions(broker, topic, range(topic.partition_count)):
+            partition = types.MetadataResponseTopic.MetadataResponsePartition(
                 version=version,
                 error_code=int(view.error),
                 partition_index=index,
@@ -123,8 +141,8 @@ class _Answer:
                 isr_nodes=view.in_sync,
                 offline_replicas=view.offline,
             )
-            for index, view in cluster_view.partitions(broker, topic, range(topic.partition_count))
-        ]
+            partitions.append(partition)
+            yield ITEM
         operations = NOT_ASKED
         if self._with_operations:
             operations = authorized_operations(broker, self._request, ResourceType.TOPIC, topic.name)

@@ -6,7 +6,8 @@ from typing import Any
 
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.leader import Led
-from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.request import Request
+from broker_lite.handlers.turns import ITEM, Steps, in_turns
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation, ResourceType
@@ -15,18 +16,18 @@ from broker_lite.security.authorizer import authorized
 UNKNOWN = (-1, -1)
 
 
-def handle(broker: Broker, request: Request) -> Body:
+@in_turns
+def handle(broker: Broker, request: Request) -> Steps:
     """Give the end of an epoch for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).OffsetForLeaderTopicResult
-    topics = [
-        types(
-            version=version,
-            topic=topic.topic,
-            partitions=[_partition(broker, request, types, topic.topic, each) for each in topic.partitions],
-        )
-        for topic in wanted.topics
-    ]
+    topics = []
+    for topic in wanted.topics:
+        partitions = []
+        for each in topic.partitions:
+            partitions.append(_partition(broker, request, types, topic.topic, each))
+            yield ITEM
+        topics.append(types(version=version, topic=topic.topic, partitions=partitions))
     return request.response(topics=topics)
 
 

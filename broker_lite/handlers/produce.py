@@ -14,6 +14,8 @@ from broker_lite.handlers.broker import Broker, Topic
 from broker_lite.handlers.leader_hints import leader_hint
 from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
+from broker_lite.handlers.turns import FILES, Steps
+from broker_lite.log.steps import finish
 from broker_lite.log.validation import InvalidRecordsError
 from broker_lite.protocol import produce
 from broker_lite.protocol.compression import Compression
@@ -27,6 +29,10 @@ from exactly_once.crash_points import CrashPoint, reach
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
+MAX_PARTITIONS_AT_ONCE = 50
+"""With more partitions than this, others get their turn in between."""
+APPENDED = 5
+"""The units of work of an append, whatever its size: what it has of bytes is bounded elsewhere."""
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
@@ -36,7 +42,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
     """
     wanted = produce.decode_request(request.version, request.body)
     if wanted.transactional_id is None or wanted.acks not in VALID_ACKS:
-        return _write(broker, request, wanted, NOTHING_ASKED)
+        return _write(broker, request, request.body, wanted, NOTHING_ASKED)
     now: list[Said] = []
     kept: bytearray | None = None
 
@@ -44,19 +50,19 @@ def handle(broker: Broker, request: Request) -> Body | None:
         if kept is None:
             now.append(said)
             return
-        _write_later(broker, request, produce.decode_request(request.version, memoryview(kept)), said)
+        _write_later(broker, request, memoryview(kept), said)
 
     _verify(broker, request, wanted, then)
     if now:
-        return _write(broker, request, wanted, now[0])
+        return _write(broker, request, request.body, wanted, now[0])
     kept = bytearray(request.body)  # another broker is asked, and the read buffer is used again by then
     return None
 
 
-def _write_later(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> None:
+def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said) -> None:
     """Append what had to wait for the coordinator's word, and answer."""
     try:
-        body = _write(broker, request, wanted, said)
+        body = _write(broker, request, kept, produce.decode_request(request.version, kept), said)
     except (ProtocolError, OSError) as error:
         broker.note_refusal(f"closing connection of {request.client_id}@{request.client_host}: Produce: {error}")
         body = DROP
@@ -64,7 +70,17 @@ def _write_later(broker: Broker, request: Request, wanted: produce.ProduceReques
         request.answer(body)
 
 
-def _write(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> Body | None:
+def _write(
+    broker: Broker, request: Request, body: memoryview, wanted: produce.ProduceRequest, said: Said
+) -> Body | None:
+    """Append; many partitions in turns, from a copy, since the read buffer is used again in between."""
+    if sum(len(partitions) for _, _, partitions in wanted.topics) <= MAX_PARTITIONS_AT_ONCE:
+        return finish(_steps(broker, request, wanted, said))
+    copied = produce.decode_request(request.version, memoryview(bytearray(body)))
+    return broker.turns.run(request, _steps(broker, request, copied, said))
+
+
+def _steps(broker: Broker, request: Request, wanted: produce.ProduceRequest, said: Said) -> Steps:
     version = request.version
     acks_error = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS) if wanted.acks not in VALID_ACKS else None
     now_ms = broker.clock.now_ms()
@@ -77,6 +93,7 @@ def _write(broker: Broker, request: Request, wanted: produce.ProduceRequest, sai
     ):
         results: list[produce.ProducePartitionResult] = []
         for index, records in partitions:
+            yield APPENDED if topic is None or index not in topic.logs or topic.logs[index].is_made else FILES
             try:
                 if acks_error is not None:
                     raise acks_error

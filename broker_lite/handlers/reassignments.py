@@ -12,12 +12,15 @@ from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.create_partitions import check_replicas
 from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import ITEM, WRITTEN, Steps
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
 from broker_lite.security.authorizer import authorized_on_cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from broker_lite.controller.controller import Controller
     from broker_lite.controller.records import Record
 
@@ -27,36 +30,40 @@ FACTOR_FROM = 1
 
 
 @by_the_controller
-def handle_elect(broker: Broker, request: Request) -> Body:
+def handle_elect(broker: Broker, request: Request) -> Steps:
     """Elect the leaders of partitions; where all are meant, those that need no election are not named."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return _elected(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     kind = wanted.election_type if version >= TYPES_FROM else PREFERRED
     if wanted.topic_partitions is None:
-        return _elected(request, ErrorCode.NONE, _elect_all(broker, request, kind))
+        return _elected(request, ErrorCode.NONE, (yield from _elect_all(broker, request, kind)))
     code = ErrorCode.NONE if kind in (PREFERRED, UNCLEAN) else ErrorCode.INVALID_REQUEST
     types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
     results = []
     for topic in wanted.topic_partitions:
         partitions = []
         for index in topic.partitions:
+            yield ITEM if broker.member is None else WRITTEN
             error, text = _election(broker, topic.topic, index, kind)
             partitions.append(types(version=version, partition_id=index, error_code=int(error), error_message=text))
         results.append((topic.topic, partitions))
     return _elected(request, code, results)
 
 
-def _elect_all(broker: Broker, request: Request, kind: int) -> list[tuple[str, list[Any]]]:
+def _elect_all(broker: Broker, request: Request, kind: int) -> Generator[int, None, list[tuple[str, list[Any]]]]:
     types = apis.response_class(request.api_key).ReplicaElectionResult.PartitionResult
     results = []
     for topic in broker.topics():
-        found = {index: _election(broker, topic.name, index, kind) for index in range(topic.partition_count)}
-        partitions = [
-            types(version=request.version, partition_id=index, error_code=int(error), error_message=text)
-            for index, (error, text) in found.items()
-            if error is not ErrorCode.ELECTION_NOT_NEEDED
-        ]
+        partitions = []
+        for index in range(topic.partition_count):
+            error, text = _election(broker, topic.name, index, kind)
+            needed = error is not ErrorCode.ELECTION_NOT_NEEDED
+            yield WRITTEN if needed and broker.member is not None else ITEM
+            if needed:
+                partitions.append(
+                    types(version=request.version, partition_id=index, error_code=int(error), error_message=text)
+                )
         results.append((topic.name, partitions))
     return results
 
@@ -89,7 +96,7 @@ def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[An
 
 
 @by_the_controller
-def handle_alter(broker: Broker, request: Request) -> Body:
+def handle_alter(broker: Broker, request: Request) -> Steps:
     """Begin moves, or give them up; a broker by itself has all partitions where they can be."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
@@ -101,6 +108,7 @@ def handle_alter(broker: Broker, request: Request) -> Body:
         partitions = []
         for each in topic.partitions:
             code, text = ErrorCode.NONE, None
+            yield ITEM if broker.member is None else WRITTEN
             try:
                 _move(broker, topic.name, each, may_change_factor)
             except KafkaError as error:

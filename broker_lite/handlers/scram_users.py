@@ -12,6 +12,7 @@ from typing import Any
 from broker_lite.handlers.broker import Broker
 from broker_lite.handlers.forwarding import by_the_controller
 from broker_lite.handlers.request import Body, Request
+from broker_lite.handlers.turns import ITEM, Steps
 from broker_lite.protocol import apis
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 from broker_lite.security.acls import Operation
@@ -51,7 +52,7 @@ def handle_describe(broker: Broker, request: Request) -> Body:
 
 
 @by_the_controller
-def handle_alter(broker: Broker, request: Request) -> Body:
+def handle_alter(broker: Broker, request: Request) -> Steps:
     """Remove and set credentials, each on its own; acknowledged once they are on the disk."""
     wanted = request.message()
     errors: dict[str, KafkaError | None] = {}
@@ -61,6 +62,7 @@ def handle_alter(broker: Broker, request: Request) -> Body:
     allowed = authorized_on_cluster(broker, request, Operation.ALTER)
     for each in (*wanted.deletions, *wanted.upsertions):
         errors[each.name] = None
+        yield ITEM
         try:
             if not allowed:
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is not allowed")

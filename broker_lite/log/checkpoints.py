@@ -8,10 +8,14 @@ line for each entry; a last line without an end was torn by a loss of power, and
 from __future__ import annotations
 
 import base64
+import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from broker_lite.log.storage import Files
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -27,6 +31,8 @@ BROKER_EPOCH = "broker-epoch"
 """Not one of Kafka's: what a member of a cluster keeps in its data directory, and nobody else has."""
 
 _VERSION = 0
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointFormatError(Exception):
@@ -55,6 +61,17 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
         return {(topic, int(index)): int(offset) for topic, index, offset in _decode(data)}
     except ValueError as error:
         raise CheckpointFormatError(f"a line is not `topic partition offset`: {error}") from None
+
+
+def read_offsets(files: Files, path: str) -> dict[tuple[str, int], int]:
+    """Read a file of offsets; nothing where it is not there, or damaged."""
+    try:
+        return decode_offsets(files.read(path))
+    except FileNotFoundError:
+        return {}
+    except CheckpointFormatError as error:
+        logger.warning("%s: going on without it: %s", path, error)
+        return {}
 
 
 def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:

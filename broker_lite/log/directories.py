@@ -11,6 +11,7 @@ broker leaves such folders too.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import uuid
@@ -143,18 +144,22 @@ def put_aside(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: 
     storage.rename(path, aside)
 
 
-def begin_partition(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> str:
-    """Make the folder of a new partition and return its path; a log that is in the way is put aside.
+def free_path(storage: Storage, log_dir: str, topic: str, index: int, new_uuid: NewUuid) -> str:
+    """Return the path of a new partition's folder, which is not there; a log that is in the way is put aside.
 
     Raises:
-        OSError: if it cannot be made, or a folder is there that holds something else.
+        OSError: if a folder is there that holds something else.
     """
     path = partition_path(log_dir, topic, index)
+    if not storage.is_directory(path):
+        with contextlib.suppress(FileNotFoundError):
+            storage.size(path)
+            raise FileExistsError(f"{path} is there, and is no folder: move it away")
+        return path
     if holds_log(storage, path):
         put_aside(storage, log_dir, topic, index, new_uuid)
-    elif storage.is_directory(path) and storage.list_directory(path):
+    elif storage.list_directory(path):
         raise FileExistsError(f"{path} is there, and holds what is no log: move it away")
-    storage.make_directory(path)
     return path
 
 
@@ -182,6 +187,15 @@ def remove_log(storage: Storage, path: str) -> None:
         logger.warning("%s is left, since it holds what is not the log's: %s", path, ", ".join(left[:10]))
     else:
         storage.remove_directory(path)
+
+
+def remove_log_if_there(storage: Storage, path: str) -> None:
+    """Remove a log as `remove_log`; says in the log what cannot be removed."""
+    try:
+        if storage.is_directory(path):
+            remove_log(storage, path)
+    except OSError as error:
+        logger.warning("%s: some of its files are still there: %s", path, error)
 
 
 def check_topic_name(name: str) -> None:

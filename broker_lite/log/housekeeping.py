@@ -126,6 +126,8 @@ class Housekeeping:
                         log.deleted.remove_due(now_ms)
                 except OSError as error:  # the file goes at the next start
                     self._note(log, error)
+        if self._logs.remove_deleted():
+            return self._remove()
         if monotonic_ms >= self._next_retention_ms:
             self._next_retention_ms = monotonic_ms + settings.retention_check_interval_ms
             return self._retain(now_ms)
@@ -143,6 +145,10 @@ class Housekeeping:
     def _partitions(self) -> Iterator[PartitionLog]:
         for topic in list(self._logs.topics.values()):
             yield from topic.logs.values()
+
+    def _remove(self) -> Steps:
+        while self._logs.remove_deleted():
+            yield None
 
     def _retain(self, now_ms: int) -> Steps:
         for log in self._partitions():

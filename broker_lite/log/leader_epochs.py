@@ -34,9 +34,10 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """The epochs of one partition, rising in epoch and in offset."""
 
-    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "flushes_later", "is_damaged")
+    __slots__ = ("_directory", "_entries", "_flush", "_path", "_storage", "_unmade", "flushes_later", "is_damaged")
 
-    def __init__(self, storage: Storage, directory: str) -> None:
+    def __init__(self, storage: Storage, directory: str, *, unmade: bool = False) -> None:
+        """Read the file in `directory`, or begin it; with `unmade` nothing reaches the disk before `make`."""
         self._storage = storage
         self._directory = directory
         self._path = f"{directory}/{LEADER_EPOCHS}"
@@ -46,6 +47,9 @@ class LeaderEpochs:
         self._entries: list[EpochStart] = []
         self.is_damaged = False
         """Whether the file could not be read, and `rebuild` is to be called."""
+        self._unmade = unmade
+        if unmade:
+            return
         try:
             self._entries = decode_leader_epochs(storage.read(self._path))
         except FileNotFoundError:
@@ -53,6 +57,15 @@ class LeaderEpochs:
         except CheckpointFormatError as error:
             logger.warning("%s: it is damaged (%s): the epochs are read from all batches", self._path, error)
             self.is_damaged = True
+
+    def make(self) -> None:
+        """Write the file of a directory that has just been made.
+
+        Raises:
+            OSError: if that fails.
+        """
+        self._storage.write(self._path, encode_leader_epochs(self._entries), durable=False)
+        self._unmade = False
 
     @property
     def entries(self) -> list[EpochStart]:
@@ -114,6 +127,9 @@ class LeaderEpochs:
         return self._entries[index - 1].epoch if index else -1
 
     def _write(self, entries: list[EpochStart]) -> None:
+        if self._unmade:
+            self._entries = entries
+            return
         before = self._flush
         if before is not None and before.done():
             self._flush = None

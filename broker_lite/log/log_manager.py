@@ -1,32 +1,34 @@
 """All partitions of one broker: the directory that they live in, and which topics there are.
 
 `topics.json` says which topics exist, with their ids and settings: making a topic is done when the file names it, and
-deleting one when it no longer does, so a crash in between leaves directories that the next start clears away. Beside
-it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown, one directory for each
-partition. A directory from a Kafka broker, which has no `topics.json`, is taken over by its `partition.metadata`.
+deleting one when it no longer does, so a crash in between leaves directories that the next start clears away. However
+many topics are made or deleted together, it is written once. A partition gets its directory with its first record
+(see `partition_log`), so one that is not there is a partition without records; a topic's last one has it from the
+beginning. What takes its time for thousands of
+partitions is a generator that yields after each, so that whoever drives it can serve clients in between. Beside it lie
+Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown, one directory for each partition.
+A directory from a Kafka broker, which has no `topics.json`, is taken over by its `partition.metadata`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from broker_lite.log import checkpoints, directories
+from broker_lite.log import checkpoints, directories, topics_file
 from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
+from broker_lite.log.steps import finish
 from broker_lite.log.storage import Lock, Storage
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
-MAX_PARTITIONS: Final = 50_000
-"""The most partitions that all topics have together: each holds a file and some memory."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
@@ -54,6 +56,15 @@ class Topic:
     config: LogConfig
 
 
+class NewTopic(NamedTuple):
+    """A topic that is to be made."""
+
+    name: str
+    partitions: int
+    topic_id: uuid.UUID
+    settings: Mapping[str, str]
+
+
 class LogManager:
     """The topics of one log directory. Not safe for use by several threads at once."""
 
@@ -69,6 +80,8 @@ class LogManager:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._lock: Lock | None = None
         self._last_checkpoint_ms = 0
+        self._deleted: dict[str, list[tuple[int, PartitionLog]]] = {}
+        """What is left of deleted topics: partitions whose files are still to be removed."""
         self._checkpointed: set[str] = set()
         """The topics that the checkpoints may name, those among them too that were deleted since."""
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
@@ -133,7 +146,7 @@ class LogManager:
         return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
-        """Say whether `create_topic` would accept this; gives the settings it would have.
+        """Say whether `create_topic` would accept this, as far as there is room; gives the settings it would have.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -146,7 +159,6 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; 1 to {MAX_PARTITIONS_PER_TOPIC} are possible"
             )
-        self._check_room(partitions)
         return self.config.with_topic_settings(settings)
 
     def create_topic(
@@ -157,15 +169,37 @@ class LogManager:
         Raises:
             KafkaError: as `check_new_topic`, or KAFKA_STORAGE_ERROR.
         """
-        config = self.check_new_topic(name, partitions, settings)
-        self._forget_namesake(name)
-        logs = self._new_partitions(name, range(partitions), topic_id, config, now_ms)
-        topic = Topic(name, topic_id, partitions, logs, MappingProxyType(dict(settings)), config)
-        self._commit(topic)
-        return topic
+        self.check_new_topic(name, partitions, settings)
+        (made,) = finish(self.create_topics([NewTopic(name, partitions, topic_id, settings)], now_ms))
+        if isinstance(made, KafkaError):
+            raise made
+        return made
+
+    def create_topics(self, wanted: Sequence[NewTopic], now_ms: int) -> Generator[bool, None, list[Topic | KafkaError]]:
+        """Make topics that have been checked; when this ends, they are there for good, and before none is.
+
+        Yields after each partition. Returns for each what it has become, or what keeps it from being made.
+        """
+        made: list[Topic | KafkaError] = []
+        for name, partitions, topic_id, settings in wanted:
+            try:
+                self._forget_namesake(name)
+                config = self.config.with_topic_settings(settings)
+                logs = yield from self._new_partitions(name, range(partitions), topic_id, config, now_ms)
+                made.append(Topic(name, topic_id, partitions, logs, MappingProxyType(dict(settings)), config))
+            except KafkaError as error:
+                made.append(error)
+        for index, topic in enumerate(made):  # others may have come in between
+            if isinstance(topic, Topic) and topic.name in self._topics:
+                made[index] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} already exists")
+        try:
+            self._commit([topic for topic in made if isinstance(topic, Topic)])
+        except KafkaError as error:
+            return [error if isinstance(topic, Topic) else topic for topic in made]
+        return made
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Say whether `create_partitions` would accept this; gives the topic as it is.
+        """Say whether `more_partitions` would accept this; gives the topic as it is.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.
@@ -182,25 +216,23 @@ class LogManager:
         if count > MAX_PARTITIONS_PER_TOPIC:
             text = f"{count} partitions; at most {MAX_PARTITIONS_PER_TOPIC} are possible"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-        self._check_room(count - have)
+        topics_file.check_room(sum(each.partition_count for each in self._topics.values()), count - have)
         return topic
 
-    def _check_room(self, more: int) -> None:
-        have = sum(topic.partition_count for topic in self._topics.values())
-        if have + more > MAX_PARTITIONS:
-            text = f"{more} more partitions besides {have}; all topics together may have {MAX_PARTITIONS}"
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-
-    def create_partitions(self, name: str, count: int, now_ms: int) -> Topic:
-        """Give a topic more partitions; when this returns they are there for good.
+    def more_partitions(self, name: str, count: int, now_ms: int) -> Generator[bool, None, Topic]:
+        """Give a topic more partitions; when this ends they are there for good. Yields after each, as `create_topics`.
 
         Raises:
-            KafkaError: as `check_new_partitions`.
+            KafkaError: as `check_new_partitions`, or KAFKA_STORAGE_ERROR.
         """
-        topic = self.check_new_partitions(name, count)
-        new = self._new_partitions(name, range(topic.partition_count, count), topic.topic_id, topic.config, now_ms)
+        before = self.check_new_partitions(name, count)
+        indexes = range(before.partition_count, count)
+        new = yield from self._new_partitions(name, indexes, before.topic_id, before.config, now_ms)
+        topic = self._topics.get(name)
+        if topic is None or topic.topic_id != before.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # deleted in between
         topic = replace(topic, partition_count=count, logs={**topic.logs, **new})
-        self._commit(topic)
+        self._commit([topic])
         return topic
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
@@ -213,7 +245,7 @@ class LogManager:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         config = self.config.with_topic_settings(settings)
-        self._commit(replace(topic, settings=MappingProxyType(dict(settings)), config=config))
+        self._commit([replace(topic, settings=MappingProxyType(dict(settings)), config=config)])
         for log in topic.logs.values():
             log.config = config
 
@@ -240,19 +272,50 @@ class LogManager:
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        del self._topics[name]
-        del self._by_id[topic.topic_id]
+        self.forget_topics([topic])
+        while self.remove_deleted(name):
+            pass
+
+    def forget_topics(self, topics: Sequence[Topic]) -> None:
+        """Delete topics, but leave their files for `remove_deleted` to remove.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; then they are as they were.
+        """
+        for topic in topics:
+            del self._topics[topic.name], self._by_id[topic.topic_id]
         try:
             self._write_topics()
         except OSError as error:
-            self._add(topic)
+            for topic in topics:
+                self._add(topic)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
-        for index, log in topic.logs.items():
-            self._remove_log(name, index, log)
+        for topic in topics:
+            self._put_to_be_removed(topic)
+
+    def _put_to_be_removed(self, topic: Topic) -> None:
+        for log in topic.logs.values():
+            log.forget()
+        made = [(index, log) for index, log in topic.logs.items() if log.is_made]
+        if made:
+            self._deleted.setdefault(topic.name, []).extend(made)
+
+    def remove_deleted(self, name: str | None = None) -> bool:
+        """Remove the files of one partition of a deleted topic, this one or any; False if there is none."""
+        name = next(iter(self._deleted), None) if name is None else name
+        left = None if name is None else self._deleted.get(name)
+        if name is None or not left:
+            return False
+        self._remove_log(name, *left.pop())
+        if not left:
+            del self._deleted[name]
+        return True
 
     def _remove_log(self, name: str, index: int, log: PartitionLog) -> None:
         """Delete a log's files; what cannot be removed goes at the next start."""
         log.forget()
+        if not log.is_made:
+            return
         aside = directories.aside_path(self.log_dir, name, index, directories.DELETED_SUFFIX, self._new_uuid)
         try:
             self._storage.rename(log.directory, aside)
@@ -362,51 +425,54 @@ class LogManager:
 
     def _new_partitions(
         self, topic: str, indexes: Iterable[int], topic_id: uuid.UUID, config: LogConfig, now_ms: int
-    ) -> dict[int, PartitionLog]:
+    ) -> Generator[bool, None, dict[int, PartitionLog]]:
+        """Return the logs of new partitions, whose directories are made later but for the last one's.
+
+        That one tells how many there are, should `topics.json` be lost. Yields after each whether it has one.
+        """
         directories.check_not_metadata_log(topic)
+        while self.remove_deleted(topic):  # of an older topic of this name
+            pass
         logs: dict[int, PartitionLog] = {}
-        made: list[str] = []
         metadata = checkpoints.encode_partition_metadata(topic_id)
+        last = max(indexes, default=-1)
         try:
             for index in indexes:
-                directory = directories.begin_partition(self._storage, self.log_dir, topic, index, self._new_uuid)
-                made.append(directory)
-                self._storage.write(f"{directory}/{checkpoints.PARTITION_METADATA}", metadata, durable=False)
-                logs[index] = self.log_class.open(self._storage, directory, config, now_ms, clean=True)
+                directory = directories.free_path(self._storage, self.log_dir, topic, index, self._new_uuid)
+                logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
+                if index == last:
+                    logs[index].make()
+                yield index == last
         except OSError as error:
-            self._take_back(logs.values(), made)
+            self._take_back(logs.values())
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         return logs
 
-    def _take_back(self, logs: Iterable[PartitionLog], made: Iterable[str]) -> None:
-        """Remove the folders of partitions that were `made` for a topic that cannot be."""
+    def _take_back(self, logs: Iterable[PartitionLog]) -> None:
+        """Remove the folders of partitions that were made for a topic that cannot be."""
         for log in logs:
             log.abandon()
-        for directory in made:
-            try:
-                directories.remove_log(self._storage, directory)
-            except OSError as error:
-                logger.warning("%s: some of its files are still there: %s", directory, error)
+            directories.remove_log_if_there(self._storage, log.directory)
 
-    def _commit(self, topic: Topic) -> None:
-        """Let a topic be as given for good; where that cannot be written down, it stays as it was.
+    def _commit(self, topics: Sequence[Topic]) -> None:
+        """Let topics be as given for good; where that cannot be written down, they stay as they were.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        before = self._topics.get(topic.name)
-        self._add(topic)
+        before = [self._topics.get(topic.name) for topic in topics]
+        for topic in topics:
+            self._add(topic)
         try:
-            self._write_topics()
+            if topics:
+                self._write_topics()
         except OSError as error:
-            if before is not None:
-                self._add(before)
-            else:
-                del self._topics[topic.name]
-                del self._by_id[topic.topic_id]
-            new = topic.logs.keys() - (before.logs.keys() if before is not None else ())
-            logs = [topic.logs[index] for index in sorted(new)]
-            self._take_back(logs, [log.directory for log in logs])
+            for topic, former in zip(topics, before, strict=True):
+                if former is not None:
+                    self._add(former)
+                else:
+                    del self._topics[topic.name], self._by_id[topic.topic_id]
+                self._take_back(log for index, log in topic.logs.items() if former is None or index not in former.logs)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def _add(self, topic: Topic) -> None:
@@ -456,22 +522,29 @@ class LogManager:
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
         self._checkpointed = {topic for topic, _ in (*recovery_points, *start_offsets, *cleaned_offsets)}
+        here = frozenset(names)
         for name, (topic_id, count, settings) in wanted.items():
             config = self.config.with_topic_settings(settings)
-            logs = {
-                index: self.log_class.open(
+            metadata = checkpoints.encode_partition_metadata(topic_id)
+            logs: dict[int, PartitionLog] = {}
+            for index in self._indexes(name, count, here):
+                directory = directories.partition_path(self.log_dir, name, index)
+                start_offset = start_offsets.get((name, index), 0)
+                if f"{name}-{index}" not in here and not start_offset:
+                    logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
+                    continue
+                logs[index] = self.log_class.open(
                     self._storage,
-                    directories.partition_path(self.log_dir, name, index),
+                    directory,
                     config,
                     now_ms,
                     recovery_point=recovery_points.get((name, index), 0),
-                    log_start_offset=start_offsets.get((name, index), 0),
+                    log_start_offset=start_offset,
                     clean=self.clean,
                     # A Kafka broker may have compacted what it had not yet noted as flushed.
                     holes_allowed=not known,
+                    metadata=metadata,
                 )
-                for index in self._indexes(name, count, names)
-            }
             for index, log in logs.items():
                 log.cleaned_offset = cleaned_offsets.get((name, index))
             self._add(Topic(name, topic_id, count, logs, MappingProxyType(settings), config))
@@ -491,44 +564,26 @@ class LogManager:
             self.leader_epoch = max(known, self.leader_epoch) + 1 + self._new_uuid().int % EPOCH_JUMP
         self._write_topics()
 
-    def _indexes(self, _topic: str, count: int, _names: Collection[str]) -> Iterable[int]:
-        """Give the partitions of a topic that are here, among the `names` in the log directory."""
+    def _indexes(self, _topic: str, count: int, _here: Collection[str]) -> Iterable[int]:
+        """Give the partitions of a topic that are here, among the names that are `here`, in the log directory."""
         return range(count)
 
     def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
         try:
-            whole: dict[str, Any] = json.loads(self._storage.read(path))
-            document = whole["topics"]
-            self.leader_epoch = int(whole.get("leaderEpoch", 0))
-            return {
-                name: (checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
-                for name, entry in document.items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError, checkpoints.CheckpointFormatError) as error:
+            topics, self.leader_epoch = topics_file.decode(self._storage.read(path))
+            return topics
+        except topics_file.DamagedTopicsError as error:
             raise LogDirectoryError(
-                f"{path} cannot be read ({error!r}): restore it, or remove it to have the topics found by their "
+                f"{path} cannot be read ({error}): restore it, or remove it to have the topics found by their "
                 f"directories, without their settings"
             ) from None
 
     def _write_topics(self) -> None:
-        document = {
-            topic.name: {
-                "id": checkpoints.encode_uuid(topic.topic_id),
-                "partitions": topic.partition_count,
-                "settings": dict(topic.settings),
-            }
-            for topic in self._topics.values()
-        }
-        whole = {"version": 1, "leaderEpoch": self.leader_epoch, "topics": document}
-        text = json.dumps(whole, indent=1, sort_keys=True)
-        self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", text.encode(), durable=True)
+        entries = {each.name: (each.topic_id, each.partition_count, each.settings) for each in self._topics.values()}
+        self._storage.write(
+            f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(entries, self.leader_epoch), durable=True
+        )
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            return checkpoints.decode_offsets(self._storage.read(f"{self.log_dir}/{name}"))
-        except FileNotFoundError:
-            return {}
-        except checkpoints.CheckpointFormatError as error:
-            logger.warning("%s/%s: going on without it: %s", self.log_dir, name, error)
-            return {}
+        return checkpoints.read_offsets(self._storage, f"{self.log_dir}/{name}")

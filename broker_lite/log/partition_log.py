@@ -4,6 +4,10 @@ An append checks the batch, asks the producers' state machine, writes base offse
 place, and writes it to the active segment; when that is full, a new one is begun. A read finds the segment by binary
 search, the batch by the index and a walk over headers, and answers with a stretch of the file.
 
+A new partition has no directory: that is made with the first record, so that a topic of thousands of partitions is made
+without touching the disk for each, and is deleted so. What lies in an empty log, its leader epochs, is in memory until
+then: whoever leads it next begins a new epoch anyway.
+
 What is on the disk for sure ends at the recovery point. As in Kafka, nothing is flushed on append unless
 `flush.messages` or `flush.ms` asks for it; a rolled segment is flushed in the background.
 """
@@ -18,6 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
+from broker_lite.log.checkpoints import PARTITION_METADATA
 from broker_lite.log.config import LogConfig
 from broker_lite.log.directories import is_log_file
 from broker_lite.log.flush_state import FlushState
@@ -62,14 +67,20 @@ class Appended(NamedTuple):
 class PartitionLog:
     """One partition's log. Not safe for use by several threads at once."""
 
-    def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
-        """Not to be called: see `open`."""
+    def __init__(
+        self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
+    ) -> None:
+        """Not to be called: see `open` and `begin`."""
         self._storage = storage
         self.directory = directory
         self.config = config
         self.log_start_offset = 0
         self.log_end_offset = 0
-        self.leader_epochs = LeaderEpochs(storage, directory)
+        self._unmade = metadata
+        """What `partition.metadata` is to hold, as long as there is no directory."""
+        self._unflushed_names: tuple[str, ...] = ()
+        """The directories whose names for this log's directory and files may not be on the disk yet."""
+        self.leader_epochs = LeaderEpochs(storage, directory, unmade=metadata is not None)
         self.producers = ProducerStates()
         self._segments: list[Segment] = []
         self._bases: list[int] = []
@@ -91,15 +102,48 @@ class PartitionLog:
         log_start_offset: int = 0,
         clean: bool = False,
         holes_allowed: bool = False,
+        metadata: bytes | None = None,
     ) -> Self:
         """Open the log in `directory`, or begin it; unless `clean`, what lies from the recovery point on is checked.
 
-        With `holes_allowed`, offsets that are missing between two segments there do not end the log.
+        With `holes_allowed`, offsets that are missing between two segments there do not end the log. `metadata` is
+        what `partition.metadata` holds, if a death has kept it from being written.
         """
         storage.make_directory(directory)
+        if metadata is not None and PARTITION_METADATA not in storage.list_directory(directory):
+            storage.write(f"{directory}/{PARTITION_METADATA}", metadata, durable=False)
         log = cls(storage, directory, config, now_ms)
         log._load(now_ms, recovery_point, log_start_offset, clean, holes_allowed)
         return log
+
+    @classmethod
+    def begin(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes) -> Self:
+        """Return the log of a new partition; its directory is made, with `metadata` in it, with its first record."""
+        log = cls(storage, directory, config, now_ms, metadata)
+        log._segments.append(Segment.unmade(storage, directory, config, now_ms))
+        log._bases.append(0)
+        return log
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a directory."""
+        return self._unmade is None
+
+    def make(self) -> None:
+        """Make the directory of a new partition, if it is not there yet.
+
+        Raises:
+            OSError: if that fails; then it is tried again the next time.
+        """
+        if self._unmade is None:
+            return
+        storage, directory, (unmade,) = self._storage, self.directory, self._segments
+        storage.make_directory(directory)
+        storage.write(f"{directory}/{PARTITION_METADATA}", self._unmade, durable=False)
+        self.leader_epochs.make()
+        self._segments[0] = Segment.create(storage, directory, 0, self.config, unmade.created_ms)
+        self._unflushed_names = (directory, directory.rpartition("/")[0])
+        self._unmade = None
 
     @property
     def high_watermark(self) -> int:
@@ -233,6 +277,7 @@ class PartitionLog:
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
         """Give the batch its offset and write it; gives the segment that it went into."""
+        self.make()
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
@@ -388,7 +433,9 @@ class PartitionLog:
         new = Segment.create(self._storage, self.directory, base_offset, self.config, now_ms)
         self._segments.append(new)
         self._bases.append(base_offset)
-        self._flushes.begun(base_offset, self._storage.flush_later([*written, self.directory]))
+        names = self._unflushed_names or (self.directory,)
+        self._flushes.begun(base_offset, self._storage.flush_later([*written, *names]))
+        self._unflushed_names = ()
         return new
 
     def flush(self, now_ms: int) -> None:
@@ -397,6 +444,9 @@ class PartitionLog:
         Raises:
             OSError: if that fails, now or at an earlier time.
         """
+        if self._unflushed_names:
+            self._flushes.wait(self._storage.flush_later(self._unflushed_names))
+            self._unflushed_names = ()
         self._flushes.flush(self._segments[-1].file, self.log_end_offset, now_ms)
 
     def flush_if_due(self, now_ms: int) -> None:
@@ -414,6 +464,9 @@ class PartitionLog:
         Raises:
             OSError: if that fails, or a flush has failed before; then the log is not closed.
         """
+        if self._unmade is not None:
+            self.abandon()
+            return
         self._segments[-1].write_indexes()
         snapshot = self._write_snapshot()
         self.flush(now_ms)

@@ -46,9 +46,11 @@ logger = logging.getLogger(__name__)
 class ReplicatedLog(PartitionLog):
     """One replica's log. Not safe for use by several threads at once."""
 
-    def __init__(self, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> None:
-        """Not to be called: see `open`."""
-        super().__init__(storage, directory, config, now_ms)
+    def __init__(
+        self, storage: Storage, directory: str, config: LogConfig, now_ms: int, metadata: bytes | None = None
+    ) -> None:
+        """Not to be called: see `open` and `begin`."""
+        super().__init__(storage, directory, config, now_ms, metadata)
         self.leader_epochs.flushes_later = True
         self._high_watermark = 0
         self._unsafe_ends: deque[tuple[int, int]] | None = None
@@ -208,6 +210,7 @@ class ReplicatedLog(PartitionLog):
             self._begin_at(offset)
 
     def _begin_at(self, offset: int) -> None:
+        self.make()
         created_ms = self._segments[-1].created_ms
         for segment in self._segments:
             segment.forget()
@@ -223,6 +226,7 @@ class ReplicatedLog(PartitionLog):
         """Append one batch that has its offset and epoch."""
         last_offset = header.last_offset
         try:
+            self.make()
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment = self._put(batch, header, last_offset, now_ms)

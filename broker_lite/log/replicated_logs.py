@@ -22,6 +22,7 @@ from broker_lite.log.flush_state import FAILED
 from broker_lite.log.log_manager import LogManager, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.replicated_log import ReplicatedLog
+from broker_lite.log.steps import finish
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -153,8 +154,7 @@ class ReplicatedLogs(LogManager):
         if not is_known:
             self._write_topics()
 
-    def _indexes(self, topic: str, count: int, names: Collection[str]) -> Iterable[int]:
-        here = frozenset(names)
+    def _indexes(self, topic: str, count: int, here: Collection[str]) -> Iterable[int]:
         return [index for index in range(count) if f"{topic}-{index}" in here]
 
     def _take(self, wanted: WantedTopic, now_ms: int) -> bool:
@@ -163,7 +163,7 @@ class ReplicatedLogs(LogManager):
         if topic is None:
             config = self._config_of(wanted)
             self._forget_namesake(wanted.name)
-            logs = self._new_partitions(wanted.name, sorted(wanted.here), wanted.topic_id, config, now_ms)
+            logs = finish(self._new_partitions(wanted.name, sorted(wanted.here), wanted.topic_id, config, now_ms))
             settings = MappingProxyType(dict(wanted.settings))
             self._add(Topic(wanted.name, wanted.topic_id, wanted.partition_count, logs, settings, config))
             return True
@@ -182,7 +182,8 @@ class ReplicatedLogs(LogManager):
 
     def _right_logs(self, topic: Topic, wanted: WantedTopic, now_ms: int) -> dict[int, PartitionLog]:
         here = set(wanted.here)
-        new = self._new_partitions(topic.name, sorted(here - topic.logs.keys()), topic.topic_id, topic.config, now_ms)
+        missing = sorted(here - topic.logs.keys())
+        new = finish(self._new_partitions(topic.name, missing, topic.topic_id, topic.config, now_ms))
         for index in topic.logs.keys() - here:
             self._remove_log(topic.name, index, topic.logs[index])
         return {index: log for index, log in topic.logs.items() if index in here} | new
@@ -196,11 +197,13 @@ class ReplicatedLogs(LogManager):
 
     def _drop(self, topic: Topic, *, stray: bool) -> None:
         del self._topics[topic.name], self._by_id[topic.topic_id]
+        if not stray:
+            self._put_to_be_removed(topic)
+            return
         for index, log in topic.logs.items():
-            if not stray:
-                self._remove_log(topic.name, index, log)
-                continue
             log.abandon()
+            if not log.is_made:
+                continue
             aside = directories.aside_path(self.log_dir, topic.name, index, directories.STRAY_SUFFIX, self._new_uuid)
             logger.warning("%s belongs to no topic of this cluster: moving it to %s", log.directory, aside)
             self._storage.rename(log.directory, aside)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from broker_lite.log.config import LogConfig
 from broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex
-from broker_lite.log.storage import File, Storage
+from broker_lite.log.storage import NO_FILE, File, Storage
 from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
@@ -98,9 +98,16 @@ class Segment:
     )
 
     def __init__(
-        self, storage: Storage, directory: str, base_offset: int, config: LogConfig, now_ms: int, state: str = ""
+        self,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        now_ms: int,
+        state: str = "",
+        file: File | None = None,
     ) -> None:
-        """Take hold of a segment that is on the disk; a new one is begun by `create`.
+        """Take hold of a segment that is on the disk, or of `file`; a new one is begun by `create` or `unmade`.
 
         `state` comes at the end of its files' names: nothing for a segment of the log, see `segment_swap`.
         """
@@ -110,14 +117,14 @@ class Segment:
         self._config = config
         self._created_ms = now_ms
         self.base_offset = base_offset
-        self._file: File | None = None
+        self._file = file
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self._max: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
         self._bytes_since_entry = 0
-        self.size = storage.size(self._name(LOG_SUFFIX))
+        self.size = storage.size(self._name(LOG_SUFFIX)) if file is None else file.size
 
     @classmethod
     def create(
@@ -127,10 +134,17 @@ class Segment:
         file = storage.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX + state)}")
         if file.size:
             file.truncate(0)
-        segment = cls(storage, directory, base_offset, config, now_ms, state)
-        segment._file = file
+        segment = cls(storage, directory, base_offset, config, now_ms, state, file)
         segment.reset_indexes()
         segment.reset_transaction_index()
+        return segment
+
+    @classmethod
+    def unmade(cls, storage: Storage, directory: str, config: LogConfig, now_ms: int) -> Segment:
+        """Return the empty segment of a log whose directory is not there yet; nothing is written to it."""
+        segment = cls(storage, directory, 0, config, now_ms, file=NO_FILE)
+        segment.reset_indexes()
+        segment._transaction_index = TransactionIndex()
         return segment
 
     @property

@@ -15,7 +15,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_lite.protocol.primitives import Buffer
 
@@ -231,6 +231,34 @@ class DiskFile:
 
     __del__ = close
     """A deleted segment's file is closed by whoever is the last to send from it."""
+
+
+class _NoFile:
+    """See `NO_FILE`."""
+
+    size = 0
+
+    def append(self, data: Buffer) -> None:  # noqa: ARG002
+        raise AssertionError("nothing is written to a file that is not there")
+
+    def pread(self, size: int, position: int) -> bytes:  # noqa: ARG002
+        return b""
+
+    def truncate(self, size: int) -> None:
+        """Leave it as it is: empty."""
+
+    def flush(self) -> None:
+        """Return at once: nothing has been written."""
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "the file has not been made yet")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+NO_FILE: Final[File] = _NoFile()
+"""A `File` that is empty and not there yet, for whoever only reads."""
 
 
 class DiskLock:

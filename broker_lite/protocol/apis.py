@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.limits import MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
+from broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
 from broker_lite.protocol.primitives import Buffer
 
 
@@ -241,7 +242,9 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
         ProtocolError: if the body is not exactly one such request.
     """
     codec = request_class(api_key)
-    message = _decode(codec, api_key, version, body)
+    # What brokers ask each other is about all partitions of a cluster.
+    most = MAX_ARRAY_ELEMENTS if api_key not in AMONG_BROKERS else sys.maxsize
+    message = _decode(codec, api_key, version, body, most)
     _refuse_nulls(message, _not_null(codec, version), APIS[api_key].codec_name)
     return message
 
@@ -281,10 +284,28 @@ def _codec_class(api_key: int, kind: str) -> Any:
     return getattr(module, api.codec_name + kind)
 
 
+class _Elements:
+    """What a decoder has instead of `range`: it asks how often to go round for each array, before it does."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def __call__(self, count: int) -> range:
+        self.left -= max(count, 0)
+        if self.left < 0:
+            raise ProtocolError(f"its arrays have more than {MAX_ARRAY_ELEMENTS} elements")
+        return range(count)
+
+
+_elements = _Elements()
+
+
 @lru_cache(maxsize=256)
 def _decoder(codec: Any, version: int) -> Any:
     flexible = codec.flexible_version_q(version)
-    return codec._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=codec[None])
+    decode = codec._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=codec[None])
+    decode.__globals__["range"] = _elements  # compiled for this one codec, and so its own
+    return decode
 
 
 _HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
@@ -295,7 +316,7 @@ _HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)
 _MAY_BE_LONGER = frozenset({ApiKey.METADATA, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
 
 
-def _decode(codec: Any, api_key: int, version: int, body: Buffer) -> Any:
+def _decode(codec: Any, api_key: int, version: int, body: Buffer, most_elements: int = sys.maxsize) -> Any:
     name = APIS[api_key].codec_name
     if not serves(api_key, version):
         raise ProtocolError(f"{name} v{version} is not served")
@@ -304,6 +325,7 @@ def _decode(codec: Any, api_key: int, version: int, body: Buffer) -> Any:
         raise ProtocolError(f"{name} of {size} bytes; at most {MAX_GENERIC_REQUEST_BYTES}")
     if size >= MAX_HIGH_BYTE_RUN and _HIGH_BYTE_RUN.search(body):
         raise ProtocolError(f"{name} holds a run of {MAX_HIGH_BYTE_RUN} bytes above 127, which no client sends")
+    _elements.left = most_elements
     try:
         message, end = _decoder(codec, version)(memoryview(body), 0)
     except (IndexError, struct.error, ValueError, OverflowError, TypeError, AssertionError) as error:

@@ -14,7 +14,7 @@ MAX_GENERIC_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """The largest body of a request that carries no records."""
 
 MAX_ARRAY_ELEMENTS: Final = 100_000
-"""The largest array that the hand-written codecs accept."""
+"""The largest array that the hand-written codecs accept, and the most that all arrays of any other request have."""
 
 MAX_STRING_BYTES: Final = 32_767
 """The largest string, compact or not, as in Kafka (a signed 16-bit length)."""

@@ -114,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         dup.setblocking(False)
         self._output = self._make_output(dup)
         self._output.memory = self._table.memory
+        self._output.owner = self
         try:
             self._count_buffer(len(self._buffer))
         except ProtocolError as error:
@@ -180,6 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed = True
             if self._output is not None:
                 self._output.close()
+            self._count_buffer(-self._counted_bytes)  # it is let go of in this round of the loop
             if self._transport is not None:
                 self._transport.abort()
 
@@ -425,6 +427,16 @@ class Connection(asyncio.BufferedProtocol):
         return SIZE.size + (int(SIZE.unpack_from(self._buffer, self._start)[0]) if known else 0)
 
     @property
+    def here_bytes(self) -> int:
+        """How many bytes of requests are in the read buffer."""
+        return self._end - self._start
+
+    @property
+    def held_bytes(self) -> int:
+        """The read buffer, and the answers that are in memory."""
+        return self._counted_bytes + (self._output.held_bytes if self._output is not None else 0)
+
+    @property
     def unsent_bytes(self) -> int:
         """How much of the answers has not been taken by the socket."""
         return self._output.unsent_bytes if self._output is not None else 0
@@ -483,7 +495,7 @@ class Connection(asyncio.BufferedProtocol):
     def _count_buffer(self, more: int) -> None:
         self._counted_bytes += more
         try:
-            self._table.memory.change(more)
+            self._table.memory.change(more, self)
         except MemoryBoundError as error:
             raise ProtocolError(str(error)) from None
 

@@ -3,8 +3,9 @@
 Theory of operation: every second a sweep looks at each connection and compares it with the last time. Nothing is timed
 while requests are served. A connection is cut off if a frame that it has begun does not get whole in time, if it does
 not read what it has asked for, or, without a word, if it has been idle. What connections hold in memory, requests that
-are not whole and answers that are not read, is counted for all of them together; whoever wants more when the bound is
-reached is cut off, since to let it wait could be to let it wait for itself.
+are not whole and answers that are not read, is counted for all of them together. When the bound is reached, those are
+cut off that hold most of it, first among those for which nothing has moved since the last sweep: not whoever comes
+next, who may need a few bytes only. Nobody is made to wait, since that could be to wait for oneself.
 """
 
 from __future__ import annotations
@@ -78,23 +79,27 @@ class BulkTurns:
 class Memory:
     """Bytes that all connections hold together."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("limit", "make_room", "used")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, make_room: Callable[[object, str], None] = lambda *_: None) -> None:
+        """Begin with nothing; `make_room` is told who needs more than there is, and what to say to others for it."""
         self.limit = limit
         self.used = 0
+        self.make_room = make_room
 
-    def change(self, more: int) -> None:
-        """Count bytes that are held from now on, or, if negative, no longer.
+    def change(self, more: int, owner: object) -> None:
+        """Count bytes that `owner` holds from now on, or, if negative, no longer.
 
         Raises:
-            MemoryBoundError: if that is too much; it is counted all the same, until the connection is closed.
+            MemoryBoundError: if that is too much, and others do not hold more than the owner; it is counted all the
+                same, until the connection is closed.
         """
         self.used += more
         if more > 0 and self.used > self.limit:
-            raise MemoryBoundError(
-                f"all connections together hold more than {self.limit} bytes in requests and answers"
-            )
+            text = f"all connections together hold more than {self.limit} bytes in requests and answers"
+            self.make_room(owner, text)
+            if self.used > self.limit:
+                raise MemoryBoundError(text)
 
 
 class Progress(Protocol):
@@ -113,6 +118,10 @@ class Progress(Protocol):
         """How many bytes the frame has that is on its way, as far as known; None if there is none."""
 
     @property
+    def here_bytes(self) -> int:
+        """How many bytes of requests are here that have not been handled."""
+
+    @property
     def unsent_bytes(self) -> int:
         """How much of its answers it has not taken yet."""
 
@@ -120,10 +129,12 @@ class Progress(Protocol):
 class Watch:
     """What the last sweep saw of one connection; times in milliseconds of a clock that never goes back."""
 
-    __slots__ = ("_active_ms", "_frame_ms", "_requests", "_stalled_ms", "_unsent")
+    __slots__ = ("_active_ms", "_frame_ms", "_place", "_requests", "_stalled_ms", "_still", "_unsent")
 
     def __init__(self, now_ms: int) -> None:
         self._requests = -1
+        self._place: tuple[int, int, int] | None = None
+        self._still = False
         self._active_ms = now_ms
         self._frame_ms: int | None = None
         self._unsent = 0
@@ -135,7 +146,13 @@ class Watch:
             self._requests = seen.requests
             self._active_ms = now_ms
             self._frame_ms = None
+        place = _place(seen)
+        self._still, self._place = place == self._place, place
         return self._late_frame(seen, now_ms) or self._late_reader(seen, now_ms)
+
+    def stands_still(self, seen: Progress) -> bool:
+        """Whether nothing of its requests has come, nor of its answers gone, since the last sweep but one."""
+        return self._still and self._place == _place(seen)
 
     def idle_ms(self, seen: Progress, now_ms: int) -> int:
         """Give for how long there was nothing to do for the connection."""
@@ -165,10 +182,18 @@ class Watch:
         return f"it has not read any of {unsent} bytes of answers for {limits.SEND_TIMEOUT_MS} ms"
 
 
+def _place(seen: Progress) -> tuple[int, int, int]:
+    return seen.requests, seen.here_bytes, seen.unsent_bytes
+
+
 class Member(Progress, Protocol):
     """A connection, as far as the table needs it."""
 
     watch: Watch
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of the memory of all; nothing once it is closed."""
 
     @property
     def listener_name(self) -> str:
@@ -200,7 +225,7 @@ class ConnectionTable:
         self._note_refusal = note_refusal
         self._members: dict[Member, None] = {}
         self._by_host: dict[str, int] = {}
-        self.memory = Memory(limits.MAX_HELD_BYTES)
+        self.memory = Memory(limits.MAX_HELD_BYTES, self._make_room)
         self._closed = False
 
     def __len__(self) -> int:
@@ -252,6 +277,26 @@ class ConnectionTable:
             self._by_host[member.host] = left
         else:
             del self._by_host[member.host]
+
+    def _make_room(self, owner: object, reason: str) -> None:
+        """Cut off those that hold most, until there is enough, or until it is the owner's turn.
+
+        From those that stand still a share is taken beyond what is needed, so that there need not be a look at all
+        connections for each of many that come.
+        """
+        for member in self._members:
+            if not member.is_served and member is not owner:
+                member.shrink()
+        ranked = sorted(
+            (member is owner or not member.watch.stands_still(member), -member.held_bytes, number, member)
+            for number, member in enumerate(self._members)
+            if member.held_bytes > limits.READ_BUFFER_BYTES or member is owner
+        )
+        ample = self.memory.limit - self.memory.limit // limits.ROOM_SHARE
+        for moves, _, _, member in ranked:
+            if self.memory.used <= (self.memory.limit if moves else ample) or member is owner:
+                break
+            member.cut_off(reason)
 
     def sweep(self) -> None:
         """Look at every connection, and cut off those that are too slow or idle."""

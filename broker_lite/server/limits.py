@@ -34,6 +34,9 @@ MAX_UNSENT_BYTES: Final = 256 * 1024
 MAX_HELD_BYTES: Final = 1024 * 1024 * 1024
 """The most that all connections together hold in read buffers and in answers that are not read."""
 
+ROOM_SHARE: Final = 8
+"""When that is reached, connections that stand still give back one of so many parts of it."""
+
 FRAME_TIMEOUT_MS: Final = 30_000
 """How long a client may take for a frame that it has begun, besides what `MIN_RECEIVED_BYTES_PER_S` allows."""
 

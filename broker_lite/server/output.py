@@ -44,6 +44,8 @@ class Output:
         self.unsent_bytes = 0
         self.memory: Memory | None = None
         """Where bytes that the socket does not take are counted."""
+        self.owner: object = self
+        """Whose they are."""
         self._held_bytes = 0
         self._counted_bytes = 0
 
@@ -72,6 +74,11 @@ class Output:
             self._advance()
         else:
             self._count_held()
+
+    @property
+    def held_bytes(self) -> int:
+        """How many unsent bytes are in memory, as far as they are counted."""
+        return self._counted_bytes
 
     def close(self) -> None:
         """Forget what is unsent and close the socket."""
@@ -106,7 +113,7 @@ class Output:
             return
         before, self._counted_bytes = self._counted_bytes, self._held_bytes
         try:
-            self.memory.change(self._held_bytes - before)
+            self.memory.change(self._held_bytes - before, self.owner)
         except MemoryBoundError as error:
             self._on_error(error)
 

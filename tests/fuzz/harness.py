@@ -17,7 +17,7 @@ from broker_lite.config import BrokerConfig
 from broker_lite.handlers import dispatch
 from broker_lite.handlers.broker import Broker, Clock
 from broker_lite.handlers.request import Body, Endpoint, Request, frame_response
-from broker_lite.log import log_manager
+from broker_lite.log import topics_file
 from broker_lite.protocol.errors import ProtocolError
 from broker_lite.protocol.fetch import parts_size
 from broker_lite.protocol.frames import read_request_header
@@ -166,7 +166,7 @@ _MUTATIONS: list[Callable[[Target, bytearray], Any]] = [
 
 def fuzz(seed: int, frames: int, monkeypatch: pytest.MonkeyPatch) -> Target:
     """Feed a new broker mutated frames, then whole ones, which it must still serve."""
-    monkeypatch.setattr(log_manager, "MAX_PARTITIONS", 200)  # a mutated number of partitions is a large one
+    monkeypatch.setattr(topics_file, "MAX_PARTITIONS", 200)  # a mutated number of partitions is a large one
     target = Target(seed)
     for number in range(frames):
         frame = target.mutated()

@@ -141,7 +141,8 @@ def test_partitions_are_added_and_stay() -> None:
         (("a", 2, None), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
         (("a", 1, None), ErrorCode.INVALID_PARTITIONS, "1 would not be an increase."),
         (("a", -1, None), ErrorCode.INVALID_PARTITIONS, "-1 would not be an increase."),
-        (("a", 1_000_000, None), ErrorCode.INVALID_PARTITIONS, "at most 10000 are possible"),
+        (("a", 10_001, None), ErrorCode.INVALID_PARTITIONS, "at most 10000 are possible"),
+        (("a", 10_003, None), ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."),
         (("none", 2, None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""),
         (("a", 4, [([NODE],)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 2 additional partition(s), but only 1"),
         (("a", 3, [([77],)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 77"),
@@ -363,6 +364,7 @@ def test_files_of_a_deleted_topic_that_cannot_be_removed_do_no_harm(
     asked = Asked()
     asked.create("t", 2)
     asked.append("t", b"a")
+    asked.append("t", b"b", partition=1)
 
     def fail(*_: str) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -401,3 +403,48 @@ def test_internal_topics_are_not_deleted(name: str) -> None:
         assert said.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert "the broker's own" in said.error_message
     assert asked.broker.topic(name) is topic
+
+
+def created(asked: Asked, *topics: tuple[str, int, int], validate_only: bool = False) -> dict[str, tuple[int, str]]:
+    """Ask for topics with so many partitions and settings; gives error and text of each."""
+    known = ("retention.ms", "retention.bytes", "segment.bytes", "flush.ms", "segment.ms")
+    settings = [(name, "100000") for name in known]
+    wanted = [(name, partitions, 1, [], settings[:count]) for name, partitions, count in topics]
+    said = asked.ask(ApiKey.CREATE_TOPICS, 5, topics=wanted, timeout_ms=1000, validate_only=validate_only)
+    return {each.name: (each.error_code, each.error_message) for each in said.topics}
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_one_request_makes_no_more_than_kafkas_controller_writes_at_once(
+    monkeypatch: pytest.MonkeyPatch, validate_only: bool
+) -> None:
+    """As Kafka 4.3 answers: a record for each topic, setting and partition; a first look at the partitions alone."""
+    monkeypatch.setattr("broker_lite.handlers.turns.MAX_UNITS_PER_TURN", 1_000_000)
+    asked = Asked()
+    refused = int(ErrorCode.POLICY_VIOLATION)
+    too_large = (refused, "Unable to perform excessively large batch operation.")
+    too_many = (refused, "Excessively large number of partitions per request.")
+    for topics, answer in (
+        ([("a", 10_000, 0)], too_large),
+        ([("a", 10_001, 0)], too_many),
+        ([("a", 5_000, 0), ("b", 5_000, 0)], too_large),
+        ([("a", 5_000, 0), ("b", 5_001, 0)], too_many),
+        ([("a", 9_999, 1)], too_large),
+        ([("!!", 5, 0), ("a", 10_001, 0)], too_many),
+    ):
+        assert created(asked, *topics, validate_only=validate_only) == {name: answer for name, *_ in topics}
+    assert not asked.broker.logs.topics
+    said = created(asked, ("!!", 1, 0), ("a", 5_000, 2), ("b", 4_996, 0), validate_only=validate_only)
+    assert {name: code for name, (code, _) in said.items()} == {"!!": 17, "a": 0, "b": 0}
+
+
+def test_one_request_deletes_no_more_than_kafkas_controller_writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_lite.handlers.delete_topics.MAX_RECORDS", 2)
+    asked = Asked()
+    for name in "abc":
+        asked.create(name)
+    said = asked.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["a", "b", "c", "none"], timeout_ms=1000).responses
+    assert [each.error_code for each in said] == [ErrorCode.POLICY_VIOLATION] * 3 + [3]
+    said = asked.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["a", "b", "a"], timeout_ms=1000).responses
+    assert [each.error_code for each in said] == [0, 0, 3]
+    assert list(asked.broker.logs.topics) == ["c"]

@@ -19,7 +19,7 @@ import pytest
 from broker_lite import EmbeddedBroker
 from broker_lite.config import BrokerConfig
 from broker_lite.handlers import broker as broker_module
-from broker_lite.log import log_manager
+from broker_lite.log import topics_file
 from broker_lite.protocol import apis, fetch
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -45,6 +45,7 @@ class Seen:
     is_served: bool = False
     frame_bytes: int | None = None
     unsent_bytes: int = 0
+    here_bytes: int = 0
 
 
 def test_a_frame_has_its_time_by_its_size() -> None:
@@ -140,10 +141,10 @@ def test_who_loads_alone_for_a_while_need_not_book_turns() -> None:
 
 def test_memory_is_counted_until_it_is_given_back() -> None:
     memory = Memory(100)
-    memory.change(100)
+    memory.change(100, memory)
     with pytest.raises(MemoryBoundError, match="more than 100 bytes"):
-        memory.change(1)
-    memory.change(-101)
+        memory.change(1, memory)
+    memory.change(-101, memory)
     assert memory.used == 0
 
 
@@ -283,6 +284,68 @@ def test_requests_that_do_not_get_whole_hold_a_bounded_memory(
     assert serves(client)
 
 
+def test_memory_is_taken_from_those_who_hold_it(
+    impatient: None, kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many connections announce 99 MiB, send a part of it and stand still; a new client needs a few bytes."""
+    assert serves(client)
+    table = table_of(kafka_broker)
+    holders = [Client(kafka_broker) for _ in range(20)]
+    for each in holders:
+        each.socket.sendall(struct.pack(">i", 99 << 20) + b"x" * 300_000)
+    wait_until(kafka_broker, lambda: table.memory.used >= 20 * limits.MAX_IDLE_READ_BUFFER_BYTES)
+    table.memory.limit = table.memory.used
+    for _ in range(3):
+        new = Client(kafka_broker)
+        assert serves(new)
+        new.close()
+    assert serves(client)
+    assert "all connections together hold more than" in lines(caplog)
+    assert table.memory.used <= table.memory.limit
+    for each in holders:
+        each.close()
+
+
+def test_who_stands_still_is_cut_off_before_who_sends() -> None:
+    """A large request that comes as fast as it can is not what others' idle bytes are paid with."""
+    table = ConnectionTable(BrokerConfig.of({}), Any, lambda: 0, str)
+    table.memory.limit = 1_000_000
+
+    class Member(Seen):
+        __hash__ = object.__hash__
+
+        def __init__(self, host: str, held_bytes: int) -> None:
+            super().__init__(frame_bytes=99)
+            self.host = host
+            self.held_bytes = held_bytes
+            self.watch = Watch(0)
+            self.reason = ""
+
+        def cut_off(self, reason: str) -> None:
+            self.reason = reason
+            table.memory.change(-self.held_bytes, self)
+            self.held_bytes = 0
+
+        def shrink(self) -> None:
+            """Give back nothing."""
+
+    held = (("a", 600_000), ("b", 150_000), ("c", 250_000), ("d", 0))
+    sending, standing, still, new = (Member(*each) for each in held)
+    for each in (sending, standing, still, new):
+        assert table.admit(each)  # type: ignore[arg-type]
+        table.memory.change(each.held_bytes, each)
+    table.sweep()
+    sending.here_bytes += 1
+    table.sweep()
+    table.memory.change(50_000, new)
+    assert [bool(each.reason) for each in (sending, standing, still, new)] == [False, False, True, False]
+    table.memory.change(500_000, new)  # what stands still is not enough
+    assert [bool(each.reason) for each in (sending, standing, still, new)] == [True, True, True, False]
+    new.held_bytes = 550_000
+    with pytest.raises(MemoryBoundError, match="more than 1000000 bytes"):
+        table.memory.change(500_000, new)
+
+
 def test_answers_that_are_not_read_hold_a_bounded_memory(
     kafka_broker: EmbeddedBroker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -353,7 +416,7 @@ def test_lines_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_and_partitions_are_bounded(
     kafka_broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_manager, "MAX_PARTITIONS", 5)
+    monkeypatch.setattr(topics_file, "MAX_PARTITIONS", 5)
     types = apis.request_class(ApiKey.CREATE_TOPICS)
 
     def create(name: str, partitions: int) -> int:

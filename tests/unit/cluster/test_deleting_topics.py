@@ -12,6 +12,7 @@ from broker_lite.controller.controller import Controller, ControllerSettings
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_BROKER_EPOCH
 from broker_lite.handlers import delete_topics
+from broker_lite.log.steps import finish
 from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
@@ -43,7 +44,10 @@ class Deleting:
         request: Any = SimpleNamespace(
             api_key=ApiKey.DELETE_TOPICS, version=apis.APIS[ApiKey.DELETE_TOPICS].max_version
         )
-        return ErrorCode(delete_topics._delete(self.broker, request, name, topic_id).error_code)
+        found = delete_topics._find(self.broker, request, name, topic_id)
+        assert found.topic is not None
+        failures = finish(delete_topics._drop(self.broker, [found.topic]))
+        return ErrorCode(delete_topics._answer(request, found, failures).error_code)
 
 
 def test_a_topic_that_was_made_anew_in_between_stays(monkeypatch: pytest.MonkeyPatch) -> None:

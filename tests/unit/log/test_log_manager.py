@@ -163,6 +163,7 @@ def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFi
     storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 1)
     manager.abandon()
     storage.make_directory(f"{LOG_DIR}/t-1")
     storage.make_directory(f"{LOG_DIR}/new-0")
@@ -185,6 +186,7 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
     manager.create_topic("a-1", 2, TOPIC_ID, {}, NOW)
+    append(manager, "a-1", 0, 1)
     append(manager, "a-1", 1, 3)
     manager.close(NOW)
     storage.remove(f"{LOG_DIR}/topics.json")
@@ -194,7 +196,7 @@ def test_a_directory_without_topics_file_is_taken_over() -> None:
     assert list(manager.topics) == ["a-1"]
     assert storage.is_directory(f"{LOG_DIR}/__cluster_metadata-0")
     assert manager.topics["a-1"].topic_id == TOPIC_ID
-    assert [log.log_end_offset for log in manager.topics["a-1"].logs.values()] == [0, 3]
+    assert [log.log_end_offset for log in manager.topics["a-1"].logs.values()] == [1, 3]
     manager.abandon()
     assert open_manager(storage).topics["a-1"].topic_id == TOPIC_ID
 

@@ -55,6 +55,7 @@ def test_only_the_partitions_that_have_a_replica_here_have_a_log() -> None:
     with pytest.raises(KafkaError) as refused:
         logs.log_of((ID, 1))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    fill(logs, 0, 1, 1)
     logs.close(NOW)
     again = open_logs(storage)
     assert (again.topics["t"].partition_count, sorted(again.topics["t"].logs)) == (3, [0, 2])
@@ -84,7 +85,7 @@ def test_a_topic_that_is_deleted_takes_its_files_with_it_and_its_namesake_begins
     assert logs.topics["t"].logs[0].log_end_offset == 0
     logs.abandon()
     again = open_logs(storage)
-    assert again.log_of((uuid.UUID(int=78), 0)).high_watermark == 0
+    assert again.log_of((uuid.UUID(int=78), 2)).high_watermark == 0
     gone = again.take([], NOW)
     assert gone is not None
     assert again.topics == {}
@@ -94,13 +95,17 @@ def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_
     storage = SimulatedDisk()
     logs = open_logs(storage)
     logs.take([topic()], NOW)
+    fill(logs, 0, 1, 1)
     logs.close(NOW)
     logs = open_logs(storage)
     logs.take([], NOW)
     assert all(each.endswith("-stray") for each in names(storage))
     assert len(names(storage)) == 2
     logs.take([topic(here=(1,))], NOW)
+    assert len(names(storage)) == 3
     logs.take([], NOW)
+    while logs.remove_deleted():
+        pass
     assert len(names(storage)) == 2
 
 
