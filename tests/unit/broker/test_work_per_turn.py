@@ -58,6 +58,8 @@ REASONS: dict[ApiKey, str] = {
     ApiKey.LIST_TRANSACTIONS: "one look at each transactional id; there are MAX_TRANSACTIONAL_IDS at most",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "at most max.request.partition.size.limit partitions an answer",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "one look at each partition that moves",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "look-ups in memory, MAX_ARRAY_ELEMENTS of them at most",
+    ApiKey.DESCRIBE_QUORUM: "one entry for each broker",
     ApiKey.DESCRIBE_ACLS: "one look at each rule",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "one look at each user",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "there are none",
