@@ -20,9 +20,10 @@ from broker_lite import EmbeddedBroker
 from exactly_once import crash_points
 from exactly_once.crash_points import CrashPlans, arm, disarm, fired
 from jobs import enrich_flights, hourly_delays
+from jobs.conf_folder import CONF
 from jobs.demo import dataset
 from jobs.demo.publish import create_topic, publish
-from jobs.job_settings import BOOTSTRAP_SERVERS, PROJECT, JobSettings, sample
+from jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 4_000
@@ -51,7 +52,7 @@ def crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings(name: str, own: tuple[str, ...], broker: EmbeddedBroker, folder: Path) -> JobSettings:
-    read = JobSettings.read(PROJECT / "conf" / f"{name}.toml", own)
+    read = JobSettings.read(CONF / f"{name}.toml", own)
     kafka = {**read.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "2000"}
     return replace(read, result=str(folder / "table"), checkpoint=str(folder / "checkpoint"), kafka=kafka)
 
@@ -114,7 +115,7 @@ def test_hourly_delays(
 
 
 def test_a_sample_keeps_its_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = JobSettings.read(PROJECT / "conf" / "enrich_flights.toml", ("partition_by",))
+    job = JobSettings.read(CONF / "enrich_flights.toml", ("partition_by",))
     job = replace(job, checkpoint=str(tmp_path / "checkpoint"))
     for _ in range(2):
         with sample(job, 20) as ready:

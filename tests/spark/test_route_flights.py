@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from broker_lite import EmbeddedBroker
 from exactly_once.crash_points import arm, disarm, fired
 from jobs import route_flights
+from jobs.conf_folder import CONF
 from jobs.demo import dataset
 from jobs.demo.publish import create_topic, publish
 from jobs.doubled_rows.topics import Found, read_committed
-from jobs.job_settings import BOOTSTRAP_SERVERS, PROJECT, JobSettings
+from jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +93,7 @@ def test_each_flight_comes_out_once(
     tmp_path: Path,
     crash_folder: Path,
 ) -> None:
-    job = JobSettings.read(PROJECT / "conf" / "route_flights.toml", route_flights.OWN, route_flights.RESULT)
+    job = JobSettings.read(CONF / "route_flights.toml", route_flights.OWN, route_flights.RESULT)
     kafka = {**job.kafka, BOOTSTRAP_SERVERS: broker.bootstrap_servers, "maxOffsetsPerTrigger": "2500"}
     job = replace(job, checkpoint=str(tmp_path / "checkpoint"), kafka=kafka)
     plan = arm(crash_folder, "route-flights", "route-flights:transaction.decided@1=raise")

@@ -12,10 +12,11 @@ import pytest
 
 from broker_lite import EmbeddedBroker
 from jobs import job_settings
+from jobs.conf_folder import CONF
 from jobs.enrich_flights import main as enrich_flights
 from jobs.hourly_delays import main as hourly_delays
 from jobs.job_failures import JobError, reason
-from jobs.job_settings import PROJECT, JobSettings, JobSettingsError
+from jobs.job_settings import JobSettings, JobSettingsError
 from jobs.route_flights import OWN as ROUTE_FLIGHTS_OWN
 from jobs.route_flights import RESULT
 from jobs.route_flights import main as route_flights
@@ -31,7 +32,7 @@ JOBS = (enrich_flights, hourly_delays, route_flights)
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_configurations_in_conf_are_read(name: str) -> None:
-    settings = JobSettings.read(PROJECT / "conf" / f"{name}.toml", OWN[name], RESULTS.get(name, "table"))
+    settings = JobSettings.read(CONF / f"{name}.toml", OWN[name], RESULTS.get(name, "table"))
     assert settings.delivery_guarantee == "exactly-once"
     assert settings.kafka["subscribe"] == "flights"
     assert settings.spark["spark.master"] == "local[2]"
@@ -39,7 +40,7 @@ def test_the_configurations_in_conf_are_read(name: str) -> None:
 
 
 def changed(tmp_path: Path, old: str, new: str) -> Path:
-    text = (PROJECT / "conf" / "enrich_flights.toml").read_text()
+    text = (CONF / "enrich_flights.toml").read_text()
     assert old in text
     path = tmp_path / "job.toml"
     path.write_text(text.replace(old, new))
@@ -68,7 +69,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str
 
 
 def test_a_section_that_is_no_section(tmp_path: Path) -> None:
-    text = (PROJECT / "conf" / "enrich_flights.toml").read_text()
+    text = (CONF / "enrich_flights.toml").read_text()
     path = tmp_path / "job.toml"
     path.write_text('spark = "local"\n' + text[: text.index("[spark]")])
     with pytest.raises(JobSettingsError, match=r"'spark' is a section: \[spark\]"):
@@ -113,7 +114,7 @@ def test_a_broker_that_does_not_answer_is_one_line(
         address = f"127.0.0.1:{server.getsockname()[1]}"
     name = main.__module__.rpartition(".")[2]
     config = tmp_path / "job.toml"
-    text = (PROJECT / "conf" / f"{name}.toml").read_text()
+    text = (CONF / f"{name}.toml").read_text()
     config.write_text(text.replace("[kafka]", '[kafka]\n"kafka.socket.connection.setup.timeout.ms" = 100'))
     words = ["--config", str(config), "--bootstrap-servers", address]
     assert main(words) == 1
@@ -194,7 +195,7 @@ def test_the_innermost_reason_is_told(error: Exception, said: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_help_tells_what_the_job_does(name: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", f"jobs.{name}", "--help"], cwd=PROJECT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", f"jobs.{name}", "--help"], cwd=CONF.parent, capture_output=True, text=True, check=True
     )
     for option in ("--config", "--bootstrap-servers", "--continuous", "--sample", "--debug"):
         assert option in ended.stdout
