@@ -23,7 +23,7 @@ from jobs.verify.transactions import held_up, lags, open_transactions
 
 _OURS = re.compile(r"^exactly_once\.errors\.\w+: |^(?:connectors|offset_store)\.[\w.]+: ")
 _WAY_OUT = re.compile(r"new checkpointLocation|from the checkpoint|old checkpoint|copy of the checkpoint")
-_FILE_LOG_IN_THE_WAY = "[CONCURRENT_STREAM_LOG_UPDATE]"
+_COMMITTED_ALREADY = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _EXAMPLES = 3
 
 
@@ -53,9 +53,8 @@ def names_way_out(error: str) -> bool:
 
 
 def is_sparks_own(cell: SetBackCell, error: str) -> bool:
-    """Whether Spark refuses before it asks the sink: the file source's own log still has the batch that was deleted."""
-    reads_files = cell.query in (Query.UNION, Query.FILES)
-    return reads_files and cell.setback is SetBack.OFFSETS_DELETED and _FILE_LOG_IN_THE_WAY in error
+    """Whether Spark itself refuses: it runs the batch before the deleted one again, which ``commits`` has already."""
+    return cell.setback is SetBack.OFFSETS_DELETED and _COMMITTED_ALREADY in error
 
 
 def compare(wanted: Iterable[Row], there: Iterable[Row]) -> Found:

@@ -234,14 +234,14 @@ def test_a_refusal_must_name_the_way_out_and_it_must_lead_somewhere(broker: Embe
         go_through(running(cell(SetBack.COPY_1), broker, tmp_path), None, REFUSAL)
 
 
-def test_spark_itself_refuses_where_the_file_source_still_has_the_batch(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_spark_itself_refuses_to_run_a_batch_that_is_committed_again(broker: EmbeddedBroker, tmp_path: Path) -> None:
     error = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 2."
     _, began = go_through(
         running(cell(SetBack.OFFSETS_DELETED, Query.FILES), broker, tmp_path), None, None, None, error, None
     )
     assert began[-1] == 2
     with pytest.raises(CourseError, match="names no way out"):
-        go_through(running(cell(SetBack.OFFSETS_DELETED), broker, tmp_path), None, None, None, error)
+        go_through(running(cell(SetBack.COMMITS_DELETED), broker, tmp_path), None, None, None, error)
 
 
 def test_twins_take_turns_and_the_last_one_that_wrote_is_the_way_out(broker: EmbeddedBroker, tmp_path: Path) -> None:
