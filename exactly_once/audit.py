@@ -380,6 +380,8 @@ class Auditor:
             self._move_by_hand(txn_id, to, name)
         if commit.entry.operation == "RESTORE":
             self._note_restore(commit.entry.restored_to, name)
+        elif commit.entry.own is None and commit.removed_files:
+            self._note_removed(commit.removed_files, name)
         if commit.entry.clone is not None:
             self._note_clone(commit.entry.clone, name)
 
@@ -395,6 +397,15 @@ class Auditor:
                     f"{last}); the stored offsets stayed, so these records do not come again by themselves",
                     name,
                 )
+
+    def _note_removed(self, files: int, name: CommitName) -> None:
+        """Say that another writer's DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have taken rows of ours out."""
+        if not self._last_rows:
+            return
+        apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))
+        message = f"it took {files} data files out or replaced them, in which rows may have been that {apps}; the "
+        message += "stored offsets stayed, so these records do not come again. The proof is of what was written"
+        self._findings.add(Problem.ROWS_REMOVED, message, name)
 
     def _note_clone(self, source: CloneSource, name: CommitName) -> None:
         """Go on from the offsets that the source of a CLONE had, which brought its rows and not them."""

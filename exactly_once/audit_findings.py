@@ -56,6 +56,8 @@ class Problem(Enum):
     """Stored offsets were moved by a manual change, which is on record."""
     ROWS_RESTORED = "rows-restored"
     """Delta's own RESTORE took rows back, and left the offsets where they were."""
+    ROWS_REMOVED = "rows-removed"
+    """Another writer took files out or wrote them anew, in which rows of ours may have been."""
     CLONED = "cloned"
     """Rows came along with a CLONE of a table that had offsets."""
     OFFSETS_NOT_COPIED = "offsets-not-copied"
@@ -85,6 +87,7 @@ _WARNINGS = {
     Problem.OFFSETS_WITHOUT_ROWS,
     Problem.MOVED_ON_PURPOSE,
     Problem.ROWS_RESTORED,
+    Problem.ROWS_REMOVED,
     Problem.LOG_REPLACED,
     Problem.CLONED,
     Problem.COMMIT_MISSING,

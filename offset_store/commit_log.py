@@ -25,7 +25,7 @@ from offset_store.record import COMMIT_INFO_KEY
 from offset_store.tables import load_table
 from offset_store.txn_ids import PREFIX
 
-_KINDS = ("commitInfo", "txn", DAMAGE)
+_KINDS = ("commitInfo", "txn", "remove", DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class LogCommit:
     """What stands where a record of ours would, if it is neither of a batch nor of a manual change."""
     damage: str | None = None
     """What is wrong with the commit's file, if it is not whole."""
+    removed_files: int = 0
+    """How many data files it took out or replaced, and changed what rows there are; compaction changes none."""
 
     @property
     def version(self) -> int:
@@ -147,7 +149,8 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
     entry = read_entry(version, info, transactions)
     known = entry.batch is not None or entry.change is not None
     damage = actions[DAMAGE][0]["what"] if actions[DAMAGE] else None
-    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage)
+    removed = sum(1 for each in actions["remove"] if each.get("dataChange", True))
+    return LogCommit(entry, transactions, None if known else info.get(COMMIT_INFO_KEY), damage, removed)
 
 
 def _first_damage(log: DeltaLog) -> str | None:

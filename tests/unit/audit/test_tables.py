@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from exactly_once.audit import Auditor, Report
 from exactly_once.audit_findings import Problem
@@ -21,7 +21,7 @@ from offset_store.errors import OffsetStoreError, StoreMissingError
 from offset_store.locations import Location
 from offset_store.record import Writes
 from offset_store.txn_ids import OffsetTxn
-from tests.unit.audit.logs import APP, Table, key, offset_id, partition, query_id, record
+from tests.unit.audit.logs import APP, SCHEMA, Table, key, offset_id, partition, query_id, record
 
 COMMITS = 250
 
@@ -190,6 +190,55 @@ def test_restore_compaction_and_other_writers_are_passed_over_and_counted(table:
     assert report.tally.foreign["WRITE"] == 2
     assert [finding.problem for finding in report.findings] == [Problem.ROWS_RESTORED]
     assert report.chains[0].stored == (COMMITS + 6) * 10
+
+
+def _delete(path: Path) -> None:
+    DeltaTable(path).delete("offset = 1")
+
+
+def _truncate(path: Path) -> None:
+    DeltaTable(path).delete()
+
+
+def _update(path: Path) -> None:
+    DeltaTable(path).update(updates={"offset": "7"})
+
+
+def _overwrite(path: Path) -> None:
+    write_deltalake(path, pa.table([[0], [9]], schema=SCHEMA), mode="overwrite")
+
+
+def _replace(path: Path) -> None:
+    DeltaTable.create(str(path), SCHEMA, mode="overwrite")
+
+
+@pytest.mark.parametrize("remove", [_delete, _truncate, _update, _overwrite, _replace])
+def test_rows_that_another_writer_removed_are_a_warning(tmp_path: Path, remove: Callable[[Path], None]) -> None:
+    table = Table.create(tmp_path / "table")
+    table.batches(2)
+    table.rows([(0, 1)])  # stands for a file of a batch
+    table.rows([(0, 2)])
+    remove(table.path)
+    version = table.version
+    table.batches(2)
+    report = audit(open_log(table))
+    assert report.proven, report.first_bad
+    (finding,) = report.findings
+    assert finding.problem is Problem.ROWS_REMOVED
+    assert finding.commit is not None
+    assert finding.commit.version == version
+    assert "data files out or replaced them, in which rows may have been that appId app wrote" in finding.message
+
+
+def test_what_changes_no_rows_removes_none(tmp_path: Path) -> None:
+    table = Table.create(tmp_path / "table")
+    table.rows([(0, 1)])
+    table.rows([(0, 2)])
+    DeltaTable(table.path).delete("offset = 1")  # before any batch
+    table.batches(2)
+    table.rows([(0, 3)])
+    DeltaTable(table.path).optimize.compact()
+    assert not audit(open_log(table)).findings
 
 
 def test_a_table_of_offsets_only_is_proven_too(tmp_path: Path) -> None:
