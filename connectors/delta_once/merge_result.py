@@ -38,6 +38,8 @@ MergeFunction: TypeAlias = "Callable[[DeltaTable, DataFrame], DeltaMergeBuilder]
 TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+COMPACTION = "OPTIMIZE"
+"""Delta's automatic compaction after a MERGE takes its metadata over; it is not the MERGE."""
 
 
 def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
@@ -124,12 +126,18 @@ class DeltaResult:
         snapshot = self.store.snapshot()
         newer = None if since_version is None else snapshot.version - since_version
         for entry in snapshot.commit_infos(newer):
-            if entry.get("operation") == "OPTIMIZE":  # Delta's automatic compaction takes the MERGE's metadata over
+            if entry.get("operation") == COMPACTION:
                 continue
             intent = intent_from_info(_from_text(entry.get("userMetadata")), self.store.app_id)
             if intent is not None and intent.sequence == sequence:
                 return Landed(intent, int(entry["version"]))
         return None
+
+    def entries(self, limit: int | None = None, version: int | None = None) -> Iterator[CommitEntry]:
+        """See `ResultLog.entries`; of the newest ``limit`` up to ``version``, if these are given."""
+        for info in self.store.snapshot_unchecked().commit_infos(limit, version):
+            merged = None if info.get("operation") == COMPACTION else _from_text(info.get("userMetadata"))
+            yield read_entry(int(info["version"]), info if merged is None else {**info, COMMIT_INFO_KEY: merged})
 
     def __str__(self) -> str:
         return str(self.store.location)
@@ -182,9 +190,7 @@ class PlainMergeSnapshot:
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
         """As `DeltaSnapshot.entries_since`; a MERGE has its record in the user metadata."""
-        for info in self.result.store.snapshot_unchecked().commit_infos(self.version - version, self.version):
-            merged = _from_text(info.get("userMetadata"))
-            yield read_entry(int(info["version"]), info if merged is None else {**info, COMMIT_INFO_KEY: merged})
+        return self.result.entries(self.version - version, self.version)
 
 
 @contextmanager

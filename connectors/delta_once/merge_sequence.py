@@ -21,12 +21,14 @@ what is confirmed was deleted or replaced. Nothing of Spark is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Protocol
 
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
+from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError
 from offset_store.fingerprint import Fingerprint
 from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
@@ -77,6 +79,9 @@ class ResultLog(Protocol):
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
         """Give the MERGE with this number, if the log still tells; None otherwise."""
+
+    def entries(self) -> Iterator[CommitEntry]:
+        """Return the commits that the log still has, newest first, whoever made them; a MERGE with its record."""
 
 
 class IntentSnapshot(Protocol):
@@ -248,6 +253,10 @@ class MergeSnapshot:
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
         return self.offsets.history(limit)
+
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:
+        """Return the commits of the result after one of its versions, newest first: it may have been restored."""
+        return takewhile(lambda entry: entry.version > version, self.table.result.entries())
 
 
 def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -16,6 +16,7 @@ from exactly_once.commit import Delivery
 from exactly_once.crash_points import CrashPoint
 from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from exactly_once.guarantee import ORDERS, Guarantee
+from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError
 from offset_store.fingerprint import Fingerprint
 from offset_store.offsets import OffsetRange, TopicPartition
@@ -58,6 +59,10 @@ class FakeResult:
             return None
         found = [(at, intent) for at, intent in enumerate(self.log) if intent.sequence == sequence]
         return Landed(found[0][1], found[0][0] + 1) if found else None
+
+    def entries(self) -> Iterator[CommitEntry]:
+        for at, intent in reversed(list(enumerate(self.log, 1))):
+            yield CommitEntry(at, 0, "MERGE", CommittedBatch(at, 0, Writes.ROWS, intent.record))
 
     def __str__(self) -> str:
         return "the result"

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from delta import exceptions
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from connectors.delta_once.merge import MergeWriter
@@ -118,6 +119,31 @@ def test_what_landed_is_confirmed_by_whoever_looks_next(
     assert snapshot.offsets.confirmed == 2
     assert snapshot.history(1)[0].record.attempt_id == "won"
     assert snapshot.history(1)[0].version == (2 if log_tells else 5)
+
+
+def test_a_batch_whose_rows_a_restore_of_the_result_took_out_is_not_passed_over(tables: Tables) -> None:
+    for number in range(3):
+        deliver(tables.open(), batch(number, number, number + 1, f"a{number}"))
+    result = tables.folder / "result"
+    write_deltalake(result, pa.table({"n": [1]}), mode="append")
+    DeltaTable(result).restore(3)
+    assert not deliver(tables.open(), batch(2, 2, 3, "again"))
+    DeltaTable(result).restore(2)
+    with pytest.raises(
+        OffsetMismatchError, match=r"batch 2 .*version 6 \(RESTORE\) took its rows out and left the off"
+    ):
+        deliver(tables.open(), batch(2, 2, 3, "again"))
+
+
+def test_compaction_that_repeats_the_metadata_of_a_merge_is_not_the_merge(tables: Tables) -> None:
+    deliver(tables.open(), batch(0, 0, 1))
+    table = DeltaTable(tables.folder / "result")
+    properties = CommitProperties(custom_metadata={"userMetadata": table.history(1)[0]["userMetadata"]})
+    write_deltalake(table, pa.table({"n": [1]}), mode="append")
+    write_deltalake(table, pa.table({"n": [2]}), mode="append")
+    DeltaTable(tables.folder / "result").optimize.compact(commit_properties=properties)
+    DeltaTable(tables.folder / "result").restore(1)
+    assert not deliver(tables.open(), batch(0, 0, 1, "again"))
 
 
 def test_the_merge_with_a_number_is_found(tables: Tables) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from connectors.delta_once.merge_offsets import DeltaIntents
 from connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
 from exactly_once.recovery import plan_set
 from jobs.cli import main
-from offset_store.administration import ManualChange, OffsetsTable
+from offset_store.administration import CommitEntry, ManualChange, OffsetsTable
 from offset_store.delta import DeltaOffsetStore
 from offset_store.errors import CommitConflictError
 from offset_store.locations import Location
@@ -50,6 +50,9 @@ class Result:
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
         return Landed(self.landed[sequence - 1], sequence) if sequence <= len(self.landed) else None
+
+    def entries(self) -> Iterator[CommitEntry]:
+        return iter(())
 
 
 @dataclass
