@@ -88,6 +88,8 @@ class OffsetRange:
     """The leader epoch of the record before ``end``; None if it is not known."""
     cut_from: int | None = field(default=None, compare=False)
     """Up to where records had been read before, if the log was cut back to ``start`` since; else None."""
+    epoch_before: int | None = field(default=None, compare=False)
+    """The leader epoch that the batch before noted for ``start``; None if it noted none, or that is not known."""
 
     @property
     def follows(self) -> int:
@@ -174,11 +176,11 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
     ranges = {}
     for tp, position in end.positions.items():
         before = (start.positions.get(tp) or start.positions.get(tp.by_name)) if start else None
-        begin = position.origin
+        begin, epoch_before = position.origin, None
         if before is not None and _life(before) == _life(position) and before.next <= position.next:
-            begin = before.next
+            begin, epoch_before = before.next, before.epoch
         cut_from = position.cut_from if begin == position.origin else None
-        ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from)
+        ranges[tp] = OffsetRange(begin, position.next, position.epoch, cut_from, epoch_before)
     return ranges
 
 

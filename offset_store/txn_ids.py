@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from offset_store.errors import OffsetStoreError
 from offset_store.fingerprint import RING, Fingerprint
 from offset_store.offsets import TopicPartition
-from offset_store.record import PartitionKey, Writes
+from offset_store.record import BatchRecord, PartitionKey, Writes
 from offset_store.store import Commit, FileT
 
 PREFIX = "sparkonce"
@@ -187,16 +187,28 @@ def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
     """Give the transaction ids that a commit moves in one store: `transactions_of`, names it takes over, and epochs."""
     moved = transactions_of(commit)
     if moved:
-        for key, extent in commit.record.moved.items():
-            epoch = UNKNOWN_EPOCH if extent.epoch is None else extent.epoch
-            txn_id = epoch_txn_id(commit.record.app_id, *key)
-            stored = look_up(txn_id)
-            if epoch != (UNKNOWN_EPOCH if stored is None else stored):
-                moved[txn_id] = epoch
+        moved |= _epochs_onto(look_up, commit.record)
     for own, by_name in named_txn_ids(commit).items():
         if look_up(own) is None and look_up(by_name) not in (None, MOVED_TO_ID):
             moved[by_name] = MOVED_TO_ID
     return moved
+
+
+def _epochs_onto(look_up: LookUp, record: BatchRecord) -> dict[str, int]:
+    """Return the leader epochs that a batch writes: those that are others than the batch before it wrote.
+
+    A stored epoch is looked up only where that is not known: it stands in an old commit, so delta-rs reads the log back
+    to the last checkpoint for each, which for hundreds of partitions takes longer than all else in a batch.
+    """
+    written = {}
+    for key, extent in record.moved.items():
+        txn_id = epoch_txn_id(record.app_id, *key)
+        if extent.epoch is None:
+            if look_up(txn_id) not in (None, UNKNOWN_EPOCH):
+                written[txn_id] = UNKNOWN_EPOCH
+        elif extent.epoch != extent.epoch_before or look_up(offset_txn_id(record.app_id, *key)) is None:
+            written[txn_id] = extent.epoch
+    return written
 
 
 def named_txn_ids(commit: Commit[FileT]) -> dict[str, str]:

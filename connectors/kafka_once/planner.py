@@ -381,7 +381,8 @@ class Planner:
             groups=self._group,
         )
         source = self._options.source
-        offsets, epochs = store.read(source, partitions), store.epochs(source, partitions)
+        offsets = store.read(source, partitions)
+        epochs = store.epochs(source, offsets)
         stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
         parted = self._parted(stored, {})
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}

@@ -20,6 +20,7 @@ from offset_store.memory import MemoryOffsetStore
 from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
 from offset_store.record import BatchRecord, PartitionKey, Writes
 from offset_store.store import Commit
+from offset_store.txn_ids import transactions_onto
 from tests.parity.support import Cluster
 
 TP = TopicPartition("t", "id", 0)
@@ -120,6 +121,40 @@ def test_a_decision_that_is_taken_back_stands_where_it_stood_before_the_cut() ->
     decision = following(None, record(CUT), [], "g", 1)
     assert decision.offsets == {KEY: 25}
     assert decision.undoing(2).offsets == {KEY: 30}
+
+
+class Asked(dict[str, int]):
+    """What is stored, and which epochs were looked up."""
+
+    def __init__(self) -> None:
+        self.epochs: list[str] = []
+
+    def look_up(self, txn_id: str) -> int | None:
+        if "/epoch/" in txn_id:
+            self.epochs.append(txn_id)
+        return self.get(txn_id)
+
+
+def test_no_epoch_is_looked_up_where_the_batch_before_noted_one() -> None:
+    """It stands in an old commit, and to find that takes many times as long as the look at an offset."""
+    stored, written = Asked(), []
+    before: SourceOffset | None = None
+    for number, epoch in enumerate([3, 3, 3, 5, 5]):
+        end = SourceOffset("s", {TP: Position(0, number + 1, epoch)})
+        (extent,) = batch_ranges(before, end).values()
+        moved = transactions_onto(stored.look_up, Commit(record(extent, number=number), Writes.OFFSETS))
+        written.append([at for txn_id, at in moved.items() if "/epoch/" in txn_id])
+        stored |= moved
+        before = end
+    assert written == [[3], [], [], [5], []]
+    assert stored.epochs == []
+
+
+def test_a_new_table_under_an_old_checkpoint_gets_the_epochs_too() -> None:
+    commit = Commit(record(OffsetRange(20, 25, 7, epoch_before=7)), Writes.OFFSETS)
+    store = MemoryOffsetStore("app")
+    store.snapshot().commit(commit)
+    assert store.epochs("s", [TP]) == {TP: 7}
 
 
 def test_a_group_keeps_epochs_and_cuts() -> None:
