@@ -482,8 +482,12 @@ class Auditor:
 
     def _note_epochs(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> None:
         ids = {epoch_txn_id(each.app_id, each.source, each.topic_partition): each for each in self._chains.values()}
-        for txn_id, epoch in look_up(ids).items():
-            ids[txn_id].epoch = None if epoch == UNKNOWN_EPOCH else epoch
+        stored = look_up(ids)
+        for txn_id, chain in ids.items():
+            # One that is not that of the last range was left behind by a version of sparkonce that knows no epochs.
+            known = stored.get(txn_id)
+            is_left_behind = chain.commits > 0 and chain.epoch != known
+            chain.epoch = None if is_left_behind or known == UNKNOWN_EPOCH else known
 
     def _judge_halves(self) -> None:
         """Tell what a write without the other means; it is as it should be where the other is kept elsewhere."""

@@ -136,7 +136,7 @@ class Chain:
     stored: int | None = None
     """The offset to read next, as the table has it now."""
     epoch: int | None = None
-    """The leader epoch of the record before ``stored``, as the table has it now."""
+    """The leader epoch of the record before ``end``; once the chain is whole, as the table has it now."""
     parted_at: int | None = None
     """From where on the broker's log has other records than were read; None if it is not known to."""
     before: str = ""
@@ -173,6 +173,7 @@ class Chain:
         else:
             self.ranges.append(extent)
         self.end, self.before, self.cloned = extent.end, f"version {version}", ""
+        self.epoch = extent.epoch
         self.commits += 1
         self.first_version = version if self.first_version is None else self.first_version
         self.last_version = version

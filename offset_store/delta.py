@@ -13,7 +13,7 @@ at the same path, so the log file of its version is looked at first: if that is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from offset_store.delta_log import DeltaLog
 from offset_store.errors import OffsetStoreError, StoreMissingError, plain
 from offset_store.fingerprint import Fingerprint
 from offset_store.locations import Location
-from offset_store.offsets import TopicPartition
+from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.secrets import hidden_secrets
 from offset_store.store import Commit, FileT, read_offsets
@@ -45,6 +45,9 @@ from offset_store.txn_ids import (
 
 EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
+
+COMMITS_LOOKED_AT = 100
+"""How many of the newest commits are asked which range of a partition was the last."""
 
 _accounted: set[tuple[Location, str]] = set()
 """Tables, by place and id, whose rows this process has found to have their offsets, or to be none of ours."""
@@ -78,13 +81,19 @@ class DeltaOffsetStore:
         return found
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `OffsetStore.epochs`."""
+        """See `OffsetStore.epochs`.
+
+        A version of sparkonce that knows no epochs moves an offset and leaves the epoch behind, which is then not that
+        of the offset any more: the newest commit that moved the partition tells.
+        """
         try:
-            look_up = self.snapshot().look_up
+            snapshot = self.snapshot()
         except StoreMissingError:
             return {}
-        found = {tp: stored_epoch(look_up, self.app_id, (source, tp)) for tp in partitions}
-        return {tp: epoch for tp, epoch in found.items() if epoch is not None}
+        looked_up = {tp: stored_epoch(snapshot.look_up, self.app_id, (source, tp)) for tp in partitions}
+        found = {tp: epoch for tp, epoch in looked_up.items() if epoch is not None}
+        moved = snapshot.last_moved({(source, tp) for tp in found})
+        return {tp: at for tp, at in found.items() if (source, tp) not in moved or moved[source, tp].epoch == at}
 
     def snapshot(self) -> DeltaSnapshot:
         """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
@@ -221,6 +230,16 @@ class DeltaSnapshot:
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""
         return read_history(self.commit_infos(limit))
+
+    def last_moved(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, OffsetRange]:
+        """Return the last range of each partition, as far as the newest `COMMITS_LOOKED_AT` commits tell."""
+        found: dict[PartitionKey, OffsetRange] = {}
+        infos = self.commit_infos(COMMITS_LOOKED_AT)
+        while len(found) < len(keys) and (info := next(infos, None)) is not None:
+            for entry in read_history([info]):
+                if entry.record.app_id == self.app_id and Writes.OFFSETS in entry.writes:
+                    found = {key: at for key, at in entry.record.moved.items() if key in keys} | found
+        return found
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
         """Give the commits after a version, newest first, whoever made them: among them those made by hand."""
