@@ -5,6 +5,7 @@ Nothing here knows of sockets; timers come through `Scheduler`, time through `Cl
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -125,6 +126,8 @@ class Broker:
         self.cluster_id = self.logs.cluster_id
         self.purgatory = FetchPurgatory(scheduler)
         self.turns = Turns(scheduler, self._note_failed)
+        self._deleted: dict[str, Topic] = {}
+        """Topics that are gone, and that groups may still have offsets of; these go before the name is used again."""
         self.authorizer: Authorizer | None = None
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
@@ -234,6 +237,7 @@ class Broker:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
         """
         self.check_new_topic(name, partitions, settings)
+        self._forget_deleted(name)
         topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
         self._topics_changed()
         return topic
@@ -263,6 +267,8 @@ class Broker:
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> Generator[int, None, list[Topic | KafkaError]]:
         """Make topics that have been checked together; yields units of work, and returns what each has become."""
+        for each in wanted:
+            self._forget_deleted(each.name)
         made = yield from in_units(self.logs.create_topics(wanted, self.clock.now_ms()))
         self._topics_changed()
         return made
@@ -320,12 +326,20 @@ class Broker:
             KafkaError: KAFKA_STORAGE_ERROR; then they are as they were.
         """
         self.logs.forget_topics(topics)
+        self._deleted |= {topic.name: topic for topic in topics}
         yield WRITTEN
         for topic in topics:
-            self.topics_were_changed([topic])
+            self._forget_deleted(topic.name)
             yield ITEM * topic.partition_count
             while self.logs.remove_deleted(topic.name):
                 yield FILES
+
+    def _forget_deleted(self, name: str) -> None:
+        """Remove what groups have of a topic that has been deleted, unless that is done."""
+        topic = self._deleted.get(name)
+        if topic is not None:
+            self.topics_were_changed([topic])
+            del self._deleted[name]
 
     def topics_were_changed(self, gone: Iterable[Topic]) -> None:
         """Let everybody know that topics are there, or have changed, or are `gone`."""
@@ -367,6 +381,9 @@ class Broker:
     def close(self) -> None:
         """Stop cleanly: everything on the disk; what was not done in time is answered to nobody."""
         self.turns.close()
+        with contextlib.suppress(KafkaError):
+            for name in list(self._deleted):
+                self._forget_deleted(name)
         self._close_coordinators()
         self.logs.close(self.clock.now_ms())
 

@@ -392,6 +392,8 @@ class LogManager:
             OSError: if some of that fails; all is let go of nevertheless, and the next start recovers.
         """
         try:
+            while self.remove_deleted():
+                pass
             failures: list[OSError] = []
             for log in self._partitions():
                 try:

@@ -1,0 +1,54 @@
+"""Topics that are deleted in turns: what is made, committed or stopped in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_lite.coordinators.offsets import CommittedOffset
+from broker_lite.handlers import dispatch, turns
+from broker_lite.handlers.request import Body
+from broker_lite.protocol import apis
+from broker_lite.protocol.apis import ApiKey
+from tests.unit.broker.admin_support import NOW_MS
+from tests.unit.broker.test_work_per_turn import Turning
+
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture
+def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
+    """Give a broker that has deleted three topics, and done no more than the first turn of that."""
+    monkeypatch.setattr(turns, "MAX_UNITS_PER_TURN", 1)
+    broker = Turning()
+    for name in NAMES:
+        broker.create(name, 3)
+        for index in range(3):
+            broker.append(name, b"v", partition=index)
+    broker.broker.groups.commit("g", {(name, 0): CommittedOffset(1, -1, "", NOW_MS) for name in NAMES})
+    body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
+    answers: list[Body] = []
+    assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
+    while broker.broker.topic("c") is not None:
+        broker.waiting.popleft()()
+    assert not answers
+    return broker
+
+
+def committed(broker: Turning) -> dict[tuple[str, int], int]:
+    return {where: each.offset for where, each in broker.broker.groups.offsets.of_group("g").items()}
+
+
+def test_a_new_topic_of_the_name_has_its_own_offsets_only(deleting: Turning) -> None:
+    deleting.create("c", 1)
+    assert ("c", 0) not in committed(deleting)
+    deleting.broker.groups.commit("g", {("c", 0): CommittedOffset(7, -1, "", NOW_MS)})
+    while deleting.waiting:
+        deleting.waiting.popleft()()
+    assert committed(deleting) == {("c", 0): 7}
+
+
+def test_a_broker_that_stops_meanwhile_leaves_nothing_of_them(deleting: Turning) -> None:
+    deleting.restart()
+    assert committed(deleting) == {}
+    left = deleting._storage.list_directory("/log")
+    assert [name for name in left if name.startswith(("a-", "b-", "c-"))] == []
