@@ -320,7 +320,7 @@ class OffsetsTable:
         confirmed: dict[str, int] = {}
         for txn_id in self._txn_ids():
             key = parse_txn_id(txn_id)
-            at = None if isinstance(key, BatchTxn) else at_version.transaction_version(txn_id)
+            at = None if key is None or isinstance(key, BatchTxn) else at_version.transaction_version(txn_id)
             if at is None:
                 continue
             if isinstance(key, QueryTxn):
