@@ -71,7 +71,7 @@ def no_table_of_a_catalog(format_name: str) -> str:
     """Say why ``toTable`` is refused: Spark gives a new table the query's format as provider, and cannot read it."""
     return (
         f"{format_name}: toTable makes a table in Spark's catalog whose provider is {format_name}, which nothing can "
-        "read. Nothing was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
+        "read. No row was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
         "Delta, give the table its name afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition "
         "columns are the option partitionBy"
     )

@@ -1,13 +1,13 @@
 """All partitions of one broker: the directory that they live in, and which topics there are.
 
 `topics.json` says which topics exist, with their ids and settings: making a topic is done when the file names it, and
-deleting one when it no longer does, so a crash in between leaves directories that the next start clears away. However
-many topics are made or deleted together, it is written once. A partition gets its directory with its first record
-(see `partition_log`), so one that is not there is a partition without records; a topic's last one has it from the
-beginning. What takes its time for thousands of
-partitions is a generator that yields after each, so that whoever drives it can serve clients in between. Beside it lie
-Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean shutdown, one directory for each partition.
-A directory from a Kafka broker, which has no `topics.json`, is taken over by its `partition.metadata`.
+deleting one when it no longer does, so a crash in between leaves directories that the next start renames (`…-stray`).
+However many topics are made or deleted together, it is written once. A partition gets its directory with its first
+record (see `partition_log`), so one that is not there is a partition without records; a topic's last one has it from
+the beginning. What takes its time for thousands of partitions is a generator that yields after each, so that whoever
+drives it can serve clients in between. Beside it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of
+a clean shutdown, one directory for each partition. A directory from a Kafka broker, which has no `topics.json`, is
+taken over by its `partition.metadata`.
 """
 
 from __future__ import annotations
