@@ -40,9 +40,17 @@ def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "
 
 
 def report_replaced(
-    tp: TopicPartition, position: Position, parting: Parting, log_end: int | None, *, fail: bool
+    tp: TopicPartition,
+    position: Position,
+    parting: Parting,
+    log_end: int | None,
+    *,
+    fail: bool,
+    this_query: str = "has read",
 ) -> None:
     """Report that a log has no longer what was read of it; ``log_end`` is None if not known.
+
+    ``this_query`` says what the query did with the records.
 
     Raises:
         DataLossError: if ``fail``.
@@ -52,7 +60,7 @@ def report_replaced(
     became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
     doubt = "" if parting.is_exact else f". Which records before {at} are others than were read cannot be told"
     report_loss(
-        f"{records} of {tp} that this query has read {became}: the log has no longer the record "
+        f"{records} of {tp} that this query {this_query} {became}: the log has no longer the record "
         f"of leader epoch {position.epoch} before offset {position.next}, so it was cut, by an unclean election or a "
         f"broker put back to an older state. What was written of them stays, and what the log has from offset {at} on "
         f"was never read{doubt}",

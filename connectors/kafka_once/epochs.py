@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.kafka_once.client import EpochEnd
+from connectors.kafka_once.client import Client, EpochEnd, TopicMetadata
 from offset_store.offsets import Position, TopicPartition
 
 AskEpochs = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
@@ -79,6 +79,14 @@ class Epochs:
     def reaches(self, offset: int) -> bool:
         """Whether nothing more is to be asked for `before`."""
         return self.older is None or (bool(self.begins) and self.begins[-1][1] < offset)
+
+
+def ask_epochs(
+    client: Client, known: dict[str, TopicMetadata], wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd]:
+    """Ask by `Client.epoch_ends`, which brings ``known`` up to date."""
+    found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)
+    return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
 
 class LogEpochs:

@@ -4,6 +4,9 @@ A thread asks for the next bytes while the caller decodes the last ones and hand
 and decoding both release the GIL. Buffers go round: the caller gives one back before the thread may fill it again, so a
 task holds a fixed number of them however long its range is.
 
+Each request names the leader epoch that it is meant for, and a broker that leads in another one refuses it (KIP-320).
+So what is fetched is from the log that the range was planned from, until another leader is asked: it is compared first.
+
 The thread stops by itself at the end of the range. A caller that stops earlier closes the iterator, which closes the
 connection under the thread: the answer that is still due would otherwise be taken for the next request's.
 """
@@ -31,11 +34,13 @@ from broker_lite.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from connectors.kafka_once.client import Client, Leader, leader_of, topic_id_from_text
+from connectors.kafka_once.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
 from connectors.kafka_once.connection import MAX_RESPONSE_BYTES
 from connectors.kafka_once.decode import RecordDecoder, Scanned
+from connectors.kafka_once.epochs import LogEpochs, Parting, ask_epochs
 from connectors.kafka_once.kernel import Bytes
 from connectors.kafka_once.ranges import FetchRange, check_same_topic
+from offset_store.offsets import Position, TopicPartition
 
 BUFFERS = 2
 """One that is filled and one that is decoded."""
@@ -62,6 +67,15 @@ class OffsetOutOfRangeError(LookupError):
         self.offset = offset
 
 
+class LogReplacedError(LookupError):
+    """A leader that was not asked before has no longer all the records that were planned."""
+
+    def __init__(self, wanted: FetchRange, leader: Leader, parting: Parting) -> None:
+        super().__init__(f"the log of {wanted.topic}-{wanted.partition} was replaced from {parting.offset} on")
+        self.leader = leader
+        self.parting = parting
+
+
 class RangeFetcher:
     """Fetches one range with one client; not for more than one use."""
 
@@ -71,6 +85,8 @@ class RangeFetcher:
         self._wanted = wanted
         self._poll_timeout_ms = poll_timeout_ms
         self._leader = wanted.leader
+        self._compared = None if wanted.leader is None else wanted.leader.epoch
+        """The leader epoch whose log has what was planned."""
         self._next = wanted.start
         self._bytes_per_record = float(FIRST_GUESS_BYTES_PER_RECORD)
         self._at_least_bytes = 0
@@ -85,6 +101,7 @@ class RangeFetcher:
             OffsetOutOfRangeError: if the log begins behind, or ends before, the next wanted offset.
             RecreatedTopicError: if the topic is not the one that was planned for.
             MissingTopicError: if it is gone.
+            LogReplacedError: if the log was cut since the range was planned, and has other records in it.
             KafkaUnreachableError: if no broker answers in time.
 
         """
@@ -210,7 +227,27 @@ class RangeFetcher:
     def _find_leader(self) -> Leader:
         found = self._client.topics_now([self._wanted.topic])
         check_same_topic(self._wanted.topic, self._wanted.topic_id, found[self._wanted.topic].topic_id)
-        return leader_of(found, self._wanted.topic, self._wanted.partition)
+        leader = leader_of(found, self._wanted.topic, self._wanted.partition)
+        return leader if leader.epoch == self._compared else self._compare(found)
+
+    def _compare(self, found: dict[str, TopicMetadata]) -> Leader:
+        """Return the leader that has the records that were planned.
+
+        Raises:
+            LogReplacedError: if it has others.
+        """
+        wanted = self._wanted
+        tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
+        epochs = LogEpochs(
+            lambda asked: ask_epochs(self._client, found, asked),
+            lambda tp: leader_of(found, tp.topic, tp.partition).epoch,
+        )
+        parted = epochs.parted({tp: Position(wanted.end, wanted.end, wanted.epoch)})
+        leader = leader_of(found, tp.topic, tp.partition)
+        if parted:
+            raise LogReplacedError(wanted, leader, parted[tp])
+        self._compared = leader.epoch
+        return leader
 
 
 class _StoppedError(Exception):

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, EpochEnd, Leader, MissingTopicError, TopicMetadata
+from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss, report_replaced
-from connectors.kafka_once.epochs import LogEpochs
+from connectors.kafka_once.epochs import LogEpochs, ask_epochs
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.options import SourceOptions
@@ -47,7 +47,7 @@ class Planner:
         """Topics that were there before: one that has gone may stay away, once that is reported."""
         self.topics: dict[str, TopicMetadata] = {}
         """What is known of the topics; leaders that change while offsets are asked for are brought up to date here."""
-        self._epochs = LogEpochs(self._epoch_ends, self._leader_epoch)
+        self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
         """Close the connections."""
@@ -249,10 +249,6 @@ class Planner:
             report_replaced(tp, positions[tp], parting, latest.get(tp), fail=self._options.fail_on_data_loss)
         return {tp: parting.offset for tp, parting in parted.items() if parting.offset < positions[tp].next}
 
-    def _epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        found = self._client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, self.topics)
-        return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
-
     def _leader_epoch(self, tp: TopicPartition) -> int:
         leader = self._leader(tp)
         return -1 if leader is None else leader.epoch
@@ -277,7 +273,7 @@ class Planner:
         recreated = self._report_recreated(ranges)
         ranges = {tp: extent for tp, extent in ranges.items() if tp.topic not in recreated}
         for tp, at in self._parted({tp: last.offset.positions[tp] for tp in ranges}, {}).items():
-            ranges[tp] = OffsetRange(ranges[tp].start, max(ranges[tp].start, min(ranges[tp].end, at)))
+            ranges[tp] = replace(ranges[tp], end=max(ranges[tp].start, min(ranges[tp].end, at)))
         return self.tasks(ranges)
 
     def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
@@ -285,7 +281,7 @@ class Planner:
         least, most = self._options.min_partitions, self._options.max_records_per_partition
         asked_for = least is not None or most is not None
         return [
-            KafkaInputPartition(tuple(self._fetch_range(tp, extent) for tp, extent in pieces))
+            KafkaInputPartition(tuple(self._fetch_range(tp, extent, ranges[tp].epoch) for tp, extent in pieces))
             for pieces in bundle(split(ranges, least, most), asked_for=asked_for)
         ]
 
@@ -364,8 +360,8 @@ class Planner:
     def _ask_again(self, strange: Callable[[], bool]) -> bool:
         return ask_again(strange, self._options.offset_retries, self._options.offset_retry_interval_ms)
 
-    def _fetch_range(self, tp: TopicPartition, extent: OffsetRange) -> FetchRange:
-        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp))
+    def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
+        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp), epoch)
 
     def _leader(self, tp: TopicPartition) -> Leader | None:
         topic = self.topics.get(tp.topic)

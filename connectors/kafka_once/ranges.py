@@ -26,6 +26,10 @@ class FetchRange:
     start: int
     end: int
     leader: Leader | None = None
+    """Who led when the range was planned, and had all of it."""
+    epoch: int | None = None
+    """The leader epoch of the record before the end of the batch, None if it is not known. Another leader whose log has
+    it up to ``end`` has the same records (KIP-320)."""
 
 
 @dataclass

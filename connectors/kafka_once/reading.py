@@ -15,14 +15,15 @@ from pyspark import TaskContext
 
 from connectors.collector import begin_call
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
-from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, report_loss
+from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
 from connectors.kafka_once.decode import RecordDecoder
-from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
+from connectors.kafka_once.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
 from connectors.kafka_once.open_ends import close, is_open
 from connectors.kafka_once.options import SourceOptions
 from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError, check_same_topic
 from connectors.kafka_once.values.rows import RowMaker
 from exactly_once.crash_points import CrashPoint, reach
+from offset_store.offsets import Position, TopicPartition
 
 
 def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
@@ -60,7 +61,8 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
     """Yield the records of a range, in order.
 
     Raises:
-        DataLossError: if records of the range, or its topic, are gone and failOnDataLoss is true.
+        DataLossError: if records of the range, or its topic, are gone or have been replaced, and failOnDataLoss is
+            true.
         CorruptBatchError: if what is stored is damaged.
         MalformedValueError: for a value that does not parse, in mode FAILFAST.
         RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
@@ -89,6 +91,8 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                 retries, last_read_s = 0, time.monotonic()
                 if position >= wanted.end:
                     reach(CrashPoint.SOURCE_READ, batch_id, options.app_id)
+        except LogReplacedError as error:
+            wanted = _without_replaced(options, wanted, error)
         except (MissingTopicError, RecreatedTopicError, OffsetOutOfRangeError) as error:
             if retries < options.offset_retries:
                 retries += 1
@@ -104,6 +108,17 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                     f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
                     "though asked for its first and last offset it says that it is"
                 ) from error
+
+
+def _without_replaced(options: SourceOptions, wanted: FetchRange, error: LogReplacedError) -> FetchRange:
+    """Report that the log was cut, fail if that is wanted, and return what is left of the range.
+
+    The next batch begins where the log parts, so the records from there on are that one's.
+    """
+    tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
+    planned, fail = Position(wanted.end, wanted.end, wanted.epoch), options.fail_on_data_loss
+    report_replaced(tp, planned, error.parting, None, fail=fail, this_query="was reading")
+    return replace(wanted, end=min(wanted.end, error.parting.offset), leader=error.leader)
 
 
 def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:

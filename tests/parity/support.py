@@ -249,13 +249,17 @@ class Stream:
         self.offset_log.append(end)
         return True
 
-    def tasks(self) -> list[list[Row]]:
-        """Run the first batch that is not done, and give the rows of each of its tasks."""
+    def tasks(self, between: Callable[[], None] = lambda: None) -> list[list[Row]]:
+        """Run the first batch that is not done, and give the rows of each of its tasks.
+
+        ``between`` is called before the first Arrow batch is read, between any two, and after the last.
+        """
         number = self.committed
         start, end = json.loads(self._start_of(number)), json.loads(self.offset_log[number])
         planned = self.reader.partitions(start, end)
         reader = pickle.loads(pickle.dumps(self.reader))
-        rows = [_read(reader, each) for each in planned]
+        between()
+        rows = [_read(reader, each, between) for each in planned]
         self.batches.append([row for task in rows for row in task])
         self.committed = number + 1
         if number:
@@ -307,9 +311,14 @@ def _json(offset: Any) -> str:
     return json.dumps(offset)
 
 
-def _read(reader: KafkaOnceReader | KafkaOnceStreamReader, partition: Any) -> list[Row]:
-    task = pickle.loads(pickle.dumps(partition))
-    return [row for batch in reader.read(task) for row in batch.to_pylist()]
+def _read(
+    reader: KafkaOnceReader | KafkaOnceStreamReader, partition: Any, between: Callable[[], None] = lambda: None
+) -> list[Row]:
+    rows: list[Row] = []
+    for batch in reader.read(pickle.loads(pickle.dumps(partition))):
+        rows += batch.to_pylist()
+        between()
+    return rows
 
 
 def numbers(rows: Iterable[Row]) -> list[int]:

@@ -179,7 +179,8 @@ def test_a_group_with_live_members_is_left_to_them_and_the_query_goes_on(
     topic.produce(9)
     query = Query(topic, commitGroup=group)
     queries.append(query)
-    with python_consumer(topic.name, bootstrap_servers=topic.servers, group_id=group) as consumer:
+    settings = {"group_id": group, "enable_auto_commit": False}  # a commit of its own would be taken for the query's
+    with python_consumer(topic.name, bootstrap_servers=topic.servers, **settings) as consumer:
         while not consumer.assignment():
             consumer.poll(100)
         with caplog.at_level(logging.WARNING, "connectors"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,10 @@ class Pipeline:
         (self.query.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{line}")
         return True
 
-    def finish(self) -> None:
-        """Read the planned batch and write it."""
+    def finish(self, between: Callable[[], None] = lambda: None) -> None:
+        """Read the planned batch and write it; ``between`` as in `Stream.tasks`."""
         number = self.stream.committed
-        tasks = self.stream.tasks()
+        tasks = self.stream.tasks(between)
         if not tasks:  # Spark runs no task, so the sink is not asked
             return
         rows = [_row(row) for task in tasks for row in task]

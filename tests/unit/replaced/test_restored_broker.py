@@ -130,7 +130,7 @@ def test_a_new_checkpoint_at_the_stored_offsets_sees_it_too(broker: Restorable, 
 @pytest.mark.skipif(missing_kafka_reason() is not None, reason=str(missing_kafka_reason()))
 @pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 def test_apache_kafka_tells_all_this_too(broker: Restorable, worlds: Worlds, tmp_path: Path) -> None:
-    """In one course, since it takes seconds to start: the audit, the stop, and how the query goes on."""
+    """In one course, since it starts slowly: the audit, the stop, how the query goes on, also within a batch."""
     world = worlds()
     new = world.send(100, 10)
     (found,) = world.pipeline.audit(broker.bootstrap_servers).report.findings
@@ -141,6 +141,16 @@ def test_apache_kafka_tells_all_this_too(broker: Restorable, worlds: Worlds, tmp
         stops.run()
     world.pipeline.restart()
     assert world.pipeline.run() == new
+    assert world.pipeline.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN
+    world.send(300, 5)
+    assert world.pipeline.plan()
+    broker.put_back()
+    broker.restart()  # started as often as before, it would lead in the same epoch again
+    world.cluster = Cluster(broker.bootstrap_servers)
+    newest = world.send(400, 25)
+    world.pipeline.finish()
+    world.pipeline.run()
+    assert world.pipeline.values() == [*range(30), *new, *newest]
     assert world.pipeline.audit(broker.bootstrap_servers, COORDINATES).verdict is Verdict.PROVEN
 
 
