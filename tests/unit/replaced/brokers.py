@@ -31,9 +31,9 @@ class Restorable(Protocol):
 class Ours:
     """`EmbeddedBroker` on a folder of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, process: bool = False) -> None:
         self._data, self._copy = root / "data", root / "copy"
-        self.broker = EmbeddedBroker(data_dir=self._data)
+        self.broker = EmbeddedBroker(data_dir=self._data, process=process)
         self.bootstrap_servers = self.broker.bootstrap_servers
 
     def copy(self) -> None:
@@ -79,8 +79,8 @@ class Kafka:
 
 @contextmanager
 def restorable(kind: str, root: Path) -> Iterator[Restorable]:
-    """Give a broker of a kind, ``ours`` or ``kafka``."""
-    found = Kafka(root) if kind == "kafka" else Ours(root)
+    """Give a broker of a kind: ``ours``, ``process`` for ours in a process of its own, or ``kafka``."""
+    found = Kafka(root) if kind == "kafka" else Ours(root, process=kind == "process")
     try:
         yield found
     finally:
