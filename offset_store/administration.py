@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import product
 from typing import Any
 
 from deltalake import DeltaTable
@@ -32,6 +33,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from offset_store.clones import CloneSource, clone_source
 from offset_store.delta_log import DeltaLog, LogListing
 from offset_store.errors import CommitConflictError, OffsetStoreError, plain
+from offset_store.fingerprint import RING
 from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.own_commits import OwnCommit, own_commit
@@ -41,11 +43,13 @@ from offset_store.tables import append, check_remembers, commit_properties, load
 from offset_store.txn_ids import (
     MOVED_TO_ID,
     UNKNOWN_EPOCH,
+    UNKNOWN_FINGERPRINT,
     BatchTxn,
     IntentTxn,
     MergeTxn,
     OffsetTxn,
     QueryTxn,
+    batch_txn_id,
     epoch_txn_id,
     hand_txn_id,
     intent_txn_id,
@@ -358,6 +362,7 @@ class OffsetsTable:
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
+        transactions |= self._fingerprints_of_then(change)
         try:
             self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
@@ -374,6 +379,22 @@ class OffsetsTable:
         """Return the ids of stored leader epochs that are not those of the moved offsets any more."""
         ids = (epoch_txn_id(move.key.app_id, move.key.source, move.key.partition) for move in change.moves)
         return {txn_id: UNKNOWN_EPOCH for txn_id in ids if self.table.transaction_version(txn_id) is not None}
+
+    def _fingerprints_of_then(self, change: ManualChange) -> dict[str, int]:
+        """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.
+
+        Raises:
+            OffsetStoreError: if the version that is restored cannot be loaded.
+        """
+        if change.kind is not ChangeKind.RESTORE or not change.batches:
+            return {}
+        then, moved = self._load_version(change.to_version), {}
+        for batch, place in product(change.batches, range(RING)):
+            txn_id = batch_txn_id(batch.key.app_id, batch.key.query_id, place)
+            now, before = self.table.transaction_version(txn_id), then.transaction_version(txn_id)
+            if now != before:
+                moved[txn_id] = UNKNOWN_FINGERPRINT if before is None else before
+        return moved
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Give the applications whose rows a restore takes out, of which some may have stored no offset as yet."""

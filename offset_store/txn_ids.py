@@ -35,6 +35,9 @@ MOVED_TO_ID = -1
 UNKNOWN_EPOCH = -1
 """What is stored for an epoch from the first commit on that moves the offset and does not know it."""
 
+UNKNOWN_FINGERPRINT = -1
+"""What is stored for a fingerprint that a restore has taken out, if nothing had its place before."""
+
 LookUp = Callable[[str], int | None]
 """Gives the stored version of a transaction id, or None."""
 
@@ -155,7 +158,7 @@ def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
 def stored_fingerprint(look_up: LookUp, app_id: str, query_id: str, batch_id: int) -> Fingerprint | None:
     """Return what stands at a batch's place in the ring."""
     number = look_up(batch_txn_id(app_id, query_id, batch_id))
-    return None if number is None else Fingerprint.from_int(number)
+    return None if number is None or number == UNKNOWN_FINGERPRINT else Fingerprint.from_int(number)
 
 
 def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
