@@ -38,6 +38,8 @@ class Result(Enum):
     """`delta_once` appends them."""
     MERGE = "merge"
     """`foreachBatch` merges them by key, and counts how often each key came."""
+    FOREACH_BATCH = "foreach-batch"
+    """`ForeachBatch` inserts them into a database (SQLite)."""
     TOPIC = "topic"
     """`kafka_once` sends them to a topic."""
     DEAD_LETTERS = "dead-letters"

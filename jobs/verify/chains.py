@@ -21,7 +21,7 @@ def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
     Raises:
         OffsetStoreError: if the table cannot be read.
     """
-    if result is Result.TOPIC:
+    if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
         return None
     audited = table / OFFSETS_OF_MERGES if result is Result.MERGE else table
     log = CommitLog.open(Location.parse(str(audited)), {})

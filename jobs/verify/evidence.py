@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.verify.cells import Result
-from jobs.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_rows
+from jobs.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
 from jobs.verify.pipelines import Pipeline
 from jobs.verify.records import Delivered, Record, read_delivered, read_topic
 from jobs.verify.transactions import held_up, lags, open_transactions
@@ -48,11 +48,13 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
     """Hold what there is against what was acknowledged.
 
     Raises:
-        DeltaError, OSError: if the table cannot be read.
+        DeltaError, OSError, sqlite3.Error: if the table cannot be read.
     """
     result = Result(pipeline.result)
     if result is Result.TOPIC:
         return judge_copies(acknowledged, evidence.in_topic, evidence.delivered)
+    if result is Result.FOREACH_BATCH:
+        return judge(acknowledged, evidence.in_topic, read_database(pipeline.database))
     rows = read_rows(pipeline.table, merged=result is Result.MERGE)
     if result is Result.DEAD_LETTERS:
         return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)

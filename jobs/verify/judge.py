@@ -1,13 +1,16 @@
 """Judges the result of a cell by the records that its producer got acknowledged, and nothing of the pipeline's.
 
-Topics are read with librdkafka and the table with delta-rs. No module of the connectors, of `exactly_once` or of
-`offset_store` has a say here: a bug in the offsets they keep must not hide a bug in the rows they write.
+Topics are read with librdkafka, the table with delta-rs, and the database with sqlite3. No module of the connectors, of
+`exactly_once` or of `offset_store` has a say here: a bug in the offsets they keep must not hide a bug in the rows they
+write.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,3 +172,11 @@ def read_rows(table: Path, merged: bool) -> list[Row]:
     parts = [data[column].to_pylist() for column in columns]
     times = parts[4] if merged else [1] * data.num_rows
     return [Row(Record(*record), count) for *record, count in zip(*parts[:4], times, strict=True)]
+
+
+def read_database(path: Path) -> list[Row]:
+    """Read the database; one that no query has made yet has no rows."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as connection:
+        return [Row(Record(*record), 1) for record in connection.execute("SELECT * FROM records")]

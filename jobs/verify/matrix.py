@@ -88,6 +88,10 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
         Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
     ),
+    (Guarantee.EXACTLY_ONCE, Result.FOREACH_BATCH): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.BOTH, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
     (Guarantee.EXACTLY_ONCE, Result.TOPIC): (
         *_PLANNED, *_READ, *_IN_TRANSACTIONS,
         Write.BOTH, *_ENDED,
@@ -123,6 +127,10 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
         Write.OFFSETS,
     ),
 }  # fmt: skip
+_STEPS |= {
+    (guarantee, Result.FOREACH_BATCH): _STEPS[guarantee, Result.MERGE]
+    for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+}
 
 LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED, P.MERGE_UNCONFIRMED})
 """Points between a commit and its answer: after an error there, the log is read again."""
@@ -143,6 +151,8 @@ SOURCE_POINTS = frozenset(
 """Points that the source comes to, or takes the broker to."""
 SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
 """Results whose rows, or some of them, go to a topic."""
+BY_FUNCTION = frozenset({Result.MERGE, Result.FOREACH_BATCH})
+"""Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
 TASK_POINTS = frozenset(
     {P.SOURCE_READING, P.SOURCE_READ, P.TRANSACTION_BEGUN, P.SINK_WRITING, P.SINK_FILE_WRITTEN}
 )  # fmt: skip
@@ -153,6 +163,7 @@ _TO_A_TABLE = frozenset({P.BROKER_APPENDING, P.SINK_WRITING, P.SINK_BEFORE_COMMI
 BEFORE_A_WRITE = {
     Result.APPEND: _TO_A_TABLE,
     Result.MERGE: _TO_A_TABLE | {P.MERGE_RECORDED, P.MERGE_UNCONFIRMED},
+    Result.FOREACH_BATCH: _TO_A_TABLE,
     Result.TOPIC: frozenset({P.BROKER_APPENDING}),
     Result.DEAD_LETTERS: frozenset({P.BROKER_APPENDING, P.SINK_BETWEEN_TARGETS}),
 }
@@ -192,7 +203,7 @@ IMPOSSIBLE = (
         lambda cell: cell.kind is Kind.WORKER_KILLED and cell.point in BROKER_POINTS,
     ),
     Impossible(
-        "a merge is done by the driver's own Python process: see driver killed",
+        "the functions of foreachBatch run in the driver's own Python process: see driver killed",
         lambda cell: cell.kind is Kind.WORKER_KILLED and in_the_driver(cell),
     ),
     Impossible(
@@ -207,8 +218,8 @@ IMPOSSIBLE = (
         ),
     ),
     Impossible(
-        "Spark runs tasks again, and nothing else; those of a merge are Delta's",
-        lambda cell: cell.kind is Kind.TASK_RETRIED and (cell.point not in TASK_POINTS or cell.result is Result.MERGE),
+        "Spark runs tasks again, and nothing else; those of foreachBatch only read, and write nothing",
+        lambda cell: cell.kind is Kind.TASK_RETRIED and (cell.point not in TASK_POINTS or cell.result in BY_FUNCTION),
     ),
     Impossible(
         "no transactions of the pipeline are open there that somebody waits for",
@@ -232,7 +243,7 @@ def why_impossible(cell: Cell) -> str | None:
 
 def in_the_driver(cell: Cell) -> bool:
     """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
-    return cell.result is Result.MERGE and cell.point.value.partition(".")[0] in ("sink", "merge")
+    return cell.result in BY_FUNCTION and cell.point.value.partition(".")[0] in ("sink", "merge")
 
 
 def crashes_while_producing(cell: Cell) -> bool:

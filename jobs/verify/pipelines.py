@@ -6,6 +6,8 @@ session side builds the query from it.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COLUMNS = ("key", "value", "partition", "offset")
+DATABASE_COLUMNS = ("partition", "offset", "key", "value")
 COUNT_COLUMN = "n"
 """Of a merged table: how often the record with this partition and offset was merged."""
 
@@ -44,6 +47,11 @@ class Pipeline:
     def table(self) -> Path:
         """Where the rows go."""
         return Path(self.folder) / "table"
+
+    @property
+    def database(self) -> Path:
+        """Where the rows go, if they go to a database."""
+        return Path(self.folder) / "result.db"
 
     @property
     def output_topic(self) -> str | None:
@@ -75,16 +83,17 @@ def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     )
 
 
-def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str) -> DataFrame:
+def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) -> DataFrame:
     reader = (
         spark.readStream.format("kafka_once")
         .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
         .option("subscribe", pipeline.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
-        .option("offsetStore", offset_store)
         .option("appId", pipeline.app_id)
     )
+    if offset_store is not None:
+        reader = reader.option("offsetStore", offset_store)
     return (reader.option("minPartitions", str(pipeline.tasks)) if pipeline.tasks > 1 else reader).load()
 
 
@@ -149,9 +158,30 @@ def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
     return merge.whenMatchedUpdate(set=again).whenNotMatchedInsertAll()
 
 
+def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
+    from connectors.foreach import SqlResult
+    from exactly_once.foreach_batch import ForeachBatch
+
+    guarantee = Guarantee(pipeline.guarantee)
+    with closing(sqlite3.connect(pipeline.database)) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS records (partition INT, offset INT, key BLOB, value BLOB)")
+        connection.commit()
+    result = SqlResult(lambda: sqlite3.connect(pipeline.database), pipeline.app_id, _insert)
+    apart = SqlResult(lambda: sqlite3.connect(Path(pipeline.folder) / "offsets.db"), pipeline.app_id, _insert)
+    offsets = None if guarantee is Guarantee.EXACTLY_ONCE else apart
+    writer = ForeachBatch(result, str(pipeline.checkpoint), pipeline.app_id, guarantee, offsets)
+    return _records(spark, pipeline, None).select(*DATABASE_COLUMNS).writeStream.foreachBatch(writer)
+
+
+def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
+    connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", [tuple(row) for row in rows.collect()])
+
+
 _BUILDERS = {
     Result.APPEND: _appending,
     Result.MERGE: _merging,
+    Result.FOREACH_BATCH: _inserting,
     Result.TOPIC: _sending,
     Result.DEAD_LETTERS: _leaving_dead_letters,
 }
