@@ -42,7 +42,7 @@ def test_each_batch_replaces_what_is_there_in_one_commit(query: Query) -> None:
     assert values(query) == [3]
     assert DeltaTable(query.table).version() == 2
     kinds = sorted(next(iter(action)) for action in actions(query, 2))
-    assert kinds == ["add", "commitInfo", "remove", "txn", "txn"]
+    assert kinds == ["add", "commitInfo", "remove", "txn", "txn", "txn"]  # offset, batch id, fingerprint
 
 
 def test_a_batch_without_rows_empties_the_table(query: Query) -> None:
