@@ -184,13 +184,7 @@ def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> 
     try:
         yield
     except (OSError, ValueError) as error:
-        text = f"checkpointLocation={location}: {plain(error)}"
-        if location.in_object_store:
-            text += (
-                ". The options storage.* set endpoint, region and credentials of the store, for table and checkpoint "
-                "alike (S3: storage.AWS_ENDPOINT_URL, storage.AWS_REGION, storage.AWS_ACCESS_KEY_ID, "
-                "storage.AWS_SECRET_ACCESS_KEY); Spark's own settings, fs.s3a.*, are not read here"
-            )
+        text = f"checkpointLocation={location}: {plain(error)}{location.settings_hint}"
         raise CheckpointError(without_secrets(text, storage_options)) from None
 
 

@@ -32,7 +32,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
     Command("audit", "prove from a table's log that every offset was written once", "jobs.audit"),
-    Command("offsets", "show the offsets stored in a table, set them, take them back", "jobs.offsets"),
+    Command("offsets", "show the offsets stored in a table, set them, take them back, copy them", "jobs.offsets"),
     Command("transactions", "show what the Kafka sink has open and why, finish it, abort it", "jobs.transactions"),
     Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
     Command("clean", "remove files of a table that no commit names", "jobs.clean"),

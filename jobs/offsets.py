@@ -50,6 +50,7 @@ from offset_store.accounted_rows import stored_in
 from offset_store.administration import NOTHING_KEPT, ChangeKind, CommitEntry, ManualChange, OffsetsTable, Stored
 from offset_store.clones import CloneSource
 from offset_store.errors import OffsetStoreError
+from offset_store.locations import Location
 from offset_store.offsets import TopicPartition
 from offset_store.record import Writes
 from offset_store.txn_ids import offset_txn_id, query_txn_id
@@ -393,12 +394,25 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
     version = opened.apply(change)
     print(f"changed, in version {version}")
     for app_id in sorted(change.app_ids):
-        print(
-            f"A query of appId {app_id} that still runs, or goes on from its checkpoint, stops at its next batch. "
-            f"Start it with a new checkpointLocation, and offsetStore=delta:{opened.location} and appId={app_id} on "
-            "the source"
-        )
+        print(_what_follows(change, app_id, opened.location))
     return 0
+
+
+def _what_follows(change: ManualChange, app_id: str, location: Location) -> str:
+    """Say how queries of an application go on after a change."""
+    anew = f"a new checkpointLocation, and offsetStore=delta:{location} and appId={app_id} on the source"
+    if change.kind is ChangeKind.COPY:
+        return (
+            f"A query of appId {app_id} can now write to {location}: with its checkpoint, or with {anew}. What runs on "
+            "other tables is not affected. sparkonce audit says proven again after the first batch here"
+        )
+    stops = f"A query of appId {app_id} that still runs on this table stops at its next batch"
+    if change.kind is ChangeKind.RESTORE:
+        return (
+            f"{stops}. Start it from the checkpoint that goes with version {change.to_version}, if you have that (a "
+            f"query with state has to); else with {anew}"
+        )
+    return f"{stops}, and so does one that goes on from its checkpoint. Start it with {anew}"
 
 
 def _check_unmoved(opened: OffsetsTable, version: int) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from offset_store.errors import LogFileMissingError, OffsetStoreError
+from offset_store.errors import LogFileMissingError, OffsetStoreError, plain
 from offset_store.locations import Location
 from offset_store.secrets import hidden_secrets
 from offset_store.tables import join, table_filesystem
@@ -75,7 +75,7 @@ class DeltaLog:
             try:
                 infos = self.filesystem.get_file_info(fs.FileSelector(self.folder))
             except OSError as error:
-                raise OffsetStoreError(f"cannot list {self.folder}: {error}") from error
+                raise OffsetStoreError(f"cannot list {self.folder}: {plain(error)}") from error
         names = [info.base_name for info in infos]
         commits = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
         return LogListing(tuple(commits), _complete_checkpoints(names))

@@ -52,7 +52,9 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
         except TableNotFoundError as error:
             raise StoreMissingError(f"there is no Delta table at {location}") from error
         except (DeltaError, OSError, ValueError) as error:
-            raise OffsetStoreError(f"cannot load the Delta table at {location}: {plain(error)}") from error
+            raise OffsetStoreError(
+                f"cannot load the Delta table at {location}: {plain(error)}{location.settings_hint}"
+            ) from error
 
 
 def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:

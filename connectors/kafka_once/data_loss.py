@@ -58,15 +58,16 @@ def report_replaced(
     at = parting.offset
     records = f"records [{at}, {position.next})" if at < position.next else f"records before offset {at}"
     became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
-    doubt = "" if parting.is_exact else f". Which records before {at} are others than were read cannot be told"
+    doubt = "" if parting.is_exact else f". Records before {at} may have been replaced too: that cannot be told"
     report_loss(
-        f"{records} of {tp} that this query {this_query} {became}: the log has no longer the record "
-        f"of leader epoch {position.epoch} before offset {position.next}, so it was cut, by an unclean election or a "
-        f"broker put back to an older state. What was written of them stays, and what the log has from offset {at} on "
-        f"was never read{doubt}",
+        f"{records} of {tp} that this query {this_query} {became}: the record of leader epoch {position.epoch} before "
+        f"offset {position.next} is no longer in the log, so the log was cut, by an unclean election or a broker put "
+        f"back to an older state. What was written of them stays, and what the log has from offset {at} on was never "
+        f"read{doubt}",
         fail=fail,
-        instead="and read the log from there on beside the rows that are written (the commit that does so says which "
-        f"records were replaced), {NEW_CHECKPOINT} and appId to read it all anew",
+        instead="and read the log from there on (the rows of replaced records stay beside the new ones, and the commit "
+        f"that goes on says which they are), {NEW_CHECKPOINT} and appId, startingOffsets=earliest and a new table or "
+        "topic to read it all anew",
     )
 
 

@@ -122,7 +122,8 @@ _ELSEWHERE = {
         for option in SOURCE_OPTIONS.options
         if option.name.lower() not in _KNOWN
     },
-    "path": "has no use: start() and save() take no path here; name the topic with the option topic",
+    "path": "has no use: start() and save() take no path here, and toTable (which passes the table's folder) makes a "
+    "table that nothing can read; name the topic with the option topic",
     "spark.kafka.*": "is of Spark's configuration, for delegation tokens, which are not supported: log in with "
     "kafka.sasl.mechanism SCRAM-SHA-512, PLAIN or OAUTHBEARER",
     "partitionBy": "is of tables; a column partition says which partition of the topic a row goes to",

@@ -171,6 +171,14 @@ def test_compaction_does_not_make_a_dry_run_out_of_date(pipeline: Pipeline) -> N
     assert pipeline.offsets()[0] == 15
 
 
+def test_it_says_with_which_checkpoint_to_go_on(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where rows go back, the checkpoint of that version fits again, and a query with state needs it."""
+    assert offsets("rewind", pipeline.path, "--app-id", APP, "--to-version", 2, "--apply") == 0
+    assert "goes on from its checkpoint. Start it with a new checkpointLocation" in capsys.readouterr().out
+    assert offsets("rewind", pipeline.path, "--restore", "--to-version", 1, "--apply") == 0
+    assert "Start it from the checkpoint that goes with version 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("restore", [False, True])
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_driver_that_writes_meanwhile_wins(pipeline: Pipeline, restore: bool, moved: int) -> None:

@@ -137,6 +137,13 @@ def test_a_checkpoint_s_store_that_does_not_answer(tmp_path: Path, store: Store)
         assert SECRET not in str(error.value)
 
 
+def test_a_table_s_store_that_does_not_answer(store: Store) -> None:
+    nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_SECRET_ACCESS_KEY": SECRET}
+    with pytest.raises(OffsetStoreError, match=r"storage\.AWS_ENDPOINT_URL") as error:
+        load_table(Location.parse("s3a://bucket/table"), {**store.storage_options, **nowhere})
+    assert SECRET not in str(error.value)
+
+
 def test_of_two_drivers_one_stops(tmp_path: Path, store: Store) -> None:
     """The store's conditional write decides: `If-None-Match` on the log file of the version."""
     query, rival = StoredQuery(tmp_path, store), StoredQuery(tmp_path, store, "rival")
