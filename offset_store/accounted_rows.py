@@ -5,8 +5,8 @@ and writes every row that is there once more. So before "none" is believed, the 
 from. They are ours, and their offsets elsewhere, if
 
 1. the table is a clone (`offset_store.clones`) of one that had offsets, or that cannot be read;
-2. a kept commit holds rows of a batch after the first, which is only written once the first has its offsets: they live
-   in a store of their own;
+2. a kept commit holds rows of a batch of the application after the first, which is only written once the first has its
+   offsets: they live in a store of their own;
 3. its history does not tell (the commits were cleaned up, or files were converted to a table), and a file has a name
    that our sink gives, or lies in another table's folder.
 
@@ -41,8 +41,8 @@ _BY_HAND = (
 )
 
 
-def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location) -> None:
-    """Refuse a table without any offsets of ours whose rows are ours all the same.
+def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
+    """Refuse a table without any offsets of ours whose rows are ours all the same, for the query of an application.
 
     Raises:
         RowsWithoutOffsetsError: if it is one.
@@ -51,7 +51,7 @@ def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location
     found = _look(table, log)
     if found is None:
         return
-    reason = _foreign_offsets(found, location, log.storage_options) or _unaccounted(found, table, log)
+    reason = _foreign_offsets(found, location, app_id, log.storage_options) or _unaccounted(found, table, log)
     if reason is not None:
         raise RowsWithoutOffsetsError(
             f"the table {location} holds rows that sparkonce wrote, and no offsets: {reason}. "
@@ -122,7 +122,7 @@ def _any_of_ours(txn_ids: Iterable[str]) -> bool:
     return any(parse_txn_id(txn_id) is not None for txn_id in txn_ids)
 
 
-def _foreign_offsets(found: _Found, location: Location, storage_options: Mapping[str, str]) -> str | None:
+def _foreign_offsets(found: _Found, location: Location, app_id: str, storage_options: Mapping[str, str]) -> str | None:
     for entry in found.clones:
         assert entry.clone is not None
         stored = stored_in(entry.clone, storage_options)
@@ -136,7 +136,7 @@ def _foreign_offsets(found: _Found, location: Location, storage_options: Mapping
         )
     for entry in found.rows_only:
         batch = entry.batch
-        if batch is not None and batch.record.batch_id > 0:
+        if batch is not None and batch.record.app_id == app_id and batch.record.batch_id > 0:
             return (
                 f"version {entry.version} holds rows of batch {batch.record.batch_id} of query "
                 f"{batch.record.query_id} (appId {batch.record.app_id}), whose offsets live elsewhere: give source and "

@@ -49,8 +49,8 @@ DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit info
 COMMITS_LOOKED_AT = 100
 """How many of the newest commits are asked which range of a partition was the last."""
 
-_accounted: set[tuple[Location, str]] = set()
-"""Tables, by place and id, whose rows this process has found to have their offsets, or to be none of ours."""
+_accounted: set[tuple[Location, str, str]] = set()
+"""Tables, by place and id, and applications whose rows there have their offsets, as this process has found."""
 
 LogFile = tuple[int, int, int]
 """Inode, size and modification time (ns) of the log file of a handle's version."""
@@ -77,7 +77,7 @@ class DeltaOffsetStore:
             return {}
         found = read_offsets(snapshot, source, partitions)
         if not found:
-            check_rows_have_offsets(snapshot.table, self.log(), self.location)
+            check_rows_have_offsets(snapshot.table, self.log(), self.location, self.app_id)
         return found
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -199,9 +199,9 @@ class DeltaSnapshot:
     def check_rows_have_offsets(self) -> None:
         """See `AccountedSnapshot.check_rows_have_offsets`."""
         location = Location.parse(table_name(self.table))
-        place = location, str(self.table.metadata().id)
+        place = location, str(self.table.metadata().id), self.app_id
         if place not in _accounted:
-            check_rows_have_offsets(self.table, self.open_log(), location)
+            check_rows_have_offsets(self.table, self.open_log(), location, self.app_id)
             _accounted.add(place)
 
     def commit(self, commit: Commit[FileT]) -> None:

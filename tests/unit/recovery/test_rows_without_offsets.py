@@ -181,6 +181,8 @@ def test_a_result_whose_offsets_live_elsewhere_is_no_store(tmp_path: Path) -> No
     assert start(pipeline) == {}  # a crash between the two commits of at-least-once looks so
     pipeline.commit(1, {0: (10, 20)}, Writes.ROWS)
     assert_refused(pipeline, "offsetStore")
+    other = DeltaOffsetStore(Location.parse(str(pipeline.path)), "another application")
+    assert other.read(SOURCE, [partition()]) == {}  # whose rows have nothing to do with these
     words = ("--app-id", APP, "--source", SOURCE, "--topic", "shop.orders", "--partition", 0, "--offset", 20)
     assert offsets("set", pipeline.path, *words, "--topic-id", partition().topic_id, "--apply") == 0
     assert start(pipeline) == {partition(): 20}
