@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,7 @@ def test_the_demo_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     assert "delete_checkpoint = true" in last
     config = tmp_path / "demo.toml"
     config.write_text(f"{head}[[kill]]{last}")
+    shutil.copy(DEMO_CONFIG.with_name("broker.properties"), tmp_path)
     output = demo(tmp_path / "demo", config)
     check(output, tmp_path / "demo", {"sink.after_commit"})
 
