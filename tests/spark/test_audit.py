@@ -102,7 +102,7 @@ def test_what_delta_spark_does_to_a_table_is_passed_over(
     delta_spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 1")
     status, report, errors = audit(tmp_path / "table")
     assert status == 0, report.get("findings", errors)
-    assert [finding["problem"] for finding in report["findings"]] == ["rows-restored"]
+    assert [finding["problem"] for finding in report["findings"]] == ["rows-removed", "rows-restored"]
     assert report["partitions"][0]["stored"] == 2 * RECORDS
 
 
