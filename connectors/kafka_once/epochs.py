@@ -89,6 +89,10 @@ def ask_epochs(
     return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
 
+class LeadersChangedError(RuntimeError):
+    """A leader changed while a batch was planned: the answers may be of different logs."""
+
+
 class LogEpochs:
     """The leader epochs of the partitions that one query reads."""
 
@@ -130,18 +134,27 @@ class LogEpochs:
 
     def _own_begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the epochs of the leaders themselves begin."""
-        asked = {tp: self._leader_epoch(tp) - 1 for tp in partitions if self._leader_epoch(tp) > 0}
-        answers = self._ask(asked) if asked else {}
-        return {tp: max(answers.get(tp, UNKNOWN).offset, 0) for tp in partitions}
+        while True:
+            asked = {tp: self._leader_epoch(tp) - 1 for tp in partitions if self._leader_epoch(tp) > 0}
+            answers = self._ask(asked) if asked else {}
+            if all(self._leader_epoch(tp) - 1 == epoch for tp, epoch in asked.items()):  # else another leader answered
+                return {tp: max(answers.get(tp, UNKNOWN).offset, 0) for tp in partitions}
 
-    def before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def before(
+        self, offsets: Mapping[TopicPartition, int], asked_in: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """Return the epoch of the record before each offset, where it is known.
 
-        The offsets must have been in the logs in the leader epochs that are known now: with these epochs they need not
-        be compared again.
+        The offsets were in the logs in the leader epochs ``asked_in``: in these they need not be compared again.
+
+        Raises:
+            LeadersChangedError: if a leader epoch is another by now.
         """
         wanted = {tp: offset for tp, offset in offsets.items() if offset > 0 and self._leader_epoch(tp) >= 0}
         self._follow(wanted)
+        for tp in wanted:
+            if self._leader_epoch(tp) != asked_in.get(tp):
+                raise LeadersChangedError(f"the leader of {tp} changed while a batch was planned")
         found = {tp: self._known[tp].before(offset) for tp, offset in wanted.items()}
         self._compared |= {tp: self._leader_epoch(tp) for tp in wanted}
         return {tp: at[0] for tp, at in found.items() if at is not None}

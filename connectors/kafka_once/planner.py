@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
 from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
 from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss, report_replaced
-from connectors.kafka_once.epochs import LogEpochs, ask_epochs
+from connectors.kafka_once.epochs import LeadersChangedError, LogEpochs, ask_epochs
 from connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from connectors.kafka_once.offset_rules import OffsetRule
 from connectors.kafka_once.options import SourceOptions
@@ -47,6 +47,8 @@ class Planner:
         """Topics that were there before: one that has gone may stay away, once that is reported."""
         self.topics: dict[str, TopicMetadata] = {}
         """What is known of the topics; leaders that change while offsets are asked for are brought up to date here."""
+        self._asked_in: dict[TopicPartition, int] = {}
+        """The leader epochs that the latest offsets are of."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -91,15 +93,15 @@ class Planner:
         return line.with_topic_ids(self.topics), partitions
 
     def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
-        """Call ``plan``, and again if a topic vanishes between its questions.
+        """Call ``plan``, and again if a topic vanishes, or a leader changes, between its questions.
 
         Raises:
-            MissingTopicError: if that goes on.
+            MissingTopicError, LeadersChangedError: if that goes on.
         """
         for _ in range(self._options.offset_retries):
             try:
                 return plan()
-            except MissingTopicError as error:
+            except (MissingTopicError, LeadersChangedError) as error:
                 _log.info("kafka_once: %s, looking again", error)
                 time.sleep(self._options.offset_retry_interval_ms / 1000)
         return plan()
@@ -190,6 +192,7 @@ class Planner:
         """
         positions = start.positions
         offsets = self.ask(dict.fromkeys(positions, LATEST))
+        self._asked_in = {tp: self._leader_epoch(tp) for tp in positions}
         parted = self._parted(positions, offsets)
         offsets |= parted
 
@@ -231,9 +234,13 @@ class Planner:
         )
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
-        """Return ``end`` with the leader epochs of what moved since ``start``; all else keeps what it has."""
+        """Return ``end`` with the leader epochs of what moved since ``start``; all else keeps what it has.
+
+        Raises:
+            LeadersChangedError: if a leader is another than when `latest` asked it: the offset may be of another log.
+        """
         moved = {tp: at.next for tp, at in end.positions.items() if at != start.positions.get(tp)}
-        epochs = self._epochs.before(moved)
+        epochs = self._epochs.before(moved, self._asked_in)
         changed = {tp: replace(end.positions[tp], epoch=epochs.get(tp)) for tp in moved}
         return SourceOffset(end.source, {**end.positions, **changed})
 

@@ -11,16 +11,20 @@ import json
 import logging
 import random
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from connectors.kafka_once.client import EARLIEST, EpochEnd, Leader, TopicMetadata
+from connectors.kafka_once.client import EARLIEST, Client, EpochEnd, Leader, TopicMetadata
+from connectors.kafka_once.decode import RecordDecoder
+from connectors.kafka_once.fetch import LogReplacedError, RangeFetcher
 from connectors.kafka_once.options import SourceOptions
+from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
+from connectors.kafka_once.reading import _without_replaced
 from connectors.kafka_once.source import KafkaOnceStreamReader
 from exactly_once.batch import Batch
 from exactly_once.commit import Delivery
@@ -31,7 +35,10 @@ from offset_store.offsets import SourceOffset, batch_ranges
 from offset_store.record import BatchRecord
 
 COURSES, STEPS = 150, 40
+CALM = 60
+"""How many times out of this and five more nothing happens between two questions, or two reads."""
 DOUBT = "cannot be told"
+_Answer = TypeVar("_Answer")
 
 
 @dataclass
@@ -84,16 +91,34 @@ class ModelClient:
     def __init__(self, log: ModelLog) -> None:
         self.log = log
         self.questions = 0
+        self.happens: Callable[[], None] = lambda: None
+        """Called after each answer: the log may become another before the next question."""
 
     def existing_topics(self, _names: object) -> dict[str, TopicMetadata]:
+        return self._answered(self._topics())
+
+    def topics_now(self, _names: object) -> dict[str, TopicMetadata]:
+        return self._answered(self._topics())
+
+    def _topics(self) -> dict[str, TopicMetadata]:
         return {"t": TopicMetadata("t", "id", {0: Leader("h", 1, self.log.epoch)})}
 
-    def offsets(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], int]:
-        return {key: 0 if what == EARLIEST else len(self.log.records) for key, what in wanted.items()}
+    def offsets(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        known |= self._topics()  # a leader of another epoch than is known refuses to answer
+        return self._answered({key: 0 if what == EARLIEST else len(self.log.records) for key, what in wanted.items()})
 
-    def epoch_ends(self, wanted: Mapping[tuple[str, int], int], _known: object) -> dict[tuple[str, int], EpochEnd]:
+    def epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
         self.questions += 1
-        return {key: self.log.end_of(epoch) for key, epoch in wanted.items()}
+        known |= self._topics()
+        return self._answered({key: self.log.end_of(epoch) for key, epoch in wanted.items()})
+
+    def _answered(self, answer: _Answer) -> _Answer:
+        self.happens()
+        return answer
 
 
 class Query:
@@ -133,13 +158,35 @@ class Query:
         last = SourceOffset.from_document(end)
         ranges = {("kafka", tp): extent for tp, extent in batch_ranges(first, last).items()}
         batch = Batch(BatchRecord("app", "q", len(self.lines), f"attempt {len(self.lines)}", ranges), stateful=False)
-        self.reader.partitions(start, end)
+        tasks = cast("list[KafkaInputPartition]", self.reader.partitions(start, end))
         plan = self.delivery.begin(batch)
         assert isinstance(plan.decision, Fresh)
-        for extent in batch.record.moved.values():
-            self.written += [number for _, number in self.log.records[extent.start : extent.end]]
+        for task in tasks:
+            for wanted in task.wanted:
+                self.read(wanted)
         self.delivery.finish(batch, plan, [])
         return True
+
+    def read(self, wanted: FetchRange) -> None:
+        """Read a range as `read_range` does: little by little, and from the leader that has it."""
+        position = wanted.start
+        fetcher = self._fetcher(wanted)
+        while position < wanted.end:
+            self.client.happens()
+            try:
+                while fetcher._leader is None or fetcher._leader.epoch != self.log.epoch:
+                    fetcher._leader = fetcher._find_leader()
+            except LogReplacedError as error:
+                wanted = _without_replaced(self.reader._options, wanted, error)
+                fetcher = self._fetcher(wanted)
+                continue
+            records = self.log.records[position : min(wanted.end, position + 3)]
+            assert records, "a task would wait for records that are gone"
+            self.written += [number for _, number in records]
+            position += len(records)
+
+    def _fetcher(self, wanted: FetchRange) -> RangeFetcher:
+        return RangeFetcher(cast("Client", self.client), RecordDecoder("t", 0), replace(wanted), 0)
 
 
 def test_nothing_is_lost_or_doubled_whatever_becomes_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -151,10 +198,13 @@ def test_nothing_is_lost_or_doubled_whatever_becomes_of_the_log(caplog: pytest.L
         chance = random.Random(f"{seed}-{course}")
         log = ModelLog(chance)
         query = Query(log)
+        events = [log.append, log.restart, log.cut, log.copy, log.put_back, *[lambda: None] * CALM]
+        query.client.happens = lambda chance=chance, events=events: chance.choice(events)()  # type: ignore[misc]
         with caplog.at_level(logging.WARNING):
             for _ in range(chance.randint(1, STEPS)):
                 actions = [log.append, log.append, log.append, query.run, query.run_little, query.run, query.start]
                 chance.choice([*actions, log.restart, log.cut, log.copy, log.put_back])()
+            query.client.happens = lambda: None
             while query.run():
                 pass
         missing = {number for _, number in log.records} - set(query.written)
