@@ -195,7 +195,7 @@ class Chain:
         self.ranges = [extent for extent in kept if extent.end > extent.start]
 
     def covered(self) -> Iterator[OffsetRange]:
-        """Give what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
+        """Return what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
         for ranges in (*self.earlier, self.ranges):
             yield from _joined(ranges)
 

@@ -129,7 +129,7 @@ def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: 
 
 
 def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
-    """Explain why a batch whose rows a RESTORE took out is not passed over."""
+    """Explain why a batch whose rows a RESTORE took out is not skipped."""
     _, _, path = (place.spec or "").partition(":")
     back = f"take the offsets of {place.name} to where its rows are"
     if place.holds_rows:

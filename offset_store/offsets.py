@@ -62,7 +62,7 @@ class Position:
             raise OffsetFormatError(f"offsets must satisfy 0 <= origin <= next, got {self.origin}, {self.next}")
 
     def to_document(self) -> dict[str, int]:
-        """Give the JSON object; what is not known is left out, as in the lines of earlier versions."""
+        """Return the JSON object; what is not known is left out, as in the lines of earlier versions."""
         document = {"next": self.next, "origin": self.origin}
         if self.epoch is not None:
             document = {"epoch": self.epoch, **document}

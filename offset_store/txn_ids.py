@@ -181,13 +181,13 @@ def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None
 
 
 def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
-    """Give the leader epoch that belongs to `stored_offset`; None if it is not known."""
+    """Return the leader epoch that belongs to `stored_offset`; None if it is not known."""
     epoch = look_up(epoch_txn_id(app_id, *key))
     return None if epoch == UNKNOWN_EPOCH else epoch
 
 
 def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
-    """Give the transaction ids that a commit moves in one store: `transactions_of`, names it takes over, and epochs."""
+    """Return the transaction ids that a commit moves in a store: `transactions_of`, names it takes over, and epochs."""
     moved = transactions_of(commit)
     if moved:
         moved |= _epochs_onto(look_up, commit.record)

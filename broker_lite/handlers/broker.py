@@ -274,7 +274,7 @@ class Broker:
         return made
 
     def create_partitions(self, name: str, count: int) -> Generator[int, None, None]:
-        """Give a topic more partitions; yields units of work.
+        """Add partitions to a topic; yields units of work.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION or INVALID_PARTITIONS.

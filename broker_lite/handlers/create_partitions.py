@@ -24,7 +24,7 @@ MAX_RECORDS = 10_000
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Give topics more partitions, each on its own, unless all together are too many.
+    """Add partitions to topics, each on its own, unless all together are too many.
 
     Kafka 4.3 makes as many partitions as fit, and then answers UNKNOWN_SERVER_ERROR; nobody can go on from there.
     """

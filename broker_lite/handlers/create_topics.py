@@ -123,7 +123,7 @@ def _plan(
 
 
 def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None, dict[str, uuid.UUID | KafkaError]]:
-    """Make the topics of a broker by itself; returns their ids."""
+    """Make the topics of a standalone broker; returns their ids."""
     wanted = [
         NewTopic(name, layout.partitions, broker.new_uuid(), settings) for name, (layout, settings) in planned.items()
     ]

@@ -48,7 +48,7 @@ LOOPBACK: Final = "127.0.0.1"
 def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
     """Let a handler run on the controller's broker only, one after the other.
 
-    A broker by itself is its own controller.
+    A standalone broker is its own controller.
     """
 
     @one_after_the_other

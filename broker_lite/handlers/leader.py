@@ -1,6 +1,6 @@
 """What leadership means to handlers: a log, the epoch that it is led in, and what a request may say of that epoch.
 
-A broker by itself leads every partition of its topics, in one epoch from its start to its end
+A standalone broker leads every partition of its topics, in one epoch from its start to its end
 (`LogManager.leader_epoch`). A member of a cluster leads what the cluster's image says (`Broker.leading`).
 """
 

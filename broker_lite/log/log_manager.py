@@ -89,7 +89,7 @@ class LogManager:
         self.clean = False
         """Whether the broker before this one stopped cleanly."""
         self.leader_epoch = 0
-        """What a broker by itself leads all partitions in until it stops: higher at each start of this directory."""
+        """The leader epoch of a standalone broker until it stops: higher at each start of this directory."""
 
     @classmethod
     def open(
@@ -220,7 +220,7 @@ class LogManager:
         return topic
 
     def more_partitions(self, name: str, count: int, now_ms: int) -> Generator[bool, None, Topic]:
-        """Give a topic more partitions; when this ends they are there for good. Yields after each, as `create_topics`.
+        """Add partitions to a topic; when this ends they are there for good. Yields after each, as `create_topics`.
 
         Raises:
             KafkaError: as `check_new_partitions`, or KAFKA_STORAGE_ERROR.
@@ -567,7 +567,7 @@ class LogManager:
         self._write_topics()
 
     def _indexes(self, _topic: str, count: int, _here: Collection[str]) -> Iterable[int]:
-        """Give the partitions of a topic that are here, among the names that are `here`, in the log directory."""
+        """Return the partitions of a topic that are here, among the names that are `here`, in the log directory."""
         return range(count)
 
     def _read_topics(self) -> dict[str, directories.Entry]:

@@ -1,6 +1,6 @@
 """`topics.json`: which topics a log directory has, with their ids, their numbers of partitions and their settings.
 
-It also keeps the latest leader epoch of a broker by itself.
+It also keeps the latest leader epoch of a standalone broker.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _tell_progress(line: str) -> None:
 
 
 def _settings(cells: Sequence[AnyChosen]) -> tuple[dict[str, str], str | None]:
-    """Give the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
+    """Return the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
     if not any(needs_delta_spark(cell) for cell in cells):
         return {}, None
     try:
