@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     keep_kafka_light()
     keep_crc32c_light()
     _allow_many_files()
-    from broker_lite.log.log_manager import LogDirectoryError
+    from broker_lite.log.directories import LogDirectoryError
     from broker_lite.server.log_rate import LogRate
     from broker_lite.server.server import ServerError
 

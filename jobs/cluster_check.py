@@ -22,8 +22,8 @@ from broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, 
 from broker_lite.cluster.watching import WatchedImage
 from broker_lite.controller.image import ClusterImage
 from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.log import checkpoints
-from broker_lite.log.directories import partition_path, read_meta
+from broker_lite.log import checkpoints, meta_properties
+from broker_lite.log.directories import partition_path
 from broker_lite.log.log_manager import LOCK_FILE
 from broker_lite.log.storage import DiskStorage
 from broker_lite.protocol.errors import ProtocolError
@@ -170,7 +170,7 @@ def _cluster_id(metadata_dir: Path) -> str:
 
 def _broker(folder: Path, cluster_id: str) -> tuple[int, Path]:
     try:
-        meta = read_meta((folder / checkpoints.META_PROPERTIES).read_bytes())
+        meta = meta_properties.read((folder / checkpoints.META_PROPERTIES).read_bytes())
     except (OSError, checkpoints.CheckpointFormatError) as error:
         raise ClusterCheckError(f"{folder} is no broker's data directory ({error})") from None
     if cluster_id and meta.get("cluster.id", cluster_id) != cluster_id:

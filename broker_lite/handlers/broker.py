@@ -26,7 +26,8 @@ from broker_lite.handlers.purgatory import FetchPurgatory
 from broker_lite.handlers.request import Body, Request
 from broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Turns, in_units
 from broker_lite.log.checkpoints import BROKER_EPOCH
-from broker_lite.log.log_manager import LogDirectoryError, LogManager, NewTopic, Topic
+from broker_lite.log.directories import LogDirectoryError
+from broker_lite.log.log_manager import LogManager, NewTopic, Topic
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.steps import finish
 from broker_lite.log.storage import Files, Storage
@@ -176,8 +177,19 @@ class Broker:
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
+        self._finish_deletions()
         if TRANSACTIONS_TOPIC in self.logs.topics:
             _ = self.transactions
+
+    def _finish_deletions(self) -> None:
+        """Remove groups' offsets of topics whose deletion a crash cut short; their files are gone by now."""
+        groups = self._loaded_groups()
+        for name in self.logs.deletions.values():
+            # One that was made again since had the older one's offsets removed first.
+            if groups is not None and name not in self.logs.topics:
+                groups.forget_topic(name)
+        if self.logs.deletions:
+            self.logs.finish_deletions(list(self.logs.deletions))
 
     # What not every broker is asked for is loaded and made on first use, or where the log has something of it: loading
     # all of it would be a quarter of the start.
@@ -333,6 +345,7 @@ class Broker:
             yield ITEM * topic.partition_count
             while self.logs.remove_deleted(topic.name):
                 yield FILES
+        self.logs.finish_deletions([topic.topic_id for topic in topics])
 
     def _forget_deleted(self, name: str) -> None:
         """Remove what groups have of a topic that has been deleted, unless that is done."""

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from broker_lite.log import checkpoints
@@ -49,24 +49,8 @@ NewUuid = Callable[[], uuid.UUID]
 logger = logging.getLogger(__name__)
 
 
-def read_meta(content: bytes) -> dict[str, str]:
-    """Read a `meta.properties`, which may lack its `cluster.id`; the node's number is `node.id`, also in old ones.
-
-    Raises:
-        CheckpointFormatError: if it is damaged or the node's number is missing.
-    """
-    try:
-        lines = [line.strip() for line in content.decode().splitlines()]
-    except UnicodeDecodeError:
-        raise checkpoints.CheckpointFormatError("it is not UTF-8") from None
-    wrong = next((line for line in lines if line and not line.startswith("#") and "=" not in line), None)
-    if wrong is not None:
-        raise checkpoints.CheckpointFormatError(f"{wrong[:80]!r} is no name=value")
-    found = checkpoints.decode_properties(content)
-    node = found.get("node.id") or found.get("broker.id", "")  # broker.id: Kafka with ZooKeeper
-    if not node.isdecimal():
-        raise checkpoints.CheckpointFormatError("it has no node.id" if not node else f"node.id={node[:80]!r}")
-    return found | {"node.id": node}
+class LogDirectoryError(Exception):
+    """A log directory that cannot be used; the message says why and what to do."""
 
 
 def partition_path(log_dir: str, topic: str, index: int) -> str:
@@ -113,19 +97,34 @@ def find_topics(
 
 
 def _topic_id(storage: Storage, directory: str, new_uuid: NewUuid) -> uuid.UUID:
-    path = f"{directory}/{checkpoints.PARTITION_METADATA}"
-    try:
-        return checkpoints.decode_partition_metadata(storage.read(path))
-    except (FileNotFoundError, checkpoints.CheckpointFormatError):
+    topic_id = _written_id(storage, directory)
+    if topic_id is None:
         topic_id = new_uuid()
+        path = f"{directory}/{checkpoints.PARTITION_METADATA}"
         storage.write(path, checkpoints.encode_partition_metadata(topic_id), durable=False)
-        return topic_id
+    return topic_id
+
+
+def _written_id(storage: Storage, directory: str) -> uuid.UUID | None:
+    """Return the topic's id that a partition's folder names, if it does."""
+    try:
+        return checkpoints.decode_partition_metadata(storage.read(f"{directory}/{checkpoints.PARTITION_METADATA}"))
+    except (FileNotFoundError, checkpoints.CheckpointFormatError):
+        return None
 
 
 def clear_leftovers(
-    storage: Storage, log_dir: str, names: Iterable[str], wanted: Mapping[str, Entry], new_uuid: NewUuid
+    storage: Storage,
+    log_dir: str,
+    names: Iterable[str],
+    wanted: Mapping[str, Entry],
+    deleted: Collection[uuid.UUID],
+    new_uuid: NewUuid,
 ) -> None:
-    """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does."""
+    """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does.
+
+    `deleted` are the ids of topics whose partitions may not all be removed yet.
+    """
     for name in names:
         path = f"{log_dir}/{name}"
         match = _partition(name)
@@ -133,7 +132,11 @@ def clear_leftovers(
             remove_log(storage, path)
         elif match is not None:
             topic, index = match
-            if (topic not in wanted or index >= wanted[topic][1]) and holds_log(storage, path):
+            if (topic in wanted and index < wanted[topic][1]) or not holds_log(storage, path):
+                continue
+            if deleted and _written_id(storage, path) in deleted:
+                remove_log(storage, path)
+            else:
                 put_aside(storage, log_dir, topic, index, new_uuid)
 
 

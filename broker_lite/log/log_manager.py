@@ -1,7 +1,8 @@
 """All partitions of one broker: the directory that they live in, and which topics there are.
 
 `topics.json` says which topics exist, with their ids and settings: making a topic is done when the file names it, and
-deleting one when it no longer does, so a crash in between leaves directories that the next start renames (`…-stray`).
+deleting one when it no longer does. Folders that a crash leaves of one that was being made are renamed at the next
+start (`…-stray`), and those of one that was being deleted, which the file keeps the id of until then, are removed.
 However many topics are made or deleted together, it is written once. A partition gets its directory with its first
 record (see `partition_log`), so one that is not there is a partition without records; a topic's last one has it from
 the beginning. What takes its time for thousands of partitions is a generator that yields after each, so that whoever
@@ -19,8 +20,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker_lite.log import checkpoints, directories, topics_file
+from broker_lite.log import checkpoints, directories, meta_properties, topics_file
 from broker_lite.log.config import LogConfig
+from broker_lite.log.directories import LogDirectoryError
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.log.steps import finish
 from broker_lite.log.storage import Lock, Storage
@@ -37,10 +39,6 @@ EPOCH_JUMP: Final = 1_000
 else give the same epochs to different records, and no reader could tell the two logs apart (KIP-320)."""
 
 logger = logging.getLogger(__name__)
-
-
-class LogDirectoryError(Exception):
-    """A log directory that cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,8 @@ class LogManager:
         self._last_checkpoint_ms = 0
         self._deleted: dict[str, list[tuple[int, PartitionLog]]] = {}
         """What is left of deleted topics: partitions whose files are still to be removed."""
+        self.deletions: dict[uuid.UUID, str] = {}
+        """The names of topics whose deletion is not finished, also one that a crash cut short."""
         self._checkpointed: set[str] = set()
         """The topics that the checkpoints may name, those among them too that were deleted since."""
         self.topics: Mapping[str, Topic] = MappingProxyType(self._topics)
@@ -122,7 +122,7 @@ class LogManager:
         except OSError as error:
             raise LogDirectoryError(f"{log_dir} cannot be used ({error}): choose another data directory") from error
         try:
-            manager._load_meta(cluster_id, node_id)
+            manager.cluster_id = meta_properties.load_or_write(storage, log_dir, cluster_id, node_id, new_uuid)
             manager._load_topics(now_ms, internal_topics or {})
         except BaseException:
             manager.abandon()
@@ -275,6 +275,7 @@ class LogManager:
         self.forget_topics([topic])
         while self.remove_deleted(name):
             pass
+        self.finish_deletions([topic.topic_id])
 
     def forget_topics(self, topics: Sequence[Topic]) -> None:
         """Delete topics, but leave their files for `remove_deleted` to remove.
@@ -284,14 +285,25 @@ class LogManager:
         """
         for topic in topics:
             del self._topics[topic.name], self._by_id[topic.topic_id]
+            self.deletions[topic.topic_id] = topic.name
         try:
             self._write_topics()
         except OSError as error:
             for topic in topics:
                 self._add(topic)
+                del self.deletions[topic.topic_id]
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for topic in topics:
             self._put_to_be_removed(topic)
+
+    def finish_deletions(self, topic_ids: Iterable[uuid.UUID]) -> None:
+        """Note that nothing is left of deleted topics: neither files nor, with the groups, offsets."""
+        for topic_id in topic_ids:
+            del self.deletions[topic_id]
+        try:
+            self._write_topics()
+        except OSError as error:
+            logger.warning("%s: that topics are deleted for good is not written down yet: %s", self.log_dir, error)
 
     def _put_to_be_removed(self, topic: Topic) -> None:
         for log in topic.logs.values():
@@ -430,11 +442,11 @@ class LogManager:
     ) -> Generator[bool, None, dict[int, PartitionLog]]:
         """Return the logs of new partitions, whose directories are made later but for the last one's.
 
-        That one tells how many there are, should `topics.json` be lost. Yields after each whether it has one.
+        That one tells how many there are, should `topics.json` be lost. Yields after each whether it worked on files.
         """
         directories.check_not_metadata_log(topic)
         while self.remove_deleted(topic):  # of an older topic of this name
-            pass
+            yield True
         logs: dict[int, PartitionLog] = {}
         metadata = checkpoints.encode_partition_metadata(topic_id)
         last = max(indexes, default=-1)
@@ -481,36 +493,6 @@ class LogManager:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
-    def _load_meta(self, cluster_id: str, node_id: int) -> None:
-        path = f"{self.log_dir}/{checkpoints.META_PROPERTIES}"
-        try:
-            found = directories.read_meta(self._storage.read(path))
-        except checkpoints.CheckpointFormatError as error:
-            raise LogDirectoryError(
-                f"{path} is damaged ({error}): restore it, or remove it to have a new one written with a new id"
-            ) from None
-        except FileNotFoundError:
-            self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
-            meta = {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(node_id),
-                "directory.id": checkpoints.encode_uuid(self._new_uuid()),
-            }
-            self._storage.write(path, checkpoints.encode_properties(meta), durable=True)
-            return
-        for name, wanted in (("cluster.id", cluster_id), ("node.id", str(node_id))):
-            if wanted and (found.get(name) or wanted) != wanted:
-                raise LogDirectoryError(
-                    f"{self.log_dir} belongs to {name}={found[name]}, not {wanted}: use that, or another directory"
-                )
-        self.cluster_id = found.get("cluster.id", "")
-        if not self.cluster_id:
-            self.cluster_id = cluster_id or checkpoints.encode_uuid(self._new_uuid())
-            logger.warning("%s has no cluster.id: it is %s from now on", path, self.cluster_id)
-            meta = {**found, "cluster.id": self.cluster_id}
-            self._storage.write(path, checkpoints.encode_properties(meta), durable=True)
-
     def _load_topics(self, now_ms: int, internal_topics: Mapping[str, Mapping[str, str]]) -> None:
         names = self._storage.list_directory(self.log_dir)
         self.clean = checkpoints.CLEAN_SHUTDOWN in names
@@ -519,7 +501,7 @@ class LogManager:
             wanted = self._read_topics()
         else:
             wanted = directories.find_topics(self._storage, self.log_dir, names, internal_topics, self._new_uuid)
-        directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self._new_uuid)
+        directories.clear_leftovers(self._storage, self.log_dir, names, wanted, self.deletions, self._new_uuid)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         cleaned_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
@@ -573,19 +555,20 @@ class LogManager:
     def _read_topics(self) -> dict[str, directories.Entry]:
         path = f"{self.log_dir}/{TOPICS_FILE}"
         try:
-            topics, self.leader_epoch = topics_file.decode(self._storage.read(path))
-            return topics
+            found = topics_file.decode(self._storage.read(path))
         except topics_file.DamagedTopicsError as error:
             raise LogDirectoryError(
                 f"{path} cannot be read ({error}): restore it, or remove it to have the topics found by their "
                 f"directories, without their settings"
             ) from None
+        self.leader_epoch = found.leader_epoch
+        self.deletions = dict(found.deleted)
+        return {name: (topic_id, count, dict(settings)) for name, (topic_id, count, settings) in found.topics.items()}
 
     def _write_topics(self) -> None:
         entries = {each.name: (each.topic_id, each.partition_count, each.settings) for each in self._topics.values()}
-        self._storage.write(
-            f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(entries, self.leader_epoch), durable=True
-        )
+        content = topics_file.Content(entries, self.leader_epoch, self.deletions)
+        self._storage.write(f"{self.log_dir}/{TOPICS_FILE}", topics_file.encode(content), durable=True)
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
         return checkpoints.read_offsets(self._storage, f"{self.log_dir}/{name}")

@@ -1,6 +1,6 @@
 """`topics.json`: which topics a log directory has, with their ids, their numbers of partitions and their settings.
 
-It also keeps the latest leader epoch of a standalone broker.
+It also keeps the latest leader epoch of a standalone broker, and the topics whose deletion was not finished.
 """
 
 from __future__ import annotations
@@ -8,33 +8,47 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from broker_lite.log import checkpoints
 from broker_lite.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
 MAX_PARTITIONS: Final = 50_000
-"""The most partitions that all topics have together: each holds a file and some memory."""
+"""The most partitions that all topics have together: each that has records holds open files, and each some memory."""
 
 
 class DamagedTopicsError(Exception):
     """The file is not what `encode` writes."""
 
 
-def encode(topics: Mapping[str, tuple[uuid.UUID, int, Mapping[str, str]]], leader_epoch: int) -> bytes:
-    """Return the file's content for topics with id, number of partitions and settings, and the latest leader epoch."""
+class Content(NamedTuple):
+    """What the file says."""
+
+    topics: Mapping[str, tuple[uuid.UUID, int, Mapping[str, str]]]
+    """Id, number of partitions and settings of each topic."""
+    leader_epoch: int = 0
+    deleted: Mapping[uuid.UUID, str] = MappingProxyType({})
+    """The names of deleted topics, by id, of which files or groups' offsets may be left."""
+
+
+def encode(content: Content) -> bytes:
+    """Return the file's bytes."""
+    topics, leader_epoch, deleted = content
     lines = []
     for name in sorted(topics):
         topic_id, partitions, settings = topics[name]
         entry = {"id": checkpoints.encode_uuid(topic_id), "partitions": partitions, "settings": dict(settings)}
         lines.append(f"{json.dumps(name)}: {json.dumps(entry)}")  # json's own indents take ten times as long
     body = ",\n".join(lines)
-    return f'{{"version": {VERSION}, "leaderEpoch": {leader_epoch}, "topics": {{\n{body}\n}}}}\n'.encode()
+    gone = json.dumps({checkpoints.encode_uuid(topic_id): name for topic_id, name in deleted.items()})
+    head = f'"version": {VERSION}, "leaderEpoch": {leader_epoch}, "deleted": {gone}'
+    return f'{{{head}, "topics": {{\n{body}\n}}}}\n'.encode()
 
 
-def decode(data: bytes) -> tuple[dict[str, tuple[uuid.UUID, int, dict[str, str]]], int]:
-    """Return what `encode` was given.
+def decode(data: bytes) -> Content:
+    """Return what `encode` was called with.
 
     Raises:
         DamagedTopicsError: if it is something else.
@@ -45,7 +59,8 @@ def decode(data: bytes) -> tuple[dict[str, tuple[uuid.UUID, int, dict[str, str]]
             name: (checkpoints.decode_uuid(entry["id"]), int(entry["partitions"]), dict(entry["settings"]))
             for name, entry in document["topics"].items()
         }
-        return topics, int(document.get("leaderEpoch", 0))
+        deleted = {checkpoints.decode_uuid(each): str(name) for each, name in document.get("deleted", {}).items()}
+        return Content(topics, int(document.get("leaderEpoch", 0)), deleted)
     except (ValueError, KeyError, TypeError, AttributeError, checkpoints.CheckpointFormatError) as error:
         raise DamagedTopicsError(repr(error)) from None
 

@@ -38,6 +38,11 @@ class Asked:
         self.broker.close()
         self.broker = self._open()
 
+    def crash(self) -> None:
+        """Start the broker again after one that ended with nothing more written."""
+        self.broker.logs.abandon()
+        self.broker = self._open()
+
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
         body = apis.encode_request(apis.request(key, version, **fields), version)
         endpoint = Endpoint("127.0.0.1", 9092)

@@ -52,3 +52,13 @@ def test_a_broker_that_stops_meanwhile_leaves_nothing_of_them(deleting: Turning)
     assert committed(deleting) == {}
     left = deleting._storage.list_directory("/log")
     assert [name for name in left if name.startswith(("a-", "b-", "c-"))] == []
+
+
+def test_a_broker_that_is_killed_meanwhile_finishes_at_its_next_start(deleting: Turning) -> None:
+    deleting.waiting.clear()
+    deleting.crash()
+    assert committed(deleting) == {}
+    left = deleting._storage.list_directory("/log")
+    assert [name for name in left if name.startswith(("a-", "b-", "c-"))] == []
+    deleting.crash()
+    assert not deleting.broker.logs.deletions

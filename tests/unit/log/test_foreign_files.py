@@ -18,7 +18,8 @@ import pytest
 
 from broker_lite.log import directories
 from broker_lite.log.config import LogConfig
-from broker_lite.log.log_manager import LogDirectoryError, LogManager
+from broker_lite.log.directories import LogDirectoryError
+from broker_lite.log.log_manager import LogManager
 from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
 from broker_lite.log.storage import DiskStorage
 from broker_lite.protocol import records

@@ -11,8 +11,8 @@ import pytest
 
 from broker_lite.log import directories
 from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import check_topic_name
-from broker_lite.log.log_manager import LogDirectoryError, LogManager
+from broker_lite.log.directories import LogDirectoryError, check_topic_name
+from broker_lite.log.log_manager import LogManager
 from broker_lite.log.retention import delete_old_segments
 from broker_lite.log.storage import DiskStorage, Storage
 from broker_lite.protocol import records
@@ -180,6 +180,30 @@ def test_creations_and_deletions_that_were_cut_short(caplog: pytest.LogCaptureFi
     assert caplog.text.count("belongs to no topic") == 2
     manager.abandon()
     assert list(open_manager(storage).topics) == ["t"]
+
+
+def test_a_deletion_of_many_partitions_that_was_cut_short_is_finished(caplog: pytest.LogCaptureFixture) -> None:
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    topic = manager.create_topic("t", 3, TOPIC_ID, {}, NOW)
+    other = manager.create_topic("other", 1, uuid.UUID(int=7), {}, NOW)
+    for index in range(3):
+        append(manager, "t", index, 1)
+    manager.forget_topics([topic])
+    manager.remove_deleted("t")
+    manager.abandon()
+    storage.make_directory(f"{LOG_DIR}/t-7")  # not of that topic
+    storage.write(f"{LOG_DIR}/t-7/{0:020d}.log", b"x", durable=True)
+    manager = open_manager(storage)
+    assert list(manager.topics) == ["other"]
+    assert manager.deletions == {TOPIC_ID: "t"}
+    assert manager.topics["other"].topic_id == other.topic_id
+    names = [name for name in storage.list_directory(LOG_DIR) if name.startswith("t-")]
+    assert [name.split(".")[0] for name in names] == ["t-7"]
+    assert caplog.text.count("belongs to no topic") == 1
+    manager.finish_deletions([TOPIC_ID])
+    manager.close(NOW)
+    assert not open_manager(storage).deletions
 
 
 def test_a_directory_without_topics_file_is_taken_over() -> None:
