@@ -144,6 +144,8 @@ class Auditor:
         self._kept = kept
         self._chains: dict[str, Chain] = {}
         self._batch_ids: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+        """What the commits so far, and the checkpoint before them, say that each transaction identifier stands at."""
         self._halves: dict[str, _Attempt] = {}
         self._undone: dict[str, tuple[Writes, int]] = {}
         """What halves wrote that a restore undid, and the restore's version."""
@@ -161,6 +163,7 @@ class Auditor:
             self._join_checkpoint(self._kept)
             self._kept = None
         self._tally.commits += 1
+        self._written.update(commit.transactions)
         name = CommitName.of(commit)
         if commit.damage is not None:
             message = f"{commit.damage}: the rows that it added are gone, unless a later checkpoint has them; readers "
@@ -197,7 +200,7 @@ class Auditor:
         if self._kept is not None:
             self._join_checkpoint(self._kept)
         self._check_stored(look_up(self._chains), look_up(self._batch_ids))
-        self._note_epochs(look_up)
+        self._note_epochs()
         self._judge_halves()
         chains = tuple(sorted(self._chains.values(), key=lambda chain: chain.order))
         return Report(chains, self._findings.in_order(), self._findings.counts, self._tally)
@@ -443,6 +446,7 @@ class Auditor:
 
     def _join_checkpoint(self, kept: StoredState) -> None:
         where = f"the checkpoint of version {kept.version}"
+        self._written.update(kept.transactions)
         for txn_id, stored in sorted(kept.transactions.items()):
             parsed = parse_txn_id(txn_id)
             if parsed is None or not self._in_scope(txn_id) or _is_left(parsed, stored):
@@ -480,12 +484,10 @@ class Auditor:
                 message = f"{describe(txn_id)}: {batch_ids.get(txn_id)} is stored, and the last commit has {last}"
                 self._findings.add(Problem.STORED_MISMATCH, message, None)
 
-    def _note_epochs(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> None:
-        ids = {epoch_txn_id(each.app_id, each.source, each.topic_partition): each for each in self._chains.values()}
-        stored = look_up(ids)
-        for txn_id, chain in ids.items():
+    def _note_epochs(self) -> None:
+        for chain in self._chains.values():
             # One that is not that of the last range was left behind by a version of sparkonce that knows no epochs.
-            known = stored.get(txn_id)
+            known = self._written.get(epoch_txn_id(chain.app_id, chain.source, chain.topic_partition))
             is_left_behind = chain.commits > 0 and chain.epoch != known
             chain.epoch = None if is_left_behind or known == UNKNOWN_EPOCH else known
 

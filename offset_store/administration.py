@@ -39,6 +39,7 @@ from offset_store.offsets import TopicPartition
 from offset_store.own_commits import OwnCommit, own_commit
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, read_history
 from offset_store.secrets import hidden_secrets
+from offset_store.stored_transactions import StoredTransactions
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     MOVED_TO_ID,
@@ -378,7 +379,9 @@ class OffsetsTable:
     def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
         """Return the ids of stored leader epochs that are not those of the moved offsets any more."""
         ids = (epoch_txn_id(move.key.app_id, move.key.source, move.key.partition) for move in change.moves)
-        return {txn_id: UNKNOWN_EPOCH for txn_id in ids if self.table.transaction_version(txn_id) is not None}
+        stored = StoredTransactions(self.table, lambda: self.log)
+        stored.expect(len(change.moves))
+        return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
 
     def _fingerprints_of_then(self, change: ManualChange) -> dict[str, int]:
         """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.

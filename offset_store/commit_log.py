@@ -132,10 +132,8 @@ class CommitLog:
                 "stands in for them: files of _delta_log were deleted by hand"
             )
         version = min(useful)
-        ids = self.log.checkpoint_column(self.listing, version, "txn.appId")
-        versions = self.log.checkpoint_column(self.listing, version, "txn.version")
-        pairs = zip(ids, versions, strict=True)
-        return StoredState(version, {txn_id: int(stored) for txn_id, stored in pairs if _is_ours(txn_id)})
+        found = self.log.checkpoint_transactions(self.listing, version)
+        return StoredState(version, {txn_id: stored for txn_id, stored in found.items() if _is_ours(txn_id)})
 
     def stored(self, txn_ids: Iterable[str]) -> dict[str, int]:
         """Give the versions of transaction identifiers as delta-rs, and so the sink, sees them."""

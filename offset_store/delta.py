@@ -33,6 +33,7 @@ from offset_store.offsets import OffsetRange, TopicPartition
 from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
 from offset_store.secrets import hidden_secrets
 from offset_store.store import Commit, FileT, read_offsets
+from offset_store.stored_transactions import StoredTransactions
 from offset_store.tables import append, check_remembers, load_table
 from offset_store.txn_ids import (
     hand_txn_id,
@@ -68,6 +69,7 @@ class DeltaOffsetStore:
     _table: DeltaTable | None = None
     _log_file: LogFile | None = None
     _log: DeltaLog | None = None
+    _stored: StoredTransactions | None = None
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.read`."""
@@ -90,6 +92,8 @@ class DeltaOffsetStore:
             snapshot = self.snapshot()
         except StoreMissingError:
             return {}
+        partitions = list(partitions)
+        snapshot.stored.expect(len(partitions))
         looked_up = {tp: stored_epoch(snapshot.look_up, self.app_id, (source, tp)) for tp in partitions}
         found = {tp: epoch for tp, epoch in looked_up.items() if epoch is not None}
         moved = snapshot.last_moved({(source, tp) for tp in found})
@@ -107,8 +111,10 @@ class DeltaOffsetStore:
         if table is None:
             with hidden_secrets(self.storage_options):
                 table = self._load_or_create()
+        if self._stored is None or table is not self._table:
+            self._stored = StoredTransactions(table, self.log)
         self._table, self._log_file = table, self._log_file_of(table.version())
-        return DeltaSnapshot(table, self.app_id, self.log)
+        return DeltaSnapshot(table, self.app_id, self.log, self._stored)
 
     def log(self) -> DeltaLog:
         """Give the table's log; only histories need it, so it is opened when the first is asked for."""
@@ -175,8 +181,7 @@ class DeltaSnapshot:
     table: DeltaTable
     app_id: str
     open_log: Callable[[], DeltaLog] = field(repr=False)
-    _looked_up: dict[str, int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """delta-rs looks through the log for each transaction id, for half a millisecond and more."""
+    stored: StoredTransactions = field(repr=False)
 
     @property
     def version(self) -> int:
@@ -185,7 +190,7 @@ class DeltaSnapshot:
 
     def last_batch(self, query_id: str) -> int | None:
         """See `Snapshot.last_batch`."""
-        return self.table.transaction_version(query_txn_id(self.app_id, query_id))
+        return self.look_up(query_txn_id(self.app_id, query_id))
 
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
         """See `Snapshot.fingerprint`."""
@@ -193,6 +198,8 @@ class DeltaSnapshot:
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""
+        keys = list(keys)
+        self.stored.expect(len(keys))
         looked_up = {key: stored_offset(self.look_up, self.app_id, key) for key in keys}
         return {key: offset for key, offset in looked_up.items() if offset is not None}
 
@@ -218,14 +225,13 @@ class DeltaSnapshot:
         append(self.table, transactions, info, files)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
-        """Give the transaction ids that a commit moves here, with their new versions."""
+        """Return the transaction ids that a commit moves here, with their new versions."""
+        self.stored.expect(len(commit.record.moved))
         return transactions_onto(self.look_up, commit)
 
     def look_up(self, txn_id: str) -> int | None:
         """Return the stored version of a transaction id."""
-        if txn_id not in self._looked_up:
-            self._looked_up[txn_id] = self.table.transaction_version(txn_id)
-        return self._looked_up[txn_id]
+        return self.stored.look_up(txn_id)
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`."""

@@ -138,6 +138,32 @@ class DeltaLog:
                 return  # what is kept is an unbroken run
             yield {**(infos[0] if infos else {}), "version": each}
 
+    def transactions(self, version: int, since: int | None = None) -> dict[str, int]:
+        """Return what the transaction identifiers stand at in a version; only those moved ``since``, if that is named.
+
+        Raises:
+            OffsetStoreError: if a file that tells cannot be read, or was cleaned up.
+        """
+        found: dict[str, int] = {}
+        if since is None:
+            listing = self.listing()
+            since = listing.newest_checkpoint(version)
+            if since is not None:
+                found = self.checkpoint_transactions(listing, since)
+        for actions in self.actions_of(range(0 if since is None else since + 1, version + 1), ("txn",)):
+            found.update((txn["appId"], int(txn["version"])) for txn in actions["txn"])
+        return found
+
+    def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
+        """Return what the transaction identifiers stand at in a checkpoint.
+
+        Raises:
+            OffsetStoreError: if a file of it cannot be read.
+        """
+        ids = self.checkpoint_column(listing, version, "txn.appId")
+        versions = self.checkpoint_column(listing, version, "txn.version")
+        return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}
+
     def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
         """Give the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
 

@@ -143,6 +143,7 @@ class ResultTable:
             snapshot.table,
             snapshot.app_id,
             snapshot.open_log,
+            snapshot.stored,
             self._options.table,
             self.fit,
             self._written_as,

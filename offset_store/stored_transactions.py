@@ -1,0 +1,64 @@
+"""What the transaction identifiers of a Delta table stand at, for a handle that moves along with the table.
+
+delta-rs tells one identifier at a time and reads the log back for each, up to the newest checkpoint if nobody wrote it
+for long: half a millisecond to ten. For a few that is nothing. For the partitions of a large topic the log is read
+once instead, and from then on only the commits that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+
+from offset_store.delta_log import DeltaLog
+from offset_store.errors import OffsetStoreError
+
+FEW = 16
+"""Up to so many identifiers are asked of delta-rs one by one."""
+
+
+@dataclass(slots=True)
+class StoredTransactions:
+    """The transaction identifiers of one table, at the version that the handle is at."""
+
+    table: DeltaTable
+    open_log: Callable[[], DeltaLog] = field(repr=False)
+    _found: dict[str, int | None] = field(default_factory=dict, repr=False)
+    _version: int = -1
+    """The version that `_found` is of."""
+    _is_whole: bool = False
+    """Whether what is not in `_found` is not stored."""
+
+    def look_up(self, txn_id: str) -> int | None:
+        """Return the stored version of an identifier, or None."""
+        self._follow()
+        if txn_id not in self._found:
+            self._found[txn_id] = None if self._is_whole else self.table.transaction_version(txn_id)
+        return self._found[txn_id]
+
+    def expect(self, count: int) -> None:
+        """Say that so many identifiers are about to be looked up. A log that cannot be read is left to delta-rs."""
+        self._follow()
+        if count <= FEW or self._is_whole:
+            return
+        try:
+            self._found.update(self.open_log().transactions(self._version))
+            self._is_whole = True
+        except OffsetStoreError:
+            return
+
+    def _follow(self) -> None:
+        """Go to the version that the handle is at by now."""
+        before, self._version = self._version, self.table.version()
+        if before == self._version:
+            return
+        if self._is_whole and before < self._version:
+            try:
+                self._found.update(self.open_log().transactions(self._version, before))
+                return
+            except OffsetStoreError:  # the commits were cleaned up
+                pass
+        self._found.clear()
+        self._is_whole = False

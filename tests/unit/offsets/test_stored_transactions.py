@@ -1,0 +1,99 @@
+"""What transaction identifiers stand at, read all at once: always what delta-rs says of each, which is rarely asked."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from offset_store.delta import DeltaOffsetStore
+from offset_store.fingerprint import Fingerprint
+from offset_store.locations import Location
+from offset_store.offsets import OffsetRange, TopicPartition
+from offset_store.record import BatchRecord, PartitionKey, Writes
+from offset_store.store import Commit
+from offset_store.stored_transactions import FEW
+from offset_store.tables import append
+from offset_store.txn_ids import epoch_txn_id, offset_txn_id
+
+MANY = 3 * FEW
+KEYS: list[PartitionKey] = [("s", TopicPartition("t", "AAAAAAAAAAAAAAAAAAAAAA", index)) for index in range(1_000)]
+
+
+def batch(number: int, keys: list[PartitionKey], epoch: int = 3) -> Commit[None]:
+    moved = {key: OffsetRange(number, number + 1, epoch, epoch_before=3 if number else None) for key in keys}
+    record = BatchRecord("app", "q", number, f"attempt {number}", moved)
+    return Commit(replace(record, fingerprint=Fingerprint.of([number], [number])), Writes.OFFSETS)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The identifiers that delta-rs was asked for."""
+    ids: list[str] = []
+    original = DeltaTable.transaction_version
+
+    def noted(table: DeltaTable, app_id: str) -> int | None:
+        ids.append(app_id)
+        return original(table, app_id)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", noted)
+    return ids
+
+
+def test_batches_of_a_thousand_partitions_ask_delta_rs_for_none_of_them(tmp_path: Path, asked: list[str]) -> None:
+    location = Location.parse(str(tmp_path / "t"))
+    store = DeltaOffsetStore(location, "app", create_missing=True)
+    for number in range(3):
+        snapshot = store.snapshot()
+        assert snapshot.last_batch("q") == (number - 1 if number else None)
+        assert set(snapshot.next_offsets(KEYS).values()) == ({number} if number else set())
+        snapshot.commit(batch(number, KEYS, epoch=3 + number // 2))
+    started = DeltaOffsetStore(location, "app")
+    partitions = [tp for _, tp in KEYS]
+    assert set(started.read("s", partitions).values()) == {3}
+    assert set(started.epochs("s", partitions).values()) == {4}
+    assert not [txn_id for txn_id in asked if "/query/" not in txn_id]
+    assert len(asked) <= 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_what_delta_rs_says_whoever_commits(tmp_path: Path, seed: int) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    path = tmp_path / "t"
+    store = DeltaOffsetStore(Location.parse(str(path)), "app", create_missing=True)
+    ids = [name("app", *key) for key in KEYS[:MANY] for name in (offset_txn_id, epoch_txn_id)]
+    for number in range(25):
+        snapshot = store.snapshot()
+        snapshot.next_offsets(KEYS[: rng.choice([2, MANY])])
+        fresh = DeltaTable(path)
+        assert {each: snapshot.look_up(each) for each in ids} == {each: fresh.transaction_version(each) for each in ids}
+        step = rng.randrange(5)
+        if step <= 1:
+            snapshot.commit(batch(number, KEYS[: rng.choice([1, MANY])], epoch=rng.choice([3, 4])))
+        elif step == 2:
+            append(DeltaTable(path), {rng.choice(ids): rng.randrange(1_000) for _ in range(3)}, {})
+        elif step == 3:
+            DeltaTable(path).create_checkpoint()
+        elif number > 15:
+            shutil.rmtree(path)
+
+
+def test_a_log_without_its_old_commits_is_left_to_delta_rs(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    store = DeltaOffsetStore(Location.parse(str(path)), "app", create_missing=True)
+    for number in range(3):
+        snapshot = store.snapshot()
+        assert len(snapshot.next_offsets(KEYS[:MANY])) == (MANY if number else 0)
+        snapshot.commit(batch(number, KEYS[:MANY]))
+    for number in range(3, 6):
+        append(DeltaTable(path), {offset_txn_id("app", *KEYS[0]): number + 1}, {})
+    DeltaTable(path).create_checkpoint()
+    for version in range(5):
+        (path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert store.snapshot().next_offsets(KEYS[:MANY]) == dict.fromkeys(KEYS[:MANY], 3) | {KEYS[0]: 6}
