@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from exactly_once.batch import Batch
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.decision import (
     AlreadyThere,
+    Decision,
     Fresh,
     Refused,
     Replay,
@@ -35,8 +37,8 @@ from exactly_once.errors import (
     UnknownOutcomeError,
 )
 from exactly_once.guarantee import Order
-from exactly_once.refusals import THE_TABLE, Place, fenced, refusal, restored
-from exactly_once.restored import restore_that_took_out
+from exactly_once.refusals import THE_TABLE, Place, behind, fenced, refusal, restored
+from exactly_once.restored import restore_before, restore_that_took_out
 from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError
 from offset_store.record import BatchRecord, CommittedBatch, Writes
@@ -44,6 +46,10 @@ from offset_store.store import Commit, Snapshot
 
 MAX_CONFLICTS = 10
 """How often a commit that lost against commits of *other* partitions or applications is decided anew."""
+
+
+COMMITS_LOOKED_AT = 100
+"""Among how many of the newest commits a RESTORE is looked for before each batch."""
 
 
 class SnapshotSource(Protocol):
@@ -194,11 +200,20 @@ class Delivery:
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Refused):
             raise refusal(decision, batch, snapshot, self._place)
-        if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
+        self._check_nothing_was_taken_out(batch, decision, rows)
+        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
+
+    def _check_nothing_was_taken_out(self, batch: Batch, decision: Decision, rows: Snapshot) -> None:
+        if not isinstance(rows, LoggedSnapshot):
+            return
+        if isinstance(decision, Replay):
             restore = restore_that_took_out(batch.record, rows.entries_since(-1))
             if restore is not None:
                 raise restored(restore, batch, self._place)
-        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
+        elif isinstance(decision, Fresh) and (batch.stateful or batch.foreign):
+            restore = restore_before(batch.record, islice(rows.entries_since(-1), COMMITS_LOOKED_AT))
+            if restore is not None:
+                raise behind(restore, batch, self._place)
 
     @property
     def _offsets(self) -> SnapshotSource:

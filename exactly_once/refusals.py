@@ -142,6 +142,16 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
     )
 
 
+def behind(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
+    """Explain why a batch is not written behind others that a RESTORE of ours took out."""
+    target = None if restore.change is None else restore.change.to_version
+    return OffsetMismatchError(
+        f"{batch} follows batches that are in {place.name} no more: version {restore.version} (RESTORE) took it back "
+        f"to version {target}, and the checkpoint is newer. Their rows would be missing. Start from the checkpoint "
+        "that goes with the stored offsets, a copy of that time; or, to go on without these rows, use a new appId"
+    )
+
+
 def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
     start, (source, tp) = decision.extent.start, decision.key
     kind, _, at = (place.spec or "").partition(":")

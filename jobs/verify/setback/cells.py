@@ -17,7 +17,7 @@ from exactly_once.guarantee import Guarantee
 
 
 class SetBack(Enum):
-    """What is done to the checkpoint between two runs."""
+    """What is done to the checkpoint between two runs, or to the table behind its back."""
 
     NOTHING = "nothing"
     """The control: the oracle and an undisturbed query must agree."""
@@ -34,6 +34,8 @@ class SetBack(Enum):
     """The newest file in ``commits`` is deleted."""
     TWIN = "twin"
     """Two copies of one checkpoint are used in turn."""
+    REWOUND = "table-rewound"
+    """The checkpoint stays, and `sparkonce offsets rewind --restore` takes the table back behind it."""
 
 
 class Query(Enum):
@@ -111,6 +113,8 @@ def can_occur(cell: SetBackCell) -> bool:
     """Whether there is such a query, and such a batch in it."""
     if (cell.state is StateStore.NONE) is not (cell.query in STATELESS_QUERIES):
         return False
+    if cell.setback is SetBack.REWOUND and cell.sink is not Sink.APPEND:  # rows and offsets in one table
+        return False
     if cell.setback is SetBack.NO_DATA and cell.query not in WITH_WATERMARK:
         return False
     if cell.query is Query.WINDOW_UPDATE:  # its rows replace others, which a MERGE alone can do
@@ -150,5 +154,6 @@ def quick_setbacks() -> frozenset[SetBackCell]:
             "setback_offsets-deleted_union_append",
             "setback_twin_dropDuplicates_rocksdb_topic",
             "setback_twin_stateless_dead-letters",
+            "setback_table-rewound_files_append",
         )
     )

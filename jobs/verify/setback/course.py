@@ -24,6 +24,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired
 from jobs.verify.cells import Moment
 from jobs.verify.records import Sending, create_topic, make
@@ -132,6 +134,25 @@ class Running:
         folder = self.checkpoint / log
         return max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=-1)
 
+    def version(self) -> int:
+        """Return the version of the table that is to be taken back; -1 if none is."""
+        return DeltaTable(self.setup().table).version() if self.cell.setback is SetBack.REWOUND else -1
+
+    def take_table_back(self, *options: str) -> None:
+        """Run the command that takes rows and offsets of the table back.
+
+        Raises:
+            CourseError: if it fails.
+        """
+        command = ["offsets", "rewind", str(self.setup().table), *options, "--apply"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "jobs.cli", *command], capture_output=True, text=True, check=False
+        )
+        if ended.returncode != 0:
+            raise CourseError(f"the command fails: {shlex.join(command)}: {ended.stdout}{ended.stderr}")
+        self.set_back = True
+        self.note("checkpoint", f"stays, and the table is taken back: {shlex.join(options)}")
+
 
 def course(one: Running) -> Course:
     """Go through the cell, from its topic to the last run.
@@ -142,13 +163,16 @@ def course(one: Running) -> Course:
     _prepare(one)
     one.feed(FIRST_BATCHES)
     yield from _goes_well(one, one.setup())
-    copy = one.save("copy")
+    copy, version = one.save("copy"), one.version()
     yield from _run_on(one)
     if one.cell.setback is SetBack.NOTHING:
         one.set_back = True
         return
-    newest = one.save("newest")
-    again = _set_back(one, copy)
+    if one.cell.setback is SetBack.REWOUND:
+        one.take_table_back("--to-version", str(version), "--restore")
+        fits, again = copy, one.setup()
+    else:
+        fits, again = one.save("newest"), _set_back(one, copy)
     error = None
     if one.cell.setback not in DATA_COMES_FIRST:
         error = yield from _run(one, again)
@@ -156,9 +180,9 @@ def course(one: Running) -> Course:
         one.feed(LATER_BATCHES)
         error = yield from _run(one, again)
     if error is not None:
-        yield from _way_out(one, error, newest)
+        yield from _way_out(one, error, fits)
     elif one.cell.setback is SetBack.TWIN:
-        yield from _other_twin(one, newest)
+        yield from _other_twin(one, fits)
 
 
 def _prepare(one: Running) -> None:
@@ -226,8 +250,8 @@ def _other_twin(one: Running, other: Path) -> Course:
         yield from _way_out(one, error, last_writer)
 
 
-def _way_out(one: Running, error: str, newest: Path) -> Course:
-    """Check that a refusal names the way out, and take it."""
+def _way_out(one: Running, error: str, fits: Path) -> Course:
+    """Check that a refusal names the way out, and take it; the checkpoint that ``fits`` goes with the result."""
     one.refused = error
     if one.cell.compares_only:
         return
@@ -235,28 +259,17 @@ def _way_out(one: Running, error: str, newest: Path) -> Course:
         raise CourseError(f"the query stopped, and its error names no way out: {error}")
     setup = one.setup()
     if one.cell.state is StateStore.ROCKSDB and (command := _TAKE_BACK.search(error)) is not None:
-        _take_back(one, command[1])
+        one.take_table_back(*command[1].split())
     elif one.cell.query is Query.STATELESS and "new checkpointLocation" in error:
         shutil.rmtree(one.checkpoint)
         one.note("checkpoint", "is deleted, as the error says")
         if setup.offset_store is None:
             setup = replace(setup, starting_offsets=_starting_offsets(error))
     else:
-        one.put_back(newest, "is the one that goes with the result")
+        one.put_back(fits, "is the one that goes with the result")
     one.feed(1)
     if (again := (yield from _run(one, setup))) is not None:
         raise CourseError(f"the way out that the error names leads nowhere: {error} THEN: {again}")
-
-
-def _take_back(one: Running, options: str) -> None:
-    """Take the result back to where the checkpoint is, by the command that the error names."""
-    command = ["offsets", "rewind", str(one.setup().table), *options.split(), "--apply"]
-    ended = subprocess.run([sys.executable, "-m", "jobs.cli", *command], capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise CourseError(
-            f"the command that the error names fails: {shlex.join(command)}: {ended.stdout}{ended.stderr}"
-        )
-    one.note("checkpoint", "stays, and the table is taken back to it by the command that the error names")
 
 
 def _starting_offsets(error: str) -> str:

@@ -98,3 +98,37 @@ def test_a_table_restored_to_where_the_batch_is(query: SetBack) -> None:
     query.set_back()
     query.run(1)
     assert query.values() == [0, 1]
+
+
+class WithoutOffsets(SetBack):
+    """A query of a source that is not ours; a checkpoint that is ahead of the table leaves no gap in any offsets."""
+
+    def log(self, batch_id: int, end: int, partitions: int = 1) -> None:
+        (self.checkpoint / "offsets" / str(batch_id)).write_text(f'v1\n{{}}\n{{"other": {end * partitions}}}')
+
+
+class WithState(SetBack):
+    """A query whose watermark writes rows, and moves no offset, from batch 1 on."""
+
+    def log(self, batch_id: int, end: int, partitions: int = 1) -> None:
+        (self.checkpoint / "state" / "0").mkdir(parents=True, exist_ok=True)
+        super().log(batch_id, min(end, 10), partitions)
+
+
+@pytest.mark.parametrize("kind", [WithoutOffsets, WithState])
+def test_a_checkpoint_ahead_of_a_table_that_was_taken_back_is_refused(kind: type[SetBack], tmp_path: Path) -> None:
+    query = kind(tmp_path)
+    query.run(0)
+    query.copy()
+    query.run(1, 2)
+    assert main(["offsets", "rewind", str(query.table), "--to-version", "1", "--restore", "--apply"]) == 0
+    query.log(3, 40)
+    with pytest.raises(
+        OffsetMismatchError,
+        match=r"batch 3 .* follows batches that are in the table no more: version 4 \(RESTORE\) took it back to "
+        r"version 1, and the checkpoint is newer.* Start from the checkpoint",
+    ):
+        query.tasks()
+    query.set_back()
+    query.run(1, 2, 3)
+    assert query.values() == [0, 1, 2, 3]
