@@ -121,3 +121,7 @@ def test_who_only_reads_does_not_load_the_sink() -> None:
 
 def test_the_driver_does_not_load_the_compiler() -> None:
     assert loaded_with("connectors.kafka_once.sink.writer", "numba") == []
+
+
+def test_a_query_that_asks_no_delta_table_does_not_load_delta_rs() -> None:
+    assert loaded_with("connectors.kafka_once.source", "deltalake") == []
