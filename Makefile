@@ -6,7 +6,7 @@ STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check bench soak integration kafka-image clean
+.PHONY: help setup java classes demo test check bench soak integration kafka-image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,13 +25,16 @@ setup: $(STAMP) ## Install everything into .venv
 java: $(STAMP)
 	@$(BIN)/python -m jobs.java_check
 
+classes: java
+	@$(BIN)/python -m jobs.class_archive
+
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
 	@$(BIN)/python -m jobs.demo
 
-test: java ## All tests (under 20 minutes)
+test: classes ## All tests (under 20 minutes)
 	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
-	@$(BIN)/python -m pytest -m "not soak" --ignore tests/verify -n 2
-	@$(BIN)/python -m pytest -m "not soak" tests/verify
+	@$(BIN)/python -m pytest -m "not soak" --ignore tests/verify/test_quick.py -n 2
+	@$(BIN)/python -m pytest -m "not soak" tests/verify/test_quick.py
 
 check: $(STAMP) ## Format, lint and types
 	@$(BIN)/ruff format --check .
@@ -41,13 +44,13 @@ check: $(STAMP) ## Format, lint and types
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run
 	@$(BIN)/python -m jobs.bench
 
-soak: java ## Long runs: many seeds, many kills
+soak: classes ## Long runs: many seeds, many kills
 	@$(BIN)/python -m pytest -m "soak"
 
 kafka-image: $(STAMP) ## Build a local Apache Kafka image from Maven's jars
 	@$(BIN)/python -m tests.containers.kafka_image
 
-integration: java ## The connectors' tests on a real Kafka in a container (needs Docker)
+integration: classes ## The connectors' tests on a real Kafka in a container (needs Docker)
 	@$(BIN)/python -m tests.containers.run
 
 clean: ## Remove the environment and everything that was built

@@ -20,6 +20,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from broker_lite import EmbeddedBroker
+from jobs import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,10 +37,10 @@ DELTA_CONF = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of a JVM that lives for seconds: nothing pays for the slower compiler, which takes a third of its processor time."""
-for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(variable, SHORT_JVM)  # read by whatever starts Spark, in processes that tests start too
+# Read by whatever starts Spark, in processes that tests start too.
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", class_archive.SHORT_JVM)
+if class_archive.VARIABLE not in os.environ:
+    os.environ[class_archive.VARIABLE] = class_archive.options()
 
 # A test judges no times, and a busy machine is slow; what failed is printed so that it can be run again.
 settings.register_profile("sparkonce", deadline=None, print_blob=True)
@@ -54,6 +55,8 @@ LONGEST = (
     "tests/docs/test_readme.py",
     OWN_DRIVER,
     "tests/sim/test_seeds.py",
+    "tests/verify/test_planted.py",
+    "tests/verify/test_duel.py",
     "tests/interop/test_verifiable.py",
     "tests/cluster/control/test_failover.py",
     "tests/cluster/test_bounces.py",

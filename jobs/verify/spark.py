@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from exactly_once.crash_points import FOLDER_VARIABLE
+from jobs import class_archive
 from jobs.demo.supervisor import kill_session
 from jobs.verify.pipelines import Pipeline
 from jobs.verify.setback.queries import Setup
@@ -49,7 +50,7 @@ class SparkProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, FOLDER_VARIABLE: str(crash_folder)},
+                env={class_archive.VARIABLE: class_archive.options(), **os.environ, FOLDER_VARIABLE: str(crash_folder)},
                 cwd=Path(__file__).resolve().parents[2],
                 start_new_session=True,  # all that it starts can be killed with it
             )

@@ -1,0 +1,43 @@
+"""Spark's classes kept for faster starts: a JVM takes them if they fit, and says nothing if they do not."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs import class_archive
+from jobs.java_check import java_command
+
+
+def test_without_an_archive_there_are_the_other_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert class_archive.options() == class_archive.SHORT_JVM
+
+
+def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = class_archive.archive()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert class_archive.archive() != found
+    java.unlink()
+    assert class_archive.archive() is None
+
+
+def test_an_archive_that_does_not_fit_is_no_news(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    path = class_archive.archive()
+    assert path is not None
+    path.write_bytes(os.urandom(10_000))
+    java = java_command()
+    assert java is not None
+    ended = subprocess.run(
+        [java, *shlex.split(class_archive.options()), "-version"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == ""
+    assert "warning" not in ended.stderr.lower()
