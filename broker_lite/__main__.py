@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until told to stop; gives the exit status."""
+    """Serve until told to stop; returns the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     from broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
 

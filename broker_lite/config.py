@@ -270,7 +270,7 @@ class BrokerConfig:
 
 @cache
 def broker_log_settings() -> Mapping[str, Setting]:
-    """Give the broker's settings that topics fall back to, by name.
+    """Return the broker's settings that topics fall back to, by name.
 
     Where a topic's setting follows several of the broker's, the last one has the default and the others have none.
     """
@@ -295,7 +295,7 @@ def broker_log_settings() -> Mapping[str, Setting]:
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Give every setting of a broker, by name."""
+    """Return every setting of a broker, by name."""
     return MappingProxyType({**settings_of(BrokerConfig), **broker_log_settings(), **settings_of(SecurityConfig)})
 
 

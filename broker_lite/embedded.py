@@ -215,7 +215,7 @@ class _Thread:
         self.addresses = self._server.addresses
 
     def fault_backend(self, faults: Faults) -> Backend:
-        """Give the way to this broker for faults."""
+        """Return the way to this broker for faults."""
         from broker_lite.faults.backends import LocalBackend
 
         assert self._server.broker is not None
@@ -312,7 +312,7 @@ class _Process:
         return self._child.pid
 
     def fault_backend(self, faults: Faults) -> Backend:
-        """Give the way to this broker for faults."""
+        """Return the way to this broker for faults."""
         from broker_lite.faults.backends import RemoteBackend
 
         return RemoteBackend(self._channel, faults.note, faults.restart_wanted)
@@ -342,7 +342,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """Give the child this interpreter's import path, in case the package is not installed."""
+    """Return the child this interpreter's import path, in case the package is not installed."""
     here = str(Path(__file__).resolve().parent.parent)
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}

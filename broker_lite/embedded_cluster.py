@@ -105,7 +105,7 @@ class EmbeddedCluster:
         return NO_LEADER if self._view.nobody_runs() else image.controller_id
 
     def image(self) -> ClusterImage:
-        """Give the cluster as the controller has it; it changes with the next call, so keep none of it."""
+        """Return the cluster as the controller has it; it changes with the next call, so keep none of it."""
         self._check_open()
         return self._view.image()
 
@@ -118,7 +118,7 @@ class EmbeddedCluster:
         return {each.broker_id for each in image.brokers.values() if not each.fenced}
 
     def leader(self, topic: str, partition: int) -> int:
-        """Give who leads a partition, as the controller has it; -1 if nobody does, as where no broker runs.
+        """Return who leads a partition, as the controller has it; -1 if nobody does, as where no broker runs.
 
         Raises:
             KeyError: if there is no such partition.
@@ -127,11 +127,11 @@ class EmbeddedCluster:
         return NO_LEADER if self._view.nobody_runs() else leader
 
     def in_sync_replicas(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Give who is in sync, or was when the last broker ended: who may lead; raises as `leader`."""
+        """Return who is in sync, or was when the last broker ended: who may lead; raises as `leader`."""
         return self.state(topic, partition).in_sync_replicas
 
     def state(self, topic: str, partition: int) -> PartitionState:
-        """Give all that the cluster knows of a partition, or knew when the last broker ended; raises as `leader`."""
+        """Return all that the cluster knows of a partition, or knew when the last broker ended; raises as `leader`."""
         found = self.image().topic(topic)
         if found is None:
             raise KeyError(f"the cluster has no topic {topic!r}")
@@ -248,7 +248,7 @@ class EmbeddedCluster:
             raise RuntimeError("this cluster has been closed: make another EmbeddedCluster")
 
     def _named(self, broker_id: int) -> EmbeddedBroker:
-        """Give a broker by its id.
+        """Return a broker by its id.
 
         Raises:
             RuntimeError: if the cluster has been closed.
@@ -261,7 +261,7 @@ class EmbeddedCluster:
         return found
 
     def _running_process(self, broker_id: int, wanted: str) -> int:
-        """Give a broker's process id, for what is `wanted` of it; raises as `kill`."""
+        """Return a broker's process id, for what is `wanted` of it; raises as `kill`."""
         pid = self._named(broker_id).pid
         if pid is not None:
             return pid
@@ -284,7 +284,7 @@ class _View:
         self._watched = WatchedImage()
 
     def image(self) -> ClusterImage:
-        """Give the cluster as it is now.
+        """Return the cluster as it is now.
 
         Raises:
             ViolationError: if the controller has decided what none may: then this is a bug of the cluster.

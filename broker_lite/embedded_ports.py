@@ -28,7 +28,7 @@ class HeldPorts:
                 self._sockets[each.name] = _bound(each)
 
     def settings(self) -> Mapping[str, object]:
-        """Give the settings by which the broker listens on these ports."""
+        """Return the settings by which the broker listens on these ports."""
         if not self._config.security.listeners:
             (only,) = self._config.listener_configs
             return {"port": self._port(only)}

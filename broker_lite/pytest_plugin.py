@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | ForeignBroker]:
-    """Give a broker with `.bootstrap_servers`; an embedded one is new for each test and has no topics.
+    """Yield a broker with `.bootstrap_servers`; an embedded one is new for each test and has no topics.
 
     The marker `kafka_broker` passes arguments on to `EmbeddedBroker`; of several, on a class and a method, say, the
     nearest one's count where they say different things of the same. Where `KAFKA` names another broker, a test that
@@ -74,7 +74,7 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    """Give a cluster with `.bootstrap_servers`, new for each test and without topics.
+    """Yield a cluster with `.bootstrap_servers`, new for each test and without topics.
 
     The marker `kafka_cluster` passes arguments on to `EmbeddedCluster`, as that of `kafka_broker` does. Where `KAFKA`
     names another broker than an embedded one, the test is skipped.

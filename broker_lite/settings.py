@@ -148,7 +148,7 @@ class Setting(NamedTuple):
         return (least if self.least is None else self.least), (most if self.most is None else self.most)
 
     def text(self, value: object) -> str | None:
-        """Give a value as Kafka's tools show it."""
+        """Return a value as Kafka's tools show it."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -216,7 +216,7 @@ _known: dict[type, Mapping[str, Setting]] = {}
 
 
 def settings_of(kind: Any) -> Mapping[str, Setting]:
-    """Give the declarations of a settings class by name, in the order of its fields."""
+    """Return the declarations of a settings class by name, in the order of its fields."""
     found = _known.get(kind)
     if found is None:
         declared = (each for each in fields(kind) if each.metadata.get("setting", True))

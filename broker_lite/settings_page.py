@@ -41,7 +41,7 @@ groups is kept in `dynamic-settings.json` in the data directory, topics' setting
 
 
 def sections() -> Mapping[str, tuple[str, Iterable[Setting]]]:
-    """Give the declarations by section, each with a line about it."""
+    """Return the declarations by section, each with a line about it."""
     return {
         "Broker": ("", settings_of(BrokerConfig).values()),
         "Listeners, TLS and SASL": (
@@ -60,7 +60,7 @@ def sections() -> Mapping[str, tuple[str, Iterable[Setting]]]:
 
 
 def markdown() -> str:
-    """Give docs/broker_settings.md."""
+    """Return docs/broker_settings.md."""
     parts = [_HEAD]
     for title, (note, settings) in sections().items():
         broker = title not in ("Topics", "Groups")
@@ -74,7 +74,7 @@ def markdown() -> str:
 
 
 def plain() -> str:
-    """Give what `--help-settings` prints."""
+    """Return what `--help-settings` prints."""
     lines = []
     for title, (_, settings) in sections().items():
         lines.append(f"{title}:")

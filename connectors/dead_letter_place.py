@@ -43,7 +43,7 @@ class DeadLetterPlace:
 
 
 def letters_group(app_id: str) -> str:
-    """Give the consumer group with the offsets of an application's dead letters, where these go to a topic."""
+    """Return the consumer group with the offsets of an application's dead letters, where these go to a topic."""
     return f"{app_id}-dead-letters"
 
 

@@ -77,7 +77,7 @@ def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace 
 
 
 def rows_schema(schema: t.StructType) -> t.StructType:
-    """Give the schema of the rows that are no dead letters: all columns but that one."""
+    """Return the schema of the rows that are no dead letters: all columns but that one."""
     return t.StructType([field for field in schema.fields if field.name != COLUMN])
 
 
@@ -88,7 +88,7 @@ def letters_table(
     guarantee: Guarantee,
     storage_options: Mapping[str, str] | None = None,
 ) -> LetterTarget:
-    """Give the target of dead letters that go to a Delta table; their offsets are in that table's own commits."""
+    """Return the target of dead letters that go to a Delta table; their offsets are in that table's own commits."""
     from connectors.delta_once.options import SinkOptions
     from connectors.delta_once.target import DeltaTarget
 
@@ -100,7 +100,7 @@ def letters_table(
 def letters_topic(
     topic: str, app_id: str, guarantee: Guarantee, client: ClientSettings, producer: ProducerSettings
 ) -> LetterTarget:
-    """Give the target of dead letters that go to a topic; their offsets are in the group `letters_group` names."""
+    """Return the target of dead letters that go to a topic; their offsets are in the group `letters_group` names."""
     from connectors.kafka_once.sink.options import DEFAULT_DECISION_TOPIC
     from connectors.kafka_once.sink.rows import RowLayout
     from connectors.kafka_once.sink.target import KafkaTarget
@@ -277,7 +277,7 @@ class LetterWriter:
 
 
 def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> pa.RecordBatch:
-    """Give the letters of records that the target has not seen.
+    """Return the letters of records that the target has not seen.
 
     Raises:
         DeliveryError: if one is not of a record of the batch.
@@ -310,7 +310,7 @@ def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> p
 
 
 def _extents(batch: Batch, own: Batch) -> Extents:
-    """Give the extents by what a row can tell: it does not know its source's name, nor the topic's id.
+    """Return the extents by what a row can tell: it does not know its source's name, nor the topic's id.
 
     Raises:
         DeliveryError: if two sources read a partition of one name from different clusters or at different offsets.

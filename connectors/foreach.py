@@ -85,7 +85,7 @@ class SqlResult:
         return statement.replace("?", self.placeholder)
 
     def newest(self) -> int:
-        """Give the number of the last commit; 0 before the first."""
+        """Return the number of the last commit; 0 before the first."""
         with closing(self.open()) as connection:
             return self._newest(connection.cursor())
 

@@ -58,7 +58,7 @@ def _is_taken(table: SettingTable, name: str) -> bool:
 
 
 def _of_others(options: OptionSet) -> dict[str, tuple[str, str]]:
-    """Give the declared name, and whose it is, of each option of other formats, by its name in lower case."""
+    """Return the declared name, and whose it is, of each option of other formats, by its name in lower case."""
     others = [reference for reference in REFERENCES.values() if reference.name != options.reference]
     return {
         option.name.lower(): (option.name, _WHOSE[reference.name])

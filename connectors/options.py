@@ -146,13 +146,13 @@ class OptionSet:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Give the one of ``known`` that is most like ``name``, if any is like it."""
+    """Return the one of ``known`` that is most like ``name``, if any is like it."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def storage_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Give delta-rs's options among ``given``, in the user's spelling. They may hold keys to a store: never shown."""
+    """Return delta-rs's options among ``given``, in the user's spelling. They may hold keys to a store: never shown."""
     return {key[len(STORAGE_PREFIX) :]: text for key, text in given.items() if key.lower().startswith(STORAGE_PREFIX)}
 
 
@@ -206,7 +206,7 @@ class OneOf:
         return "|".join(self.allowed)
 
     def __call__(self, text: str) -> str:
-        """Give the text, if it is one of the words."""
+        """Return the text, if it is one of the words."""
         if text not in self.allowed:
             raise ValueError("expected one of " + ", ".join(self.allowed))
         return text

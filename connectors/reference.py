@@ -67,7 +67,7 @@ class Reference:
         return f"options_{self.name.replace('-', '_')}.md"
 
     def entries(self) -> list[Entry]:
-        """Give all names, in the order of the declarations."""
+        """Return all names, in the order of the declarations."""
         found = [_entry(option) for option in self.options.options]
         if STORAGE_PREFIX in self.options.passed_through:
             found.append(_entry(STORAGE))
@@ -84,7 +84,7 @@ class Reference:
         return None
 
     def nearest(self, name: str) -> str | None:
-        """Give the name that is most like ``name``."""
+        """Return the name that is most like ``name``."""
         names = {entry.name.lower(): entry.name for entry in self.entries()}
         near = nearest(name.lower(), names) or nearest(PREFIX + name.lower(), names)
         return names[near] if near else None

@@ -234,7 +234,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
-    """Give the messages that tasks sent; a task that failed sent none."""
+    """Return the messages that tasks sent; a task that failed sent none."""
     written = [message for message in messages if isinstance(message, TaskMessage)]
     attempts = {message.plans[0].attempt_id for message in written}
     assert len(attempts) <= 1, "one writer object served all tasks of a batch"

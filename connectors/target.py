@@ -104,7 +104,7 @@ class Target(Protocol):
         """
 
     def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
-        """Give the writer of a task; None if there is nothing to write."""
+        """Return the writer of a task; None if there is nothing to write."""
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
         """Make a batch visible, on the driver, after its tasks, unless it is there already.

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def preload(modules: Iterable[str]) -> str | None:
-    """Import ``modules``; gives a reason not to fork afterwards, or None."""
+    """Import ``modules``; returns a reason not to fork afterwards, or None."""
     for name in _ALLOCATORS:
         os.environ.setdefault(name, _NO_BACKGROUND_THREAD)
     for module in modules:
@@ -82,7 +82,7 @@ def prepare_to_fork() -> None:
 
 
 def plain_command(command: Iterable[str]) -> list[str]:
-    """Give the command that this process was started by, with PySpark's daemon in place of this one."""
+    """Return the command that this process was started by, with PySpark's daemon in place of this one."""
     return [PLAIN_DAEMON if word == MODULE else word for word in command]
 
 

@@ -28,7 +28,7 @@ HOME = "SPARKONCE_SPARK_HOME"
 
 
 def command(environment: MutableMapping[str, str]) -> str:
-    """Give what to set ``PYSPARK_PYTHON`` to: the script, for which variables are set, or the bare interpreter."""
+    """Return what to set ``PYSPARK_PYTHON`` to: the script, for which variables are set, or the bare interpreter."""
     home = Path(pyspark.__file__).parent
     spark_home = environment.get("SPARK_HOME")
     runs_from_here = (home / "jars").is_dir() and (spark_home is None or Path(spark_home) == home)

@@ -106,7 +106,7 @@ class Report:
         return any(chain.ranges for chain in self.chains)
 
     def adding(self, findings: Iterable[Finding]) -> Report:
-        """Give a report with more findings, such as come from comparing with something beside the log."""
+        """Return a report with more findings, such as come from comparing with something beside the log."""
         more = Findings(list(self.findings), Counter(self.counts))
         for finding in findings:
             more.add(finding.problem, finding.message, finding.commit, finding.partition)
@@ -428,7 +428,7 @@ class Auditor:
             self._findings.add(Problem.CLONED, message, name, chain)
 
     def _known(self, txn_id: str) -> int | None:
-        """Give what should be stored under an identifier by now; None if no kept commit tells."""
+        """Return what should be stored under an identifier by now; None if no kept commit tells."""
         chain = self._chains.get(txn_id)
         return self._batch_ids.get(txn_id, chain.end if chain else None)
 
@@ -546,7 +546,7 @@ def _is_left(parsed: object, stored: int) -> bool:
 def _starts(
     app_id: str | None, ranges: Mapping[PartitionKey, OffsetRange]
 ) -> list[tuple[str | None, PartitionKey, int]]:
-    """Give where each partition of a batch begins: an attempt after one whose offsets are lost begins there too."""
+    """Return where each partition of a batch begins: an attempt after one whose offsets are lost begins there too."""
     return [(app_id, key, extent.start) for key, extent in ranges.items()]
 
 

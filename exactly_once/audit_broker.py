@@ -42,7 +42,7 @@ class BrokerSide:
 def compare_with_broker(
     chains: Iterable[Chain], topics: Mapping[str, BrokerTopic | None]
 ) -> tuple[list[BrokerSide], list[Finding]]:
-    """Compare each chain with the topic of its name, None if there is none; gives one side for each chain, in order.
+    """Compare each chain with the topic of its name, None if there is none; returns one side for each chain, in order.
 
     A chain whose topic id is an older one is over, not broken, if another chain of the same source has the new one.
     """

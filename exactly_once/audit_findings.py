@@ -244,7 +244,7 @@ class Findings:
             self.kept.append(Finding(problem, message, commit, partition))
 
     def in_order(self) -> tuple[Finding, ...]:
-        """Give what was kept, by version; what no single commit did comes last."""
+        """Return what was kept, by version; what no single commit did comes last."""
         return tuple(sorted(self.kept, key=_version_of))
 
 

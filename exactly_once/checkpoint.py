@@ -73,7 +73,7 @@ class Checkpoint:
         return cls(place, filesystem, root, options)
 
     def query_id(self) -> str:
-        """Give Spark's id of the query.
+        """Return Spark's id of the query.
 
         Raises:
             CheckpointError: if there is none, or it cannot be read.
@@ -85,7 +85,7 @@ class Checkpoint:
             raise CheckpointError(f"{self.location}/metadata holds no query id: {text[:200]!r}") from error
 
     def latest_batch_id(self) -> int:
-        """Give the number of the newest batch that Spark has logged.
+        """Return the number of the newest batch that Spark has logged.
 
         Raises:
             CheckpointError: if no batch is logged.

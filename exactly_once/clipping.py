@@ -54,7 +54,7 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
 
 
 def clipped(batch: Batch, starts: Starts) -> Batch:
-    """Give the batch as it is for the target that ``starts`` was found for."""
+    """Return the batch as it is for the target that ``starts`` was found for."""
     ranges = {
         key: OffsetRange(starts[key], extent.end, extent.epoch) if key in starts else extent
         for key, extent in batch.record.ranges.items()

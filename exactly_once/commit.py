@@ -75,7 +75,7 @@ class LoggedSnapshot(Protocol):
     """A snapshot of a store whose log also tells what others did, by hand or with other programs."""
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
-        """Give the commits after a version, up to the snapshot's, newest first."""
+        """Return the commits after a version, up to the snapshot's, newest first."""
 
 
 @runtime_checkable
@@ -334,7 +334,7 @@ def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Sn
 def _hand_after(
     snapshot: Snapshot, version: int, record: BatchRecord, is_hand: Callable[[CommitEntry], bool]
 ) -> CommitEntry | None:
-    """Give the newest such commit after a version and, if it is there, after this attempt's own."""
+    """Return the newest such commit after a version and, if it is there, after this attempt's own."""
     if not isinstance(snapshot, LoggedSnapshot):
         return None
     for entry in snapshot.entries_since(version):

@@ -174,7 +174,7 @@ class CrashPlans:
         return cls(fixed, Path(folder) if folder else None)
 
     def armed(self) -> Iterable[CrashPlan]:
-        """Give the plans of this moment."""
+        """Return the plans of this moment."""
         if self.fixed is not None:
             yield self.fixed
         if self.folder is None:
@@ -230,7 +230,7 @@ def release(plan: CrashPlan) -> None:
 
 
 def fired(plan: CrashPlan) -> dict[str, object] | None:
-    """Give the mark that ``plan`` left (``point``, ``batch_id``, ``pid``), or None if it has not fired."""
+    """Return the mark that ``plan`` left (``point``, ``batch_id``, ``pid``), or None if it has not fired."""
     try:
         text = Path(plan.mark_path).read_text()
     except FileNotFoundError:

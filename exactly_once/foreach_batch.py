@@ -94,7 +94,7 @@ class RowsOnly:
     write: Callable[[Any, BatchRecord], None]
 
     def snapshot(self) -> RowsOnly:
-        """Give itself: there is nothing to see."""
+        """Return itself: there is nothing to see."""
         return self
 
     @property

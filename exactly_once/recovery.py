@@ -126,7 +126,7 @@ def describe_unconfirmed(app_id: str, sequence: int) -> str:
 
 
 def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[OffsetTxn, int]:
-    """Give where each partition began in its oldest kept batch after a version; ``entries`` come newest first."""
+    """Return where each partition began in its oldest kept batch after a version; ``entries`` come newest first."""
     starts: dict[OffsetTxn, int] = {}
     for entry in entries:
         if entry.version > after_version and entry.batch is not None:
@@ -136,7 +136,7 @@ def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[Off
 
 
 def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
-    """Give the newest version committed at or before a time. Commits without a time of their own are passed over.
+    """Return the newest version committed at or before a time. Commits without a time of their own are passed over.
 
     Raises:
         RecoveryError: if all others that are kept are younger.
@@ -148,7 +148,7 @@ def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
 
 
 def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: int) -> int:
-    """Give the version just before the last ``count`` batches of an application that are in force.
+    """Return the version just before the last ``count`` batches of an application that are in force.
 
     Raises:
         RecoveryError: if fewer are kept, or offsets were set by hand among them.
@@ -194,7 +194,7 @@ class Missed:
 
 
 def plain_restores(entries: Sequence[CommitEntry], app_id: str) -> list[CommitEntry]:
-    """Give the RESTORE commits not made by us after which no hand moved this application's offsets, newest first."""
+    """Return the RESTORE commits not made by us after which no hand moved this application's offsets, newest first."""
     found = []
     for entry in entries:
         if entry.change is not None and app_id in entry.change.app_ids:

@@ -241,7 +241,7 @@ _EARLIEST = -2
 
 
 def _starting_offsets(batch: Batch, snapshot: Snapshot) -> str:
-    """Give the stored offsets as the option of each source; it must name every partition that the source reads.
+    """Return the stored offsets as the option of each source; it must name every partition that the source reads.
 
     One that is not stored has no record in the result. A query that is known there read it up to this batch; the
     checkpoint of one that is not may have begun behind records that nobody has read, so it is read from its beginning.

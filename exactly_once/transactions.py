@@ -78,7 +78,7 @@ class Decision:
         return sum(transaction.rows for transaction in self.transactions)
 
     def undoing(self, at_ms: int) -> Decision:
-        """Give the decision that takes this one back: its query stands where it stood before."""
+        """Return the decision that takes this one back: its query stands where it stood before."""
         queries = {query: batch for query, batch in self.queries.items() if query != self.record.query_id}
         if self.before is not None:
             queries[self.record.query_id] = self.before
@@ -101,11 +101,11 @@ class Decision:
         )
 
     def as_committed(self) -> CommittedBatch:
-        """Give what an offset store tells of a commit."""
+        """Return what an offset store tells of a commit."""
         return CommittedBatch(self.number, self.at_ms, Writes.ROWS | Writes.OFFSETS, self.record)
 
     def to_json(self) -> str:
-        """Give the text of the record's value."""
+        """Return the text of the record's value."""
         document: dict[str, Any] = {
             MARK: FORMAT_VERSION,
             "number": self.number,
@@ -170,7 +170,7 @@ def following(
     group_id: str,
     at_ms: int,
 ) -> Decision:
-    """Give the decision about a batch that follows ``last``, or is the first."""
+    """Return the decision about a batch that follows ``last``, or is the first."""
     known = {} if last is None else dict(last.queries)
     before = known.pop(record.query_id, None)
     queries = {**dict(list(known.items())[-(KEPT_QUERIES - 1) :]), record.query_id: record.batch_id}
@@ -213,12 +213,12 @@ def _flat(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[Partit
 
 
 def decision_key(app_id: str) -> bytes:
-    """Give the key of an application's decisions."""
+    """Return the key of an application's decisions."""
     return f"{MARK}/{quote(app_id, safe='')}".encode()
 
 
 def finished_key(app_id: str) -> bytes:
-    """Give the key under which it is noted which of an application's decisions is finished."""
+    """Return the key under which it is noted which of an application's decisions is finished."""
     return decision_key(app_id) + f"/{FINISHED}".encode()
 
 
@@ -279,7 +279,7 @@ class Decisions:
 
 
 def finished_note(number: int) -> str:
-    """Give the text that notes a decision as finished."""
+    """Return the text that notes a decision as finished."""
     return json.dumps({"number": number}, separators=(",", ":"))
 
 

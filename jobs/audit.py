@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine a table; gives the exit status."""
+    """Examine a table; returns the exit status."""
     try:
         examined = examine(options)
     except (UsageError, OptionError, ConfigError, CoordinatesError) as error:

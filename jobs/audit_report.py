@@ -71,14 +71,14 @@ class Examined:
         )
 
     def rows_of(self, chain: Chain) -> RowCount | None:
-        """Give the rows of a chain's partition, if rows were counted."""
+        """Return the rows of a chain's partition, if rows were counted."""
         if self.rows is None or self.coordinates is None:
             return None
         return self.rows.by_partition.get((chain.topic if self.coordinates.topic else "", chain.partition))
 
 
 def as_text(examined: Examined) -> Iterator[str]:
-    """Give the lines of a report."""
+    """Yield the lines of a report."""
     report = examined.report
     yield f"Table {examined.table}: versions {examined.oldest_version} to {examined.newest_version}."
     yield _reach(examined)
@@ -187,7 +187,7 @@ def _time(timestamp_ms: int) -> str:
 
 
 def as_json(examined: Examined) -> dict[str, Any]:
-    """Give the whole report as one JSON object."""
+    """Return the whole report as one JSON object."""
     report, tally = examined.report, examined.report.tally
     sides: Sequence[BrokerSide | None] = examined.broker or [None] * len(report.chains)
     return {

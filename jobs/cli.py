@@ -62,7 +62,7 @@ class _Subparser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; gives its exit status."""
+    """Run a subcommand; returns its exit status."""
     try:
         try:
             options = _parse(list(sys.argv[1:] if arguments is None else arguments))

@@ -129,7 +129,7 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
 
 
 def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError]]:
-    """Give the cluster as the controller's log tells it, and what the log should not have said.
+    """Return the cluster as the controller's log tells it, and what the log should not have said.
 
     Raises:
         ClusterCheckError: if there is no such log.
@@ -156,7 +156,7 @@ def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationEr
 
 
 def trusted(state: PartitionState) -> list[int]:
-    """Give the brokers that must have every safe record: one of them leads, or would without an unclean election."""
+    """Return the brokers that must have every safe record: one of them leads, or would without an unclean election."""
     known = [*state.in_sync_replicas, *state.eligible_leader_replicas]
     return known or [each for each in (state.last_known_leader,) if each != NO_LEADER]
 
@@ -270,7 +270,7 @@ def _check_partition(
 
 
 def _views(headers: Iterable[BatchHeader], start: int) -> list[Batch]:
-    """Give the batches from an offset on as the invariants take them.
+    """Return the batches from an offset on as the invariants take them.
 
     Where older ones are gone, nobody can tell any more which sequence number had to come first.
     """

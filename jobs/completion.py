@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script; gives the exit status."""
+    """Print the script; returns the exit status."""
     print(shtab.complete(_whole_parser(), shell=options.shell))
     return GOOD
 
@@ -41,7 +41,7 @@ def _whole_parser() -> argparse.ArgumentParser:
 
 
 def _by_word_before(function: str, completions: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """Give what shtab takes for an argument: the function that it calls in each shell, and the function's text."""
+    """Return what shtab takes for an argument: the function that it calls in each shell, and the function's text."""
     cases = [f"      {word}) names=({shlex.join(names)}); break ;;" for word, names in completions.items()]
     head = [f"{function}() {{", "  local word names=()"]
     body = ['    case "$word" in', *cases, "    esac", "  done"]

@@ -53,13 +53,13 @@ def enriched(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 def flight_columns() -> str:
-    """Give the columns of a flight as Spark SQL declares them."""
+    """Return the columns of a flight as Spark SQL declares them."""
     names = {pa.int32(): "INT", pa.string(): "STRING"}
     return ", ".join(f"{field.name} {names[field.type]}" for field in dataset.FLIGHTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit status."""
+    """Run the command line; returns the exit status."""
     return run_job(str(__doc__).partition("\n")[0], "enrich_flights", start, ("partition_by",), arguments)
 
 

@@ -67,7 +67,7 @@ def hourly(records: DataFrame, window_length: str, watermark: str) -> DataFrame:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit status."""
+    """Run the command line; returns the exit status."""
     description = str(__doc__).partition("\n")[0]
     return run_job(description, "hourly_delays", start, ("window", "watermark"), arguments, needs_delta_spark=True)
 

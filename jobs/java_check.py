@@ -19,13 +19,13 @@ FIX = (
 
 
 def java_command() -> str | None:
-    """Give the java that Spark would start: JAVA_HOME's if set, else the one on PATH."""
+    """Return the java that Spark would start: JAVA_HOME's if set, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else shutil.which("java")
 
 
 def complaint() -> str | None:
-    """Give what is wrong with this machine's Java and how to mend it, or None."""
+    """Return what is wrong with this machine's Java and how to mend it, or None."""
     command = java_command()
     if command is None:
         return f"No Java found on PATH, and JAVA_HOME is not set. {FIX}"

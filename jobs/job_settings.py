@@ -99,7 +99,7 @@ def run_job(
     needs_delta_spark: bool = False,
     result: str = "table",
 ) -> int:
-    """Run a job's command line; gives the exit status: 0, 1 if it failed, 2 if it cannot be run as asked.
+    """Run a job's command line; returns the exit status: 0, 1 if it failed, 2 if it cannot be run as asked.
 
     ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger; ``own`` and
     ``result`` are as for `JobSettings.read`.
@@ -178,7 +178,7 @@ def with_delta_spark(settings: JobSettings) -> JobSettings:
 
 @contextmanager
 def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
-    """Run a broker that keeps the first ``flights`` flights beside the checkpoint; gives settings that use it.
+    """Run a broker that keeps the first ``flights`` flights beside the checkpoint; returns settings that use it.
 
     Raises:
         JobSettingsError: if the configuration does not subscribe to one topic.

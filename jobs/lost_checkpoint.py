@@ -61,11 +61,11 @@ class Pipeline:
     begins_at_table: bool = False
 
     def source_options(self, table: Path) -> dict[str, str]:
-        """Give the options that the source has beside the topic's."""
+        """Return the options that the source has beside the topic's."""
         return {"offsetStore": f"delta:{table}", "appId": APP_ID} if self.begins_at_table else {}
 
     def sink_options(self) -> dict[str, str]:
-        """Give the options that the sink has beside path and checkpoint."""
+        """Return the options that the sink has beside path and checkpoint."""
         return {"appId": APP_ID} if self.sink == "delta_once" else {}
 
 
@@ -123,7 +123,7 @@ class Findings:
         return ours and shown and self.later.is_right and self.refused is not None and self.untouched
 
     def result(self) -> str:
-        """Give the line for machines."""
+        """Return the line for machines."""
         ours, jvm = self.counts[OURS.name], self.counts.get(JVM.name)
         words = [f"jvm_rows={jvm.rows}"] if jvm else []
         words += [f"sparkonce_rows={ours.rows}", f"records={ours.records}"]
@@ -181,7 +181,7 @@ class Run:
         return judge(self._sent, list(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)))
 
     def version(self, pipeline: Pipeline) -> int:
-        """Give the version of a pipeline's table."""
+        """Return the version of a pipeline's table."""
         return DeltaTable(self._table(pipeline)).version()
 
     def _table(self, pipeline: Pipeline) -> Path:
@@ -243,7 +243,7 @@ def _print_table(pipelines: Sequence[Pipeline], counts: Mapping[str, Count]) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; gives the exit code."""
+    """Run the comparison; returns the exit code."""
     options = _parse(arguments)
     conf, pipelines = dict(_SESSION), [OURS, WITHOUT_STORE]
     if not options.only_ours:

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is asked for; gives the exit status."""
+    """Print what is asked for; returns the exit status."""
     wanted = [REFERENCES[options.format]] if options.format else list(REFERENCES.values())
     if options.name:
         return _one(wanted[0], options.name, as_json=options.json)
@@ -184,7 +184,7 @@ def _cell(written: str) -> str:
 
 
 def _groups(reference: Reference) -> Iterator[tuple[str, list[Entry]]]:
-    """Give the entries under their headings, in the order in which the headings first come."""
+    """Yield the entries under their headings, in the order in which the headings first come."""
     entries = reference.entries()
     order = list(dict.fromkeys(entry.group for entry in entries))
     for group, found in groupby(sorted(entries, key=lambda entry: order.index(entry.group)), lambda entry: entry.group):

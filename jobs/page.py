@@ -26,7 +26,7 @@ svg .grid { stroke: var(--line) }
 
 
 def document(title: str, style: str, body: str) -> str:
-    """Give a whole page; ``style`` is added to the common one, ``body`` is HTML already."""
+    """Return a whole page; ``style`` is added to the common one, ``body`` is HTML already."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>
@@ -36,7 +36,7 @@ def document(title: str, style: str, body: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a plain table; every cell is escaped."""
+    """Return a plain table; every cell is escaped."""
     lines = ["<table><tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
     return "\n".join([*lines, "</table>"])

@@ -61,12 +61,12 @@ class PeerMissingError(RuntimeError):
 
 
 def cache_directory() -> Path:
-    """Give the directory that downloaded jars are kept in."""
+    """Return the directory that downloaded jars are kept in."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparkonce"
 
 
 def kafka_classpath() -> str | None:
-    """Give a Java classpath with Apache Kafka's server, clients and tools, or None: see `missing_kafka_reason`."""
+    """Return a Java classpath with Apache Kafka's server, clients and tools, or None: see `missing_kafka_reason`."""
     try:
         return _kafka_classpath()
     except PeerMissingError:
@@ -74,7 +74,7 @@ def kafka_classpath() -> str | None:
 
 
 def missing_kafka_reason() -> str | None:
-    """Give why `kafka_classpath` is None, or None if it is not."""
+    """Return why `kafka_classpath` is None, or None if it is not."""
     try:
         _kafka_classpath()
     except PeerMissingError as error:
@@ -112,7 +112,7 @@ def spark_kafka_jars() -> list[str]:
 
 
 def delta_jars() -> list[str]:
-    """Give the jars of Delta's JVM sink, for `spark.jars`.
+    """Return the jars of Delta's JVM sink, for `spark.jars`.
 
     Raises:
         PeerMissingError: if Maven cannot fetch them.
@@ -121,7 +121,7 @@ def delta_jars() -> list[str]:
 
 
 def jvm_session() -> dict[str, str]:
-    """Give the settings of a session that has Spark's JVM Kafka connector and Delta's JVM sink.
+    """Return the settings of a session that has Spark's JVM Kafka connector and Delta's JVM sink.
 
     Raises:
         PeerMissingError: if the jars of one of the two are not to be had.
@@ -163,7 +163,7 @@ class KafkaNode:
 
 
 def kafka_nodes(count: int) -> list[KafkaNode]:
-    """Give the nodes of a cluster, on free ports of the loopback address; ids are counted from 1."""
+    """Return the nodes of a cluster, on free ports of the loopback address; ids are counted from 1."""
     ports = _free_ports(2 * count)
     pairs = list(zip(ports[:count], ports[count:], strict=True))
     voters = ",".join(f"{node_id}@127.0.0.1:{quorum}" for node_id, (_, quorum) in enumerate(pairs, 1))
@@ -356,7 +356,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def java_command() -> str:
-    """Give the Java to start.
+    """Return the Java to start.
 
     Raises:
         PeerMissingError: if there is none.
@@ -415,7 +415,7 @@ def copy_artifacts(directory: Path, artifacts: tuple[tuple[str, str, str], ...])
 
 
 def _first_error(result: subprocess.CompletedProcess[str]) -> str:
-    """Give Maven's first complaint, without the colours it sends even to a pipe."""
+    """Return Maven's first complaint, without the colours it sends even to a pipe."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout + result.stderr)
     lines = [line.removeprefix("[ERROR]").strip() for line in plain.splitlines()]
     return next(filter(None, lines), "no output")[:400]

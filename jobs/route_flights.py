@@ -53,7 +53,7 @@ def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]
 
 
 def routed(spark: SparkSession, records: DataFrame, topics: str, latest_minutes_early: int) -> DataFrame:
-    """Give topic, key and value of each flight that left: the key is its route, the value JSON with its airline.
+    """Return topic, key and value of each flight that left: the key is its route, the value JSON with its airline.
 
     Args:
         spark: the session.
@@ -78,7 +78,7 @@ def routed(spark: SparkSession, records: DataFrame, topics: str, latest_minutes_
 
 
 def rules(latest_minutes_early: int) -> dict[str, Column]:
-    """Give what a flight must not be, by the reason that its dead letter gets."""
+    """Return what a flight must not be, by the reason that its dead letter gets."""
     return {
         "the flight has no number or no airports": expr("flight_id IS NULL OR origin IS NULL OR dest IS NULL"),
         "the flight was cancelled: it has no departure": col("dep_time").isNull(),
@@ -87,19 +87,19 @@ def rules(latest_minutes_early: int) -> dict[str, Column]:
 
 
 def topic_of(topics: str) -> Column:
-    """Give the name of the topic that a row goes to."""
+    """Return the name of the topic that a row goes to."""
     before, found, after = topics.partition(ORIGIN)
     return concat(lit(before), col("origin"), lit(after)) if found else lit(topics)
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Give those of the source's options that say where Kafka is and who we are: the sink takes them too."""
+    """Return those of the source's options that say where Kafka is and who we are: the sink takes them too."""
     known = {PREFIX + name for name in (*COMMON, *SECURITY)}
     return {name: value for name, value in kafka.items() if name in known}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit status."""
+    """Run the command line; returns the exit status."""
     return run_job(str(__doc__).partition("\n")[0], "route_flights", start, OWN, arguments, result=RESULT)
 
 

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _misused(options: argparse.Namespace) -> str | None:
-    """Give what is wrong with options that do not go together, or with steps that are not there."""
+    """Return what is wrong with options that do not go together, or with steps that are not there."""
     if options.seed is None:
         if options.keep is not None:
             return "--keep goes with --seed: steps are those of one seed"

@@ -94,7 +94,7 @@ class BrokerWatch:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Give the client's settings, with those that let it be heard here."""
+        """Return the client's settings, with those that let it be heard here."""
         return {"log_level": "2", **self._given, "error_cb": self.note}
 
     def note(self, error: KafkaError) -> None:
@@ -167,7 +167,7 @@ def _max_messages(text: str) -> int:
 
 
 def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Give librdkafka's settings: of the file, then of the command line (`given`; None is left to the file).
+    """Return librdkafka's settings: of the file, then of the command line (`given`; None is left to the file).
 
     Args:
         options: the command line, as `add_common_arguments` declares it.
@@ -193,12 +193,12 @@ def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, 
 
 
 def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings that have to do with reaching a broker, for an admin client."""
+    """Return the settings that have to do with reaching a broker, for an admin client."""
     return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
 
 
 def run_client(run: Callable[[], bool], events: EventWriter, watch: BrokerWatch) -> int:
-    """Run a client to its end; gives the exit status. An error ends up in the history, and on the standard error."""
+    """Run a client to its end; returns the exit status. An error ends up in the history, and on the standard error."""
     try:
         return 0 if run() else FAILED
     except BrokenPipeError:

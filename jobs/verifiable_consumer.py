@@ -69,7 +69,7 @@ class VerifiableConsumer:
         self._targets: dict[int, int] = {}
 
     def run(self) -> bool:
-        """Consume until the end; gives whether it was reached.
+        """Consume until the end; returns whether it was reached.
 
         Raises:
             VerifiableError, KafkaException: if no more can be read.
@@ -308,7 +308,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the consumer; gives the exit status."""
+    """Run the consumer; returns the exit status."""
     options.until_end |= options.final
     given = {
         # Without a group, librdkafka wants a name all the same, and never uses it.
@@ -333,7 +333,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the consumer by its command line; gives the exit status."""
+    """Run the consumer by its command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.verifiable_consumer")
     add_arguments(parser)
     return run(parser.parse_args(arguments))

@@ -73,7 +73,7 @@ class VerifiableProducer:
         self._transactions = itertools.count()
 
     def run(self) -> bool:
-        """Produce until the end; gives whether all that was sent was acknowledged.
+        """Produce until the end; returns whether all that was sent was acknowledged.
 
         Raises:
             VerifiableError, KafkaException: if no more can be sent.
@@ -283,7 +283,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the producer; gives the exit status."""
+    """Run the producer; returns the exit status."""
     given = {
         "acks": options.acks,
         "enable.idempotence": options.enable_idempotence,
@@ -307,7 +307,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the producer by its command line; gives the exit status."""
+    """Run the producer by its command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.verifiable_producer")
     add_arguments(parser)
     return run(parser.parse_args(arguments))

@@ -45,7 +45,7 @@ def result_file(text: str) -> Path:
 
 @contextmanager
 def working_folder(kept: Path | None, prefix: str) -> Iterator[Path]:
-    """Give the absolute path of ``kept``, made if it is missing, or of a temporary folder whose name has ``prefix``."""
+    """Yield the absolute path of ``kept``, made if missing, or of a temporary folder whose name has ``prefix``."""
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         yield kept.resolve()

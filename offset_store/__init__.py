@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 def check_spec(spec: str) -> str:
-    """Give ``spec`` back if it names a store by its form.
+    """Return ``spec`` if it names a store by its form.
 
     Raises:
         ValueError: if it does not.

@@ -110,7 +110,7 @@ class ManualChange:
     """For a copy: the other table, and its version."""
 
     def transactions(self) -> dict[str, int]:
-        """Give the transaction ids that this sets, with their new versions."""
+        """Return the transaction ids that this sets, with their new versions."""
         txns = {offset_txn_id(move.key.app_id, move.key.source, move.key.partition): move.after for move in self.moves}
         return txns | {query_txn_id(move.key.app_id, move.key.query_id): move.after for move in self.batches}
 
@@ -120,7 +120,7 @@ class ManualChange:
         return {move.key.app_id for move in self.moves} | {move.key.app_id for move in self.batches}
 
     def to_commit_info(self) -> dict[str, Any]:
-        """Give the JSON object of the commit."""
+        """Return the JSON object of the commit."""
         return {
             "kind": self.kind.value,
             "attemptId": self.attempt_id,
@@ -219,7 +219,7 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
 
 
 def _timestamp_ms(value: object) -> int:
-    """Give a time that a commit says, in ms since 1970; 0, which is no known time, for all that cannot be one."""
+    """Return a time that a commit says, in ms since 1970; 0, which is no known time, for all that cannot be one."""
     return value if type(value) is int and 0 < value <= LAST_TIME_MS else 0
 
 
@@ -246,7 +246,7 @@ class Stored:
         return {app_id: at for app_id, at in self.recorded.items() if at > self.confirmed.get(app_id, 0)}
 
     def of(self, app_id: str) -> Stored:
-        """Give those of one application."""
+        """Return those of one application."""
         return Stored(
             self.version,
             {key: at for key, at in self.offsets.items() if key.app_id == app_id},
@@ -256,7 +256,7 @@ class Stored:
         )
 
     def numbers(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """Give the transaction ids of these applications' batch numbers and MERGEs, with their versions."""
+        """Return the transaction ids of these applications' batch numbers and MERGEs, with their versions."""
         wanted = set(app_ids)
         return (
             {query_txn_id(key.app_id, key.query_id): at for key, at in self.batches.items() if key.app_id in wanted}
@@ -296,7 +296,7 @@ class OffsetsTable:
         return self.table.version()
 
     def entries(self) -> tuple[CommitEntry, ...]:
-        """Give the commits that the log still keeps, newest first.
+        """Return the commits that the log still keeps, newest first.
 
         Raises:
             OffsetStoreError: if one cannot be read.
@@ -312,7 +312,7 @@ class OffsetsTable:
             yield read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
 
     def stored(self, version: int | None = None) -> Stored:
-        """Give what is stored now, or was at an older version. Topics have their names where the log still tells them.
+        """Return what is stored now, or was at an older version. Topics have names where the log still tells them.
 
         Raises:
             OffsetStoreError: if that version cannot be loaded any more.
@@ -341,7 +341,7 @@ class OffsetsTable:
         return Stored(at_version.version(), offsets, batches, recorded, confirmed)
 
     def last_moved(self) -> dict[str, CommitEntry]:
-        """Give the newest kept commit that moved each transaction id.
+        """Return the newest kept commit that moved each transaction id.
 
         A manual change writes some ids anew only to conflict with a driver: it moved those that it says.
         """
@@ -353,7 +353,7 @@ class OffsetsTable:
         return newest
 
     def apply(self, change: ManualChange) -> int:
-        """Commit a change that was decided from this very handle; gives the version of the commit.
+        """Commit a change that was decided from this very handle; returns the version of the commit.
 
         Raises:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
@@ -400,7 +400,7 @@ class OffsetsTable:
         return moved
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
-        """Give the applications whose rows a restore takes out, of which some may have stored no offset as yet."""
+        """Return the applications whose rows a restore takes out, of which some may have stored no offset as yet."""
         if change.kind is not ChangeKind.RESTORE:
             return set()
         target = -1 if change.to_version is None else change.to_version

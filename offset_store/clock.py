@@ -6,5 +6,5 @@ import time
 
 
 def now_ms() -> int:
-    """Give the time in ms since 1970."""
+    """Return the time in ms since 1970."""
     return time.time_ns() // 1_000_000

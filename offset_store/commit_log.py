@@ -103,7 +103,7 @@ class CommitLog:
         return self.table.version()
 
     def commits(self) -> Iterator[LogCommit]:
-        """Give every kept commit, oldest first.
+        """Yield every kept commit, oldest first.
 
         Raises:
             OffsetStoreError: if a file is gone or damaged.
@@ -118,7 +118,7 @@ class CommitLog:
                 ) from error
 
     def oldest_state(self) -> StoredState | None:
-        """Give what was stored at the oldest checkpoint from which kept commits lead on; None if none is missing.
+        """Return what was stored at the oldest checkpoint from which kept commits lead on; None if none is missing.
 
         Raises:
             OffsetStoreError: if there should be one and there is none, or it cannot be read.
@@ -136,7 +136,7 @@ class CommitLog:
         return StoredState(version, {txn_id: stored for txn_id, stored in found.items() if _is_ours(txn_id)})
 
     def stored(self, txn_ids: Iterable[str]) -> dict[str, int]:
-        """Give the versions of transaction identifiers as delta-rs, and so the sink, sees them."""
+        """Return the versions of transaction identifiers as delta-rs, and so the sink, sees them."""
         looked_up = {txn_id: self.table.transaction_version(txn_id) for txn_id in txn_ids}
         return {txn_id: version for txn_id, version in looked_up.items() if version is not None}
 

@@ -117,7 +117,7 @@ class DeltaOffsetStore:
         return DeltaSnapshot(table, self.app_id, self.log, self._stored)
 
     def log(self) -> DeltaLog:
-        """Give the table's log; only histories need it, so it is opened when the first is asked for."""
+        """Return the table's log; only histories need it, so it is opened when the first is asked for."""
         if self._log is None:
             self._log = DeltaLog.open(self.location, self.storage_options)
         return self._log
@@ -248,12 +248,12 @@ class DeltaSnapshot:
         return found
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
-        """Give the commits after a version, newest first, whoever made them: among them those made by hand."""
+        """Return the commits after a version, newest first, whoever made them: among them those made by hand."""
         infos = self.commit_infos(self.version - version)
         return (read_entry(int(info["version"]), info) for info in infos)
 
     def commit_infos(self, limit: int | None = None, version: int | None = None) -> Iterator[dict[str, Any]]:
-        """Give what the newest kept commits up to a version, or this one, say of themselves: `DeltaLog.commit_infos`.
+        """Return what the newest kept commits up to a version, or this one, say of themselves: `DeltaLog.commit_infos`.
 
         They are read one after the other, as far as they are asked for. Never use delta-rs's own ``history`` here: its
         version numbers are wrong once somebody has committed after the handle was loaded.

@@ -46,7 +46,7 @@ class LogListing:
     checkpoints: Mapping[int, tuple[str, ...]]
 
     def newest_checkpoint(self, version: int) -> int | None:
-        """Give the version of the newest checkpoint at or before ``version``."""
+        """Return the version of the newest checkpoint at or before ``version``."""
         return max((each for each in self.checkpoints if each <= version), default=None)
 
 
@@ -81,7 +81,7 @@ class DeltaLog:
         return LogListing(tuple(commits), _complete_checkpoints(names))
 
     def actions(self, version: int, kinds: Iterable[str]) -> dict[str, list[Action]]:
-        """Give the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
+        """Return the actions of these kinds (``txn``, ``add``, ``commitInfo``, …) in one commit, in its order.
 
         Raises:
             LogFileMissingError: if there is no such commit, or it was cleaned up.
@@ -90,7 +90,7 @@ class DeltaLog:
         return _parse_actions(self._read(f"{version:020d}.json"), set(kinds), f"{self.folder}/{version:020d}.json")
 
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
-        """Give the actions of these kinds in each of some commits, one commit after the other.
+        """Yield the actions of these kinds in each of some commits, one commit after the other.
 
         On object stores, where each file is a round trip, more and more are fetched ahead, up to `FETCHED_AHEAD`: who
         stops after the first has asked for no other.
@@ -115,7 +115,7 @@ class DeltaLog:
                 yield waiting.popleft().result()
 
     def commit_infos(self, version: int, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """Give what the newest commits up to ``version`` say of themselves, newest first, with each its ``version``.
+        """Yield what the newest commits up to ``version`` say of themselves, newest first, with each its ``version``.
 
         As delta-rs's ``history``, but read as far as it is asked for, and by the names of the files: delta-rs (1.6)
         counts down from the version of its handle, but begins with the newest commit of the log, so every commit that
@@ -165,7 +165,7 @@ class DeltaLog:
         return {txn_id: int(stored) for txn_id, stored in zip(ids, versions, strict=True)}
 
     def checkpoint_column(self, listing: LogListing, version: int, column: str) -> Iterator[Any]:
-        """Give the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
+        """Yield the values of one column, such as ``txn.appId`` or ``add.path``, in a checkpoint and its sidecars.
 
         Raises:
             OffsetStoreError: if a file of it cannot be read.

@@ -12,7 +12,7 @@ _CAUSES = "caused by:"
 
 
 def plain(error: BaseException) -> str:
-    """Give what an error of delta-rs says, without the colours of a terminal and without Rust's backtrace.
+    """Return what an error of delta-rs says, without the colours of a terminal and without Rust's backtrace.
 
     With ``RUST_BACKTRACE`` set, delta-rs puts the frames of its own stack after its message.
     """

@@ -42,7 +42,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def history_arrow(store: OffsetStore | Snapshot, limit: int | None = None) -> pa.Table:
-    """Give the ranges of the newest ``limit`` commits (all that are kept, by default), of every application.
+    """Return the ranges of the newest ``limit`` commits (all that are kept, by default), of every application.
 
     Raises:
         StoreMissingError: if there is nothing in the store yet.
@@ -55,7 +55,7 @@ def history_arrow(store: OffsetStore | Snapshot, limit: int | None = None) -> pa
 
 
 def history_frame(spark: SparkSession, store: OffsetStore | Snapshot, limit: int | None = None) -> DataFrame:
-    """Give `history_arrow` as a DataFrame of Spark's; ``committed_at`` is a timestamp in the session's time zone."""
+    """Return `history_arrow` as a DataFrame of Spark's; ``committed_at`` is a timestamp in the session's time zone."""
     return spark.createDataFrame(history_arrow(store, limit))
 
 
@@ -83,6 +83,6 @@ def _rows(entry: CommittedBatch) -> Iterator[dict[str, Any]]:
 
 
 def _some_at_once(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Give rows in lists, so that no more of them than one list are Python objects at a time."""
+    """Yield rows in lists, so that no more of them than one list are Python objects at a time."""
     while some := list(islice(rows, _ROWS_AT_ONCE)):
         yield some

@@ -53,7 +53,7 @@ class GroupOffsets(Protocol):
     """The committed offsets of one consumer group of one cluster."""
 
     def fetch(self) -> Committed:
-        """Give all offsets that the group has committed.
+        """Return all offsets that the group has committed.
 
         Raises:
             OffsetStoreError, ConnectionError: if they cannot be read.
@@ -103,7 +103,7 @@ class Note:
         return self.start if self.cut_from is None else self.cut_from
 
     def to_text(self) -> str:
-        """Give the JSON text, in ASCII."""
+        """Return the JSON text, in ASCII."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         if self.cut_from is None:
             del fields["cut_from"]
@@ -252,7 +252,7 @@ class GroupSnapshot:
         return (tp.topic, tp.partition) in self._notes()
 
     def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Give what a commit of a batch writes into the group, if none of it is there yet.
+        """Return what a commit of a batch writes into the group, if none of it is there yet.
 
         Partitions that stand still are written again once a day: a group that has no members forgets an offset that was
         not committed for ``offsets.retention.minutes``, a week if nobody has said otherwise.
@@ -282,7 +282,7 @@ class GroupSnapshot:
         return {slot: note for slot, note in read if note is not None and note.app_id == self.app_id}
 
     def _changes(self, committed: Committed, record: BatchRecord) -> dict[Slot, CommittedOffset]:
-        """Give what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed.
+        """Return what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed.
 
         Kafka judges each partition of a commit by itself. So a part of it may be there already, and the rest is sent.
         """
@@ -305,7 +305,7 @@ class GroupSnapshot:
 
 
 def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, PartitionKey]:
-    """Give the partitions that a batch moves, or if there are none those that stand where it does."""
+    """Return the partitions that a batch moves, or if there are none those that stand where it does."""
     stored = snapshot.next_offsets(record.ranges)
     still = (key for key, extent in record.ranges.items() if stored.get(key) == extent.end)
     keys: list[PartitionKey] = sorted(record.moved) or sorted(still)

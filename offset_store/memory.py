@@ -88,7 +88,7 @@ class MemorySnapshot:
 
 
 def _moves(commits: Iterable[Commit[Any]]) -> list[dict[str, int]]:
-    """Give what each of all commits from the first on moved."""
+    """Return what each of all commits from the first on moved."""
     txns: dict[str, int] = {}
     moves = []
     for commit in commits:

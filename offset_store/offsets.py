@@ -105,7 +105,7 @@ class SourceOffset:
     positions: Mapping[TopicPartition, Position]
 
     def to_document(self) -> dict[str, Any]:
-        """Give the offset as a JSON object whose keys are in order, so that equal positions give equal text."""
+        """Return the offset as a JSON object whose keys are in order, so that equal positions give equal text."""
         topics: dict[str, Any] = {}
         for tp, position in sorted(self.positions.items(), key=lambda each: (each[0].topic, str(each[0].partition))):
             topic = topics.get(tp.topic)
@@ -115,7 +115,7 @@ class SourceOffset:
         return {"source": self.source, MARK: FORMAT_VERSION, "topics": topics}
 
     def to_json(self) -> str:
-        """Give the canonical text, equal for equal positions."""
+        """Return the canonical text, equal for equal positions."""
         return json.dumps(self.to_document(), separators=(",", ":"))
 
     @classmethod
@@ -166,7 +166,7 @@ def is_ours(text: str) -> bool:
 
 
 def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPartition, OffsetRange]:
-    """Give the range of each partition of the batch that leads from ``start`` to ``end``.
+    """Return the range of each partition of the batch that leads from ``start`` to ``end``.
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
     the initial offset is asked for again after a restart, when the world may have moved on. Nor is it for one that

@@ -48,7 +48,7 @@ class BatchRecord:
         return {key: extent for key, extent in self.ranges.items() if extent.end > extent.start}
 
     def to_commit_info(self, writes: Writes) -> dict[str, Any]:
-        """Give the JSON object of a commit that holds ``writes``; only partitions that moved are in it."""
+        """Return the JSON object of a commit that holds ``writes``; only partitions that moved are in it."""
         sources: dict[str, dict[str, Any]] = {}
         for (source, tp), extent in sorted(self.moved.items()):
             topic = sources.setdefault(source, {}).setdefault(tp.topic, {"id": tp.topic_id, "partitions": {}})

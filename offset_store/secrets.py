@@ -58,7 +58,7 @@ def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bo
 
 
 def retold(error: Exception, told: str) -> Exception:
-    """Give an error with another text: of the same class if it is one of ours that is made of a text."""
+    """Return an error with another text: of the same class if it is one of ours that is made of a text."""
     kind = type(error)
     if kind.__module__.partition(".")[0] in _OWN_PACKAGES and error.args == (str(error),):
         try:
@@ -69,7 +69,7 @@ def retold(error: Exception, told: str) -> Exception:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Give the texts of an error and of all that led to it."""
+    """Yield the texts of an error and of all that led to it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -37,7 +37,7 @@ class Snapshot(Protocol):
         """The version that everything here is read from."""
 
     def last_batch(self, query_id: str) -> int | None:
-        """Give the last batch id written by a query, or None if it never wrote."""
+        """Return the last batch id written by a query, or None if it never wrote."""
 
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
         """Return what a query wrote under a number, as far as it is kept; None if nothing is kept for the number.
@@ -46,7 +46,7 @@ class Snapshot(Protocol):
         """
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-        """Give the stored next offset of each partition that has one."""
+        """Return the stored next offset of each partition that has one."""
 
     def commit(self, commit: Commit[FileT]) -> None:
         """Write all of ``commit`` or nothing.
@@ -56,14 +56,14 @@ class Snapshot(Protocol):
         """
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
-        """Give the records of the newest ``limit`` commits that are still kept, newest first."""
+        """Return the records of the newest ``limit`` commits that are still kept, newest first."""
 
 
 class OffsetStore(Protocol):
     """A place where offsets live, seen by one application (``appId``)."""
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Give the offset to read next for each of ``partitions`` that has one stored; {} if the store is empty.
+        """Return the offset to read next for each of ``partitions`` that has one stored; {} if the store is empty.
 
         Raises:
             OffsetStoreError: if the store cannot be read.
@@ -91,6 +91,6 @@ class OffsetStore(Protocol):
 
 
 def read_offsets(snapshot: Snapshot, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Give the stored next offsets of one source's partitions."""
+    """Return the stored next offsets of one source's partitions."""
     stored = snapshot.next_offsets((source, tp) for tp in partitions)
     return {tp: offset for (_, tp), offset in stored.items()}

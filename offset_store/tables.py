@@ -77,7 +77,7 @@ def check_remembers(location: Location, configuration: Mapping[str, str | None])
 def commit_properties(
     transactions: Mapping[str, int], info: Mapping[str, Any], retries: int = COMMIT_ATTEMPTS
 ) -> CommitProperties:
-    """Give what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
+    """Return what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
         # No lastUpdated, which only serves to forget ids by age. Where a table does so (`check_remembers`), neither
@@ -88,7 +88,7 @@ def commit_properties(
 
 
 def after_commit(version: int) -> PostCommitHookProperties:
-    """Give what delta-rs does after a commit of this version: a checkpoint when one is due, clean-up now and then."""
+    """Return what delta-rs does after a commit of this version: a checkpoint when one is due, clean-up now and then."""
     # None leaves it to the table: delta.enableExpiredLogCleanup.
     return PostCommitHookProperties(cleanup_expired_logs=None if version % LOG_CLEANUP_EVERY == 0 else False)
 
@@ -127,7 +127,7 @@ def append(
 
 
 def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """Give the file system of a table's folder, and the folder's path in it ("" for object stores)."""
+    """Return the file system of a table's folder, and the folder's path in it ("" for object stores)."""
     if location.is_local:
         return fs.LocalFileSystem(), location.text
     with hidden_secrets(storage_options):
@@ -135,5 +135,5 @@ def table_filesystem(location: Location, storage_options: Mapping[str, str]) -> 
 
 
 def join(root: str, path: str) -> str:
-    """Give a path below ``root``, which may be empty."""
+    """Return a path below ``root``, which may be empty."""
     return f"{root}/{path}" if root else path

@@ -144,7 +144,7 @@ def _encode(text: str) -> str:
 
 
 def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
-    """Give the transaction ids that a commit moves, with their new versions; none for a commit of rows only."""
+    """Return the transaction ids that a commit moves, with their new versions; none for a commit of rows only."""
     if Writes.OFFSETS not in commit.writes:
         return {}
     record = commit.record
@@ -162,7 +162,7 @@ def stored_fingerprint(look_up: LookUp, app_id: str, query_id: str, batch_id: in
 
 
 def stored_offset(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
-    """Give the next offset of a partition, under its topic's id or, where none is there, under its name.
+    """Return the next offset of a partition, under its topic's id or, where none is there, under its name.
 
     Raises:
         OffsetStoreError: if the topic has no id here, and offsets moved to its id before.

@@ -193,7 +193,7 @@ def documents(seed: int, count: int) -> list[bytes]:
 
 
 def plain(array: pa.Array) -> list[Any]:
-    """Give Python values in which dates and timestamps are numbers: years beyond Python's are there, too."""
+    """Return Python values in which dates and timestamps are numbers: years beyond Python's are there, too."""
     kind = array.type
     if pa.types.is_struct(kind):
         columns = {field.name: plain(array.field(at)) for at, field in enumerate(kind)}

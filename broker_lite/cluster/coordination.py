@@ -41,14 +41,14 @@ class Coordination(Protocol):
         """The epoch that this broker leads in, or has led in last; -1 if never."""
 
     def try_lead(self, monotonic_ms: int) -> bool:
-        """Take the lead if nobody has it; gives whether this broker leads.
+        """Take the lead if nobody has it; returns whether this broker leads.
 
         Raises:
             OSError: if that cannot be written down.
         """
 
     def latest_epoch(self) -> int:
-        """Give the latest epoch that anybody has claimed; 0 if none."""
+        """Return the latest epoch that anybody has claimed; 0 if none."""
 
     def leader(self) -> int:
         """Who has claimed the latest epoch; -1 if that is not known."""
@@ -60,7 +60,7 @@ class Coordination(Protocol):
         """Let go of the lead; without it, nothing happens."""
 
     def hold_broker(self, broker_id: int) -> bool:
-        """Take this broker's id; gives whether nobody else has it."""
+        """Take this broker's id; returns whether nobody else has it."""
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether the process of a broker is known to be dead."""

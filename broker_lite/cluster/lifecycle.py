@@ -173,7 +173,7 @@ class Lifecycle:
         self._again_in(0)
 
     def _refused_registration(self, code: ErrorCode) -> int:
-        """Log a refusal, unless it is the same as before; gives after how many milliseconds to ask again."""
+        """Log a refusal, unless it is the same as before; returns after how many milliseconds to ask again."""
         if code is not self._refused:
             logger.warning("cannot register: %s; asking again", code.name)
             self._refused, self._retry_ms = code, RETRY_MS

@@ -145,7 +145,7 @@ class ClusterMember:
                     logger.exception("what follows from %s is not done", event)
 
     def key(self, topic: str, index: int) -> PartitionKey:
-        """Give what the cluster knows a partition by.
+        """Return what the cluster knows a partition by.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.

@@ -70,16 +70,16 @@ class MetadataLog:
         storage.make_directory(self._folder)
 
     def path(self, epoch: int) -> str:
-        """Give the file of an epoch."""
+        """Return the file of an epoch."""
         return f"{self._folder}/{epoch:0{_DIGITS}d}{_SUFFIX}"
 
     def epochs(self) -> list[int]:
-        """Give the epochs that have a file, in order."""
+        """Return the epochs that have a file, in order."""
         names = self._storage.list_directory(self._folder)
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
 
     def begin(self, epoch: int, controller_id: int, now_ms: int) -> tuple[ClusterImage, MetadataWriter]:
-        """Begin an epoch that this broker has claimed; gives the cluster as the former ones left it, and the writer.
+        """Begin an epoch that this broker has claimed; returns the cluster as the former ones left it, and the writer.
 
         Raises:
             OSError: if the file cannot be written, or the one before is damaged (DamagedMetadataError).
@@ -159,7 +159,7 @@ class MetadataReader:
         """The epoch whose file is followed, -1 before there is any."""
 
     def poll(self) -> list[Step]:
-        """Give what has been written since the last call, as far as it counts.
+        """Return what has been written since the last call, as far as it counts.
 
         Raises:
             OSError: if a file cannot be read.
@@ -189,7 +189,7 @@ class MetadataReader:
         return data if size <= len(data) else file.pread(size, self._position)
 
     def _beginning(self, epoch: int) -> bytes:
-        """Turn to the file of a later epoch; gives what is in it, nothing if its controller has not begun yet."""
+        """Turn to the file of a later epoch; returns what is in it, nothing if its controller has not begun yet."""
         path = self._log.path(epoch)
         try:
             data = self._storage.read(path)
@@ -203,7 +203,7 @@ class MetadataReader:
 
 
 def read_steps(data: bytes) -> tuple[list[Step], int]:
-    """Read whole batches; gives what they say, and where they end: at what is torn, damaged or nothing of this log."""
+    """Read whole batches; returns what they say, and where they end: at what is torn, damaged or of another log."""
     found: list[Step] = []
     position = 0
     while len(data) - position >= HEADER_BYTES:
@@ -252,7 +252,7 @@ def has_whole_batch(data: Buffer, position: int) -> bool:
 
 
 def taken(image: ClusterImage, step: Step) -> ClusterImage:
-    """Give the image after a step: `image` itself, changed, or another one."""
+    """Return the image after a step: `image` itself, changed, or another one."""
     if isinstance(step, ClusterImage):
         return step
     for record in step:

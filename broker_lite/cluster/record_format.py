@@ -24,7 +24,7 @@ class MetadataFormatError(ValueError):
 
 
 def encode_record(record: Record) -> bytes:
-    """Give a record as the value of a Kafka record."""
+    """Return a record as the value of a Kafka record."""
     fields = {_camel(name): _plain(getattr(record, name)) for name in record.__dataclass_fields__}
     return _bytes({"type": type(record).__name__, **fields})
 
@@ -44,7 +44,7 @@ def decode(value: bytes | None) -> Record | ClusterImage:
 
 
 def encode_snapshot(image: ClusterImage) -> bytes:
-    """Give a whole image as the value of a Kafka record."""
+    """Return a whole image as the value of a Kafka record."""
     return _bytes(
         {
             "type": SNAPSHOT,

@@ -99,7 +99,7 @@ class Controller:
         now_ms: int,
         listeners: tuple[tuple[str, str, int], ...] = (),
     ) -> tuple[list[Record], int]:
-        """Take in a broker that has started; gives its epoch.
+        """Take in a broker that has started; returns its epoch.
 
         `last_epoch` is the epoch that the broker stopped cleanly with, or NO_BROKER_EPOCH: a broker that did not stop
         cleanly may have lost what it had not flushed, and is no longer eligible to lead.
@@ -169,7 +169,7 @@ class Controller:
     def alter_in_sync(
         self, broker_id: int, broker_epoch: int, proposals: Iterable[InSyncProposal]
     ) -> tuple[list[Record], list[PartitionState | KafkaError]]:
-        """Take a leader's word for who is in sync; gives for each proposal what is now, or why not.
+        """Take a leader's word for who is in sync; returns for each proposal what is now, or why not.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
@@ -355,7 +355,7 @@ class Controller:
         return self._record([PartitionChanged(*key, settled)])
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
-        """Give a broker a block of producer ids that nobody else gets.
+        """Return a block of producer ids for a broker, which nobody else gets.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.

@@ -23,7 +23,7 @@ def next_state(
     forgetful: Collection[int] = (),
     prefer_first: bool = False,
 ) -> PartitionState:
-    """Give the state with `in_sync_replicas`, and a leader that fits it; `state` itself if that changes nothing.
+    """Return the state with `in_sync_replicas`, and a leader that fits it; `state` itself if that changes nothing.
 
     Args:
         state: what is now.
@@ -69,7 +69,7 @@ def _elect(
     unclean: bool,
     prefer_first: bool,
 ) -> tuple[int, bool]:
-    """Give the leader, and whether it is clean: whether it has all that was acknowledged."""
+    """Return the leader, and whether it is clean: whether it has all that was acknowledged."""
     clean = [each for each in state.replicas if each in in_sync and may_lead(each)]
     clean = clean or [each for each in state.replicas if each in eligible and may_lead(each)]
     if state.leader in clean and not (prefer_first and state.replicas[0] in clean):

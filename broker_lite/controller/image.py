@@ -90,12 +90,12 @@ class ClusterImage:
     __hash__ = None  # type: ignore[assignment]
 
     def topic(self, name: str) -> TopicImage | None:
-        """Give a topic by its name."""
+        """Return a topic by its name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def partition(self, key: PartitionKey) -> PartitionState | None:
-        """Give a partition's state."""
+        """Return a partition's state."""
         topic = self.topics.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
 
@@ -106,7 +106,7 @@ class ClusterImage:
                 yield (topic.topic_id, index), state
 
     def broker_epoch(self, broker_id: int) -> int:
-        """Give the epoch that a broker has registered with last."""
+        """Return the epoch that a broker has registered with last."""
         broker = self.brokers.get(broker_id)
         return NO_BROKER_EPOCH if broker is None else broker.broker_epoch
 

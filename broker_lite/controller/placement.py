@@ -18,7 +18,7 @@ from broker_lite.protocol.errors import ErrorCode, KafkaError
 def place(
     there: Sequence[int], away: Sequence[int], partitions: int, replication_factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Give each partition's replicas, the preferred leader first.
+    """Return each partition's replicas, the preferred leader first.
 
     Args:
         there: the brokers that may lead, in order.

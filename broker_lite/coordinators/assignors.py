@@ -40,12 +40,12 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[uuid.UUID, int]], Assignment]
 
 
 def in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
-    """Give static members by instance id, then dynamic ones by member id."""
+    """Return static members by instance id, then dynamic ones by member id."""
     return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))
 
 
 def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> Assignment:
-    """Give each topic's subscribers contiguous ranges of it."""
+    """Return each topic's subscribers contiguous ranges of it."""
     shares: dict[str, dict[uuid.UUID, frozenset[int]]] = {member.member_id: {} for member in members}
     ordered = in_order(members)
     for topic_id, count in partition_counts.items():

@@ -434,7 +434,7 @@ def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe
 
 
 def _metadata_hash(image: GroupImage, topics: Topics) -> int:
-    """Give a number that changes when a subscribed topic comes, goes, or gets partitions; 0 if there is none.
+    """Return a number that changes when a subscribed topic comes, goes, or gets partitions; 0 if there is none.
 
     Kafka has such a number in the same record, by another function: it would rebalance once when it took over.
     """

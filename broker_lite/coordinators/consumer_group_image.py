@@ -65,14 +65,14 @@ class ConsumerMember:
     """What it was told to give up and may still use."""
 
     def partitions(self) -> Iterator[tuple[uuid.UUID, int]]:
-        """Give all that the member may be using."""
+        """Yield all that the member may be using."""
         for owned in (self.assigned, self.revoking):
             for topic_id, partitions in owned.items():
                 for partition in partitions:
                     yield topic_id, partition
 
     def assignment_epoch(self, topic_id: uuid.UUID, partition: int) -> int | None:
-        """Give the epoch in which the member got a partition, None if it has it not."""
+        """Return the epoch in which the member got a partition, None if it has it not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
 
@@ -153,7 +153,7 @@ class GroupImage:
         self._names: tuple[str, ...] | None = None
 
     def copy(self) -> GroupImage:
-        """Give an image that can be changed without changing this one."""
+        """Return an image that can be changed without changing this one."""
         twin = GroupImage()
         twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         twin.members, twin.targets = dict(self.members), dict(self.targets)
@@ -162,11 +162,11 @@ class GroupImage:
         return twin
 
     def owner(self, topic_id: uuid.UUID, partition: int) -> str | None:
-        """Give the member that may be using a partition."""
+        """Return the member that may be using a partition."""
         return self._owners.get((topic_id, partition))
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Give the member with an instance id."""
+        """Return the member with an instance id."""
         if instance_id is None:
             return None
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
@@ -176,7 +176,7 @@ class GroupImage:
         return sum(member.topic_pattern == pattern for member in self.members.values())
 
     def subscribed_topics(self, member: ConsumerMember) -> frozenset[str]:
-        """Give the names of the topics that a member subscribes to, by name or by pattern."""
+        """Return the names of the topics that a member subscribes to, by name or by pattern."""
         names = frozenset(member.topic_names)
         resolved = self.patterns.get(member.topic_pattern)
         return names if resolved is None else names | resolved.topics

@@ -19,10 +19,10 @@ class Topics(Protocol):
         """A number that grows whenever a topic comes or goes."""
 
     def names(self) -> Iterable[str]:
-        """Give the names that a pattern may match."""
+        """Return the names that a pattern may match."""
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Give a topic's id and how many partitions it has."""
+        """Return a topic's id and how many partitions it has."""
 
 
 @dataclass(frozen=True, slots=True)

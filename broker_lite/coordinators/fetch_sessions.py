@@ -43,7 +43,7 @@ PartitionKey = tuple[TopicKey, int]
 
 
 def next_epoch(epoch: int) -> int:
-    """Give the epoch that follows; after the largest comes 1."""
+    """Return the epoch that follows; after the largest comes 1."""
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
@@ -103,7 +103,7 @@ class FetchSession:
                 self.partitions.pop((key, index), None)
 
     def topics(self) -> list[FetchTopic]:
-        """Give all partitions in the order in which they are to be read; neighbours of one topic stand together."""
+        """Return all partitions in the order in which they are to be read; neighbours of one topic stand together."""
         topics: list[FetchTopic] = []
         last: TopicKey | None = None
         partitions: list[FetchPartition] = []
@@ -115,7 +115,7 @@ class FetchSession:
         return topics
 
     def news(self, results: Sequence[FetchTopicResult]) -> list[FetchTopicResult]:
-        """Give the part of the results that the client must be told."""
+        """Return the part of the results that the client must be told."""
         told = []
         for topic in results:
             key = self._key(topic)
@@ -156,12 +156,12 @@ class FetchContext:
         self.error = error
 
     def partitions(self) -> Mapping[PartitionKey, CachedPartition]:
-        """Give what the session of an incremental fetch has; nothing where it has gone on since, or is to be made."""
+        """Return what the session of an incremental fetch has; nothing where it has gone on since, or is to be made."""
         session = self._session
         return session.partitions if session is not None and session.epoch == self._epoch else {}
 
     def response(self, results: Sequence[FetchTopicResult], now_ms: int) -> FetchResponse:
-        """Give the response for the results of `topics`; a full fetch makes its session now."""
+        """Return the response for the results of `topics`; a full fetch makes its session now."""
         session = self._session
         if session is not None:
             if session.epoch != self._epoch:
@@ -195,7 +195,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> Iterable[PartitionKey]:
-        """Give the partitions of a session; none if it is not there."""
+        """Return the partitions of a session; none if it is not there."""
         session = self._sessions.get(session_id)
         return tuple(session.partitions) if session is not None else ()
 
@@ -239,7 +239,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:
-        """Make a session of a full fetch; gives its id, or 0 if there is no room."""
+        """Make a session of a full fetch; returns its id, or 0 if there is no room."""
         session = FetchSession(INVALID_SESSION_ID, uses_topic_ids, now_ms)
         session.update(topics, ())
         size = len(session.partitions)

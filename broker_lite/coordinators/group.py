@@ -312,7 +312,7 @@ class ClassicGroup:
         return self._start_rebalance(now_ms)
 
     def _replace_static(self, request: Join, instance_id: str, now_ms: int) -> list[Answer]:
-        """Give a static member that came back without its id a new one, and fence the old one (KIP-345)."""
+        """Return a new id for a static member that came back without its own, and fence the old one (KIP-345)."""
         old_id = self.static_members[instance_id]
         member = self.members.pop(old_id)
         answers = self._fence_waiting(member)

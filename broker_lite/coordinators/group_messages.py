@@ -96,7 +96,7 @@ Answer = JoinAnswer | SyncAnswer
 
 
 def refused(answer: Answer, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Answer:
-    """Give the answer to the same request that tells its member to try again."""
+    """Return the answer to the same request that tells its member to try again."""
     if isinstance(answer, JoinAnswer):
         return JoinAnswer(answer.token, error, answer.member_id)
     return SyncAnswer(answer.token, error)
@@ -123,7 +123,7 @@ class Member:
     """Its first rebalance is not complete: it may wait for that only so long, then it counts as gone."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Give the subscription that this member sent for one protocol."""
+        """Return the subscription that this member sent for one protocol."""
         return next((data for name, data in self.protocols if name == protocol_name), b"")
 
     @property

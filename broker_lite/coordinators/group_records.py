@@ -87,7 +87,7 @@ class StoredGroup:
 
 
 def encode_classic(group_id: str, group: StoredGroup | None, timestamp_ms: int) -> Record:
-    """Give the record of a classic group, or with None its tombstone."""
+    """Return the record of a classic group, or with None its tombstone."""
     key = _key(CLASSIC_GROUP, group_id)
     if group is None:
         return Record(key, None, timestamp_ms)
@@ -108,7 +108,7 @@ def encode_classic(group_id: str, group: StoredGroup | None, timestamp_ms: int) 
 
 
 def encode_change(group_id: str, change: Change, timestamp_ms: int) -> Record:
-    """Give the record of one change of a consumer group."""
+    """Return the record of one change of a consumer group."""
     if isinstance(change, EpochChanged):
         tags = {_HASH_TAG: _INT64.pack(change.metadata_hash)} if change.metadata_hash else {}
         return Record(_key(GROUP_EPOCH, group_id), _value(_INT32.pack(change.epoch), tags), timestamp_ms)
@@ -129,7 +129,7 @@ def encode_change(group_id: str, change: Change, timestamp_ms: int) -> Record:
 
 
 def removal_of(group_id: str, has_targets: bool, timestamp_ms: int) -> list[Record]:
-    """Give the tombstones of a consumer group that has no members."""
+    """Return the tombstones of a consumer group that has no members."""
     kinds = (TARGET_EPOCH, GROUP_EPOCH) if has_targets else (GROUP_EPOCH,)
     return [Record(_key(kind, group_id), None, timestamp_ms) for kind in kinds]
 

@@ -14,7 +14,7 @@ from broker_lite.protocol.errors import ErrorCode
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
-    """Give what is to be written down now; ``timestamp_ms`` is since 1970."""
+    """Return what is to be written down now; ``timestamp_ms`` is since 1970."""
     group.unwritten = False
     group.state_timestamp_ms = timestamp_ms
     members = tuple(
@@ -35,12 +35,12 @@ def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:
 
 
 def new_group_record(timestamp_ms: int) -> StoredGroup:
-    """Give what Kafka writes down of a group that a first member is about to join."""
+    """Return what Kafka writes down of a group that a first member is about to join."""
     return StoredGroup("", 0, None, None, timestamp_ms, ())
 
 
 def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms: int) -> ClassicGroup:
-    """Give the group that was written down."""
+    """Return the group that was written down."""
     group = ClassicGroup(group_id, settings)
     group.generation, group.state_timestamp_ms = stored.generation, stored.state_timestamp_ms
     group.protocol_type, group.protocol_name = stored.protocol_type or None, stored.protocol_name
@@ -66,7 +66,7 @@ def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms:
 
 
 def turned_away(group: ClassicGroup) -> list[Answer]:
-    """Give the answers to all who wait for the group: another broker has it now, and they are to look for that one."""
+    """Return the answers to all who wait for the group: another broker has it now, which they are to look for."""
     answers: list[Answer] = []
     for member in group.members.values():
         if member.awaiting_join is not None:

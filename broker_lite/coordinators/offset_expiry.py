@@ -28,7 +28,7 @@ Group = ClassicGroup | ConsumerGroup
 def expired(
     group: Group | None, offsets: dict[tuple[str, int], CommittedOffset], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
-    """Give the partitions whose offsets go; ``now_ms`` is since 1970."""
+    """Return the partitions whose offsets go; ``now_ms`` is since 1970."""
     before_ms = now_ms - retention_ms
     if isinstance(group, ClassicGroup) and group.protocol_type:
         if group.state is GroupState.EMPTY:
@@ -47,7 +47,7 @@ def expired(
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """Give the topics that the members subscribe to; None if that cannot be known."""
+    """Return the topics that the members subscribe to; None if that cannot be known."""
     if isinstance(group, ConsumerGroup):
         members = group.image.members.values()
         return frozenset().union(*(group.image.subscribed_topics(member) for member in members))

@@ -77,11 +77,11 @@ class OffsetTable:
                 del self._groups[key.group_id]
 
     def of_group(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
-        """Give a group's offsets by topic and partition; empty if there are none."""
+        """Return a group's offsets by topic and partition; empty if there are none."""
         return self._groups.get(group_id, {})
 
     def groups(self) -> list[str]:
-        """Give the ids of the groups that have offsets."""
+        """Return the ids of the groups that have offsets."""
         return list(self._groups)
 
     def take_over(self, other: OffsetTable) -> None:
@@ -94,7 +94,7 @@ class OffsetTable:
         self._groups.pop(group_id, None)
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
-        """Give every key of a topic, for when it is deleted."""
+        """Return every key of a topic, for when it is deleted."""
         return [OffsetKey(g, t, p) for g, offsets in self._groups.items() for t, p in offsets if t == topic]
 
     def replay(self, records: Iterable[Record]) -> None:
@@ -110,7 +110,7 @@ class OffsetTable:
 
 
 def encode(key: OffsetKey, value: CommittedOffset | None, timestamp_ms: int) -> Record:
-    """Give the record of one commit, or the tombstone of a removal."""
+    """Return the record of one commit, or the tombstone of a removal."""
     key_bytes = bytearray(_INT16.pack(_KEY_VERSION))
     put_string(key_bytes, key.group_id, flexible=False)
     put_string(key_bytes, key.topic, flexible=False)
@@ -162,7 +162,7 @@ def decode_value(data: bytes) -> CommittedOffset:
 
 @lru_cache(maxsize=_HASHES_KEPT)
 def partition_of(group_id: str, partitions: int) -> int:
-    """Give the partition of the offsets topic that keeps a group, as Kafka does (Java's String.hashCode)."""
+    """Return the partition of the offsets topic that keeps a group, as Kafka does (Java's String.hashCode)."""
     utf16 = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
     for (unit,) in struct.iter_unpack(">H", utf16):

@@ -49,11 +49,11 @@ class PendingOffsets:
         return key in self._open
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
-        """Give the keys of a group that wait."""
+        """Return the keys of a group that wait."""
         return [key for key in self._open if key.group_id == group_id]
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
-        """Give the keys of a topic that wait."""
+        """Return the keys of a topic that wait."""
         return [key for key in self._open if key.topic == topic]
 
     def written(self, partition: int, records: Iterable[Record]) -> None:
@@ -78,7 +78,7 @@ class PendingOffsets:
                 self._forget(transaction, key)
 
     def end(self, partition: int, producer_id: int, committed: bool) -> Iterator[Record]:
-        """End a producer's transaction in one partition; gives the records that take effect now."""
+        """End a producer's transaction in one partition; returns the records that take effect now."""
         transaction = _Open(partition, producer_id)
         waiting = self._waiting.pop(transaction, {})
         for key in waiting:

@@ -162,11 +162,11 @@ class ProducerStates:
         return len(self._entries)
 
     def entries(self) -> list[ProducerEntry]:
-        """Give the producers' states."""
+        """Return the producers' states."""
         return list(self._entries.values())
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """Give one producer's state."""
+        """Return one producer's state."""
         return self._entries.get(producer_id)
 
     @property
@@ -290,7 +290,7 @@ class ProducerStates:
         self._entries[producer_id] = entry
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been silent for so long, unless they are busy; gives how many."""
+        """Forget producers that have been silent for so long, unless they are busy; returns how many."""
         gone = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -321,7 +321,7 @@ class ProducerStates:
             )
 
     def end(self, marker: Marker, offset: int, timestamp_ms: int) -> CompletedTransaction | None:
-        """Note a marker that was written at `offset`; gives the transaction that it has ended, if one was open."""
+        """Note a marker that was written at `offset`; returns the transaction that it has ended, if one was open."""
         entry = self._take(marker.producer_id)
         asked = self._verification_of(marker.producer_id)
         bumped = marker.transaction_version >= _EPOCH_BUMP_VERSION
@@ -342,7 +342,7 @@ class ProducerStates:
         return CompletedTransaction(marker.producer_id, first_offset, offset, last_stable_offset, marker.committed)
 
     def _take(self, producer_id: int) -> ProducerEntry:
-        """Give a producer's entry, to be put back at the end; a new one may push out the longest silent."""
+        """Return a producer's entry, to be put back at the end; a new one may push out the longest silent."""
         entry = self._entries.pop(producer_id, None)
         if entry is None:
             entry = ProducerEntry(producer_id)

@@ -35,7 +35,7 @@ class Goal:
 
 
 def next_step(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> ConsumerMember:
-    """Give the member's next state, or the same one; ``owned`` is what it says it has, None if it says nothing."""
+    """Return the member's next state, or the same one; ``owned`` is what it says it has, None if it says nothing."""
     if member.state is MemberState.STABLE and member.epoch == goal.epoch:
         return _without_unsubscribed(member, goal, owned)
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, member.revoking):

@@ -28,7 +28,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
-    """Give the topics whose whole name matches.
+    """Return the topics whose whole name matches.
 
     Raises:
         PatternError: if the pattern is not valid.

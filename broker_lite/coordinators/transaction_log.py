@@ -41,7 +41,7 @@ _STATUS = (
 
 
 def encode(transaction: Transaction, timestamp_ms: int) -> Record:
-    """Give the record of one change."""
+    """Return the record of one change."""
     status = _STATUS.index(transaction.state)
     head = (_VALUE_VERSION, transaction.producer_id, transaction.epoch, transaction.timeout_ms, status)
     out = bytearray(_HEAD.pack(*head))
@@ -62,7 +62,7 @@ def encode(transaction: Transaction, timestamp_ms: int) -> Record:
 
 
 def encode_tombstone(transactional_id: str, timestamp_ms: int) -> Record:
-    """Give the record that forgets a transactional id."""
+    """Return the record that forgets a transactional id."""
     return Record(_encode_key(transactional_id), None, timestamp_ms)
 
 

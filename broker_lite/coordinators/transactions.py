@@ -115,11 +115,11 @@ class Transactions:
         self._ongoing: set[str] = set()
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Give what is kept of a transactional id."""
+        """Return what is kept of a transactional id."""
         return self._by_id.get(transactional_id)
 
     def all(self) -> Collection[Transaction]:
-        """Give what is kept of every transactional id."""
+        """Return what is kept of every transactional id."""
         return self._by_id.values()
 
     @property
@@ -155,7 +155,7 @@ class Transactions:
         return Decision(ErrorCode.NONE, change.producer_id, change.epoch, change)
 
     def _next_epoch(self, known: Transaction, producer: Producer, timeout_ms: int, now_ms: int) -> Transaction | None:
-        """Give the id its next epoch, or the same again to one that repeats its request; None to one that is fenced."""
+        """Return the id's next epoch, or the same again if its request is repeated; None for one that is fenced."""
         named = producer.producer_id != NO_PRODUCER_ID
         producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, known.epoch
         # The epoch that the broker has aborted with, if it was the last, is not given away: the producer goes on anew.
@@ -276,7 +276,7 @@ class Transactions:
     # What follows when a change is in the log.
 
     def applied(self, change: Transaction) -> Markers | None:
-        """Take in a change that is in the log; gives the markers to write if it decides a transaction."""
+        """Take in a change that is in the log; returns the markers to write if it decides a transaction."""
         self._by_id[change.transactional_id] = change
         if change.state is TransactionState.ONGOING:
             self._ongoing.add(change.transactional_id)
@@ -287,7 +287,7 @@ class Transactions:
     def markers_written(
         self, transactional_id: str, partitions: Iterable[TopicPartition], now_ms: int
     ) -> Transaction | None:
-        """Note where the end of a transaction has been written; gives the change that completes it after the last."""
+        """Note where the end of a transaction has been written; returns the change that completes it after the last."""
         known = self._by_id[transactional_id]
         assert known.state in PREPARED, f"{transactional_id} is {known.state}"
         known = replace(known, partitions=known.partitions - frozenset(partitions))
@@ -297,7 +297,7 @@ class Transactions:
     # The passing of time.
 
     def timed_out(self, now_ms: int) -> list[Transaction]:
-        """Give the changes that abort the transactions whose time is up."""
+        """Return the changes that abort the transactions whose time is up."""
         late = [self._by_id[each] for each in sorted(self._ongoing)]
         return [
             _fence(each, now_ms)
@@ -306,7 +306,7 @@ class Transactions:
         ]
 
     def expired(self, now_ms: int) -> list[str]:
-        """Give the transactional ids that have not been used for so long that they may be forgotten."""
+        """Return the transactional ids that have not been used for so long that they may be forgotten."""
         oldest = now_ms - self._settings.id_expiration_ms
         return [
             each.transactional_id
@@ -326,7 +326,7 @@ class Transactions:
         self.applied(transaction)
 
     def decided(self) -> list[Markers]:
-        """Give the ends of transactions that are decided but not complete."""
+        """Return the ends of transactions that are decided but not complete."""
         return [_markers(each) for each in self._by_id.values() if each.state in PREPARED]
 
 
@@ -384,7 +384,7 @@ def _prepare(
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """Give what a decided transaction becomes when its markers are written."""
+    """Return what a decided transaction becomes when its markers are written."""
     overflow = known.client_version >= EPOCH_BUMP and known.next_producer_id != NO_PRODUCER_ID
     committed = known.state is TransactionState.PREPARE_COMMIT
     return _move(

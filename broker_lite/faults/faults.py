@@ -74,7 +74,7 @@ class Backend(Protocol):
         """Let go of what a pause holds; the rule stays."""
 
     def status(self, rule_id: int) -> Status:
-        """Give a rule's counts, also when it has been removed."""
+        """Return a rule's counts, also when it has been removed."""
 
     def close(self) -> None:
         """Let the broker stop in peace: no rule does anything any more."""

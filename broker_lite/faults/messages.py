@@ -37,7 +37,7 @@ NameOf = Callable[[uuid.UUID], str | None]
 
 
 def places_of(message: Any, name_of: NameOf) -> Iterator[Place]:
-    """Give the topics and partitions that a request names, at whatever depth; `name_of` resolves topic ids."""
+    """Yield the topics and partitions that a request names, at whatever depth; `name_of` resolves topic ids."""
     for field, value in _fields(message):
         if field.is_struct_array():
             for element in value or ():
@@ -83,7 +83,7 @@ def _index_of(element: Any) -> int | None:
 
 
 def pick(message: Any, name_of: NameOf, keep: Callable[[Place], bool]) -> Any:
-    """Give a copy of a request with only those topics or partitions in it that `keep` accepts.
+    """Return a copy of a request with only those topics or partitions in it that `keep` accepts.
 
     What is answered as a whole, such as a topic of Metadata or the topics of one group, is kept as a whole.
     """
@@ -124,7 +124,7 @@ def is_empty(message: Any) -> bool:
 
 
 def refusal(api_key: int, version: int, message: Any, error_code: int, whole: bool) -> dict[str, Any]:
-    """Give the fields of the response that refuses a request; if `whole`, by its own error code where it has one."""
+    """Return the fields of the response that refuses a request; if `whole`, by its own error code where it has one."""
     struct = apis.response_class(api_key)._struct
     top = {field.name: field for field in _in(struct, version)}
     fields = {name: _UNKNOWN[name] for name in top if name in _UNKNOWN}
@@ -176,7 +176,7 @@ def _in(struct: Any, version: int) -> list[Any]:
 
 
 def _fields(element: Any) -> Iterator[tuple[Any, Any]]:
-    """Give the schema and the value of each field that the element's version has."""
+    """Yield the schema and the value of each field that the element's version has."""
     if not hasattr(element, "_struct"):
         return
     version = element.version

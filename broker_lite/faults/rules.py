@@ -94,7 +94,7 @@ class FaultSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Give what crosses to another process.
+        """Return what crosses to another process.
 
         Raises:
             ValueError: for a predicate, which cannot.
@@ -118,10 +118,10 @@ class Facts(Protocol):
     client_id: str
 
     def message(self) -> Any:
-        """Give the decoded request."""
+        """Return the decoded request."""
 
     def places(self) -> Iterable[Place]:
-        """Give the topics and partitions that the request is about."""
+        """Return the topics and partitions that the request is about."""
 
 
 class Rule:
@@ -158,7 +158,7 @@ class Rule:
         return True
 
     def sending_delay_ms(self, size: int, now_ms: int) -> int:
-        """Give how long an answer waits so that no more than `bytes_per_s` pass, over all that this rule throttles."""
+        """Return how long an answer waits so that at most `bytes_per_s` pass, over all that this rule throttles."""
         if not self.spec.bytes_per_s:
             return 0
         self.busy_until_ms = max(self.busy_until_ms, now_ms) + size * 1000 // self.spec.bytes_per_s
@@ -202,7 +202,7 @@ class RuleBook:
         return found
 
     def find(self, rule_id: int) -> Rule | None:
-        """Give a rule."""
+        """Return a rule."""
         return next((rule for rule in self.rules if rule.rule_id == rule_id), None)
 
     @property

@@ -57,7 +57,7 @@ def handle_create(broker: Broker, request: Request) -> Steps:
 
 
 def handle_describe(broker: Broker, request: Request) -> Body:
-    """Give the rules that a filter selects, those about one resource together."""
+    """Return the rules that a filter selects, those about one resource together."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     try:

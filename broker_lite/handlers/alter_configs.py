@@ -168,7 +168,7 @@ def _change_broker(broker: Broker, request: Request, name: str, values: NewValue
 
 
 def _plain(setting: Setting, value: str) -> str:
-    """Give a value as it is shown, whichever way it was written."""
+    """Return a value as it is shown, whichever way it was written."""
     return setting.text(setting.read(value)) or value
 
 

@@ -18,7 +18,7 @@ from broker_lite.security.authorizer import authorized, authorized_on_cluster, a
 def find_topic(
     broker: Broker, request: Request, operation: Operation, name: str | None, topic_id: uuid.UUID | None = None
 ) -> tuple[Topic | None, ErrorCode]:
-    """Give a topic by its id, or without one by its name; or None and why the client cannot have it."""
+    """Return a topic by its id, or without one by its name; or None and why the client cannot have it."""
     if topic_id is not None:
         topic, unknown = broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         if topic is None:
@@ -48,19 +48,19 @@ NOT_ASKED = -(2**31)
 
 
 def as_set(bits: int) -> frozenset[int] | None:
-    """Give authorized operations as kafka-python's codecs take them."""
+    """Return authorized operations as kafka-python's codecs take them."""
     return None if bits == NOT_ASKED else frozenset(index for index in range(32) if bits >> index & 1)
 
 
 def cluster_operations(broker: Broker, request: Request) -> int:
-    """Give what the client may do to the cluster, as a bit field (KIP-430); 0 if it may not even see it."""
+    """Return what the client may do to the cluster, as a bit field (KIP-430); 0 if it may not even see it."""
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
         return 0
     return authorized_operations(broker, request, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def group_error(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:
-    """Give GROUP_AUTHORIZATION_FAILED if the client may not do that to this group, else NONE."""
+    """Return GROUP_AUTHORIZATION_FAILED if the client may not do that to this group, else NONE."""
     if authorized(broker, request, operation, ResourceType.GROUP, group_id):
         return ErrorCode.NONE
     return ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -231,11 +231,11 @@ class Broker:
         return max(ids, default=NO_PRODUCER_ID)
 
     def _leads_all(self, topic: str, index: int) -> Led:
-        """Give a partition of a broker by itself."""
+        """Return a partition of a broker by itself."""
         return Led(self.partition(topic, index), self.logs.leader_epoch)
 
     def topics(self) -> Iterable[Topic]:
-        """Give all topics."""
+        """Return all topics."""
         return list(self.logs.topics.values())
 
     def is_internal(self, topic: str) -> bool:
@@ -255,7 +255,7 @@ class Broker:
         return topic
 
     def internal_topic(self, name: str) -> Topic:
-        """Give one of the coordinators' own topics; made if need be, as they need it, whoever asks first.
+        """Return one of the coordinators' own topics; made if need be, as they need it, whoever asks first.
 
         Raises:
             KafkaError: as `create_topic`; in a cluster, COORDINATOR_NOT_AVAILABLE until the controller has made it.
@@ -295,7 +295,7 @@ class Broker:
         self._topics_changed()
 
     def _loaded_groups(self) -> GroupCoordinator | None:
-        """Give the groups if anybody has needed them yet."""
+        """Return the groups if anybody has needed them yet."""
         return self.__dict__.get("groups")
 
     def _topics_changed(self) -> None:
@@ -366,7 +366,7 @@ class Broker:
         self._topics_changed()
 
     def note_refusal(self, text: str) -> bool:
-        """Log what a client did wrong, up to a rate; gives whether it was logged."""
+        """Log what a client did wrong, up to a rate; returns whether it was logged."""
         now_ms = self.clock.monotonic_ms()
         if now_ms - self._refusals_since_ms >= _MINUTE_MS:
             if self._refusals_logged > MAX_REFUSALS_LOGGED_PER_MINUTE:
@@ -410,7 +410,7 @@ def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
 
 
 def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:
-    """Give what manages the logs: loaded only where it is needed."""
+    """Return what manages the logs: loaded only where it is needed."""
     if config.metadata_log_dir is None:
         return LogManager
     from broker_lite.log.replicated_logs import ReplicatedLogs

@@ -14,39 +14,39 @@ _NOT_LED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, Err
 
 
 def producer_error(error: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Give a transaction coordinator's error to a request's version; PRODUCER_FENCED is for those that know it."""
+    """Return a transaction coordinator's error for a request's version; PRODUCER_FENCED is for those that know it."""
     if error is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def commit_error(error: ErrorCode) -> ErrorCode:
-    """Give what the client hears when its offsets could not be written to `__consumer_offsets`."""
+    """Return what the client hears when its offsets could not be written to `__consumer_offsets`."""
     if error in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return error if error in _OF_THE_PRODUCER else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """Give what a client hears when the coordinator's partition did not become safe (as Kafka's coordinators)."""
+    """Return what a client hears when the coordinator's partition did not become safe (as Kafka's coordinators)."""
     return ErrorCode.NOT_COORDINATOR if error in _NOT_LED else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def join_error(error: ErrorCode) -> ErrorCode:
-    """Give what JoinGroup's client hears when the group could not be written down: Java's gives up on what is left."""
+    """Return what JoinGroup's client hears when the group could not be written: Java's gives up on what is left."""
     return coordinator_error(error) if error is ErrorCode.KAFKA_STORAGE_ERROR else error
 
 
 def sync_error(error: ErrorCode) -> ErrorCode:
-    """Give what SyncGroup's client hears: that the groups are being read back is none of the errors it knows."""
+    """Return what SyncGroup's client hears: that the groups are being read back is none of the errors it knows."""
     return ErrorCode.REBALANCE_IN_PROGRESS if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def heartbeat_error(error: ErrorCode) -> ErrorCode:
-    """Give what Heartbeat's client hears: nothing while the groups are being read back, as sessions begin anew then."""
+    """Return what Heartbeat's client hears: nothing while groups are being read back, as sessions begin anew then."""
     return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def fetch_error(error: ErrorCode) -> ErrorCode:
-    """Give what OffsetFetch's client hears: Java's before 3.9 knows of COORDINATOR_NOT_AVAILABLE elsewhere only."""
+    """Return what OffsetFetch's client hears: Java's before 3.9 knows of COORDINATOR_NOT_AVAILABLE elsewhere only."""
     return ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error

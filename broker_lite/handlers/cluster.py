@@ -80,7 +80,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 def _in_cluster(
     broker: Broker, member: ClusterMember, request: Request, key_type: int, key: str
 ) -> tuple[int, Endpoint]:
-    """Give who leads the partition that keeps a key, and its listener that is like the one that the client uses.
+    """Return who leads the partition that keeps a key, and its listener that is like the one that the client uses.
 
     Raises:
         KafkaError: if nobody leads it, or the topic is not there yet: it has been asked for then.

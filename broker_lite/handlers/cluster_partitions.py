@@ -86,7 +86,7 @@ class ClusterPartitions:
         member.listen(self._on_event)
 
     def leading(self, topic: str, index: int) -> Led:
-        """Give a partition that this broker leads.
+        """Return a partition that this broker leads.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
@@ -133,7 +133,7 @@ class ClusterPartitions:
     def _follower_fetched(
         self, key: ClusterKey, wanted: FetchRequest, partition: FetchPartition, now_ms: int, events: list[Event]
     ) -> PartitionLeader | None:
-        """Note how far a follower is in one partition; gives the partition if it has everything."""
+        """Note how far a follower is in one partition; returns the partition if it has everything."""
         replicas, offset = self.member.replicas, partition.fetch_offset
         leader = replicas.leader(key)
         end = leader.log.log_end_offset

@@ -36,7 +36,7 @@ class PartitionView(NamedTuple):
 
 
 def nodes(broker: Broker, request: Request) -> list[Node]:
-    """Give all brokers that are alive and can be reached over a listener of the name that the request came over."""
+    """Return all brokers that are alive and can be reached over a listener of the name that the request came over."""
     here = Node(broker.config.node_id, request.endpoint.host, request.endpoint.port)
     if broker.member is None:
         return [here]
@@ -52,7 +52,7 @@ def nodes(broker: Broker, request: Request) -> list[Node]:
 
 
 def node(broker: Broker, request: Request, node_id: int) -> Node | None:
-    """Give one broker, if it is alive and can be reached; as `nodes`."""
+    """Return one broker, if it is alive and can be reached; as `nodes`."""
     return next((each for each in nodes(broker, request) if each.node_id == node_id), None)
 
 
@@ -64,12 +64,12 @@ def _listener(broker: Broker, request: Request) -> str | None:
 
 
 def controller_id(broker: Broker) -> int:
-    """Give who the controller is, as far as this broker knows; -1 if there is none."""
+    """Return who the controller is, as far as this broker knows; -1 if there is none."""
     return broker.config.node_id if broker.member is None else broker.member.image.controller_id
 
 
 def partitions(broker: Broker, topic: Topic, indexes: Iterable[int]) -> Iterator[tuple[int, PartitionView]]:
-    """Give partitions of a topic with what is told of them."""
+    """Yield partitions of a topic with what is told of them."""
     if broker.member is None:
         alone = _alone(broker.config.node_id, broker.logs.leader_epoch)
         yield from ((index, alone) for index in indexes)

@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 def controller_of(broker: Broker, request: Request) -> ControllerService:
-    """Give this broker's share in being the controller, for a request that only brokers may send.
+    """Return this broker's share in being the controller, for a request that only brokers may send.
 
     Raises:
         ProtocolError: if this broker is in no cluster.
@@ -153,7 +153,7 @@ def _altered(answer: PartitionState | KafkaError) -> dict[str, Any]:
 
 
 def handle_allocate_producer_ids(broker: Broker, request: Request) -> Body:
-    """Give a broker a block of producer ids."""
+    """Return a block of producer ids for a broker."""
     wanted = request.message()
     code, block = _decide(
         broker,

@@ -77,7 +77,7 @@ class Coordinated:
         return ErrorCode.NONE
 
     def leader_of(self, _name: str) -> int | None:
-        """Give the broker that coordinates a name; None while nobody does."""
+        """Return the broker that coordinates a name; None while nobody does."""
         return self._broker.config.node_id
 
     def has(self, _partition: int) -> bool:
@@ -85,11 +85,11 @@ class Coordinated:
         return True
 
     def epoch_of(self, name: str) -> int:
-        """Give the epoch in which this broker coordinates a name."""
+        """Return the epoch in which this broker coordinates a name."""
         return self._broker.leading(self.topic, self.index_of(name)).leader_epoch
 
     def index_of(self, name: str) -> int:
-        """Give the partition that keeps a group or transactional id; the topic is made if need be.
+        """Return the partition that keeps a group or transactional id; the topic is made if need be.
 
         Raises:
             KafkaError: if it cannot be, or not at once.
@@ -97,7 +97,7 @@ class Coordinated:
         return partition_of(name, self._broker.internal_topic(self.topic).partition_count)
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
-        """Give those of some names that a partition keeps."""
+        """Return those of some names that a partition keeps."""
         return [name for name in names if self.index_of(name) == partition]
 
     def append(
@@ -132,7 +132,7 @@ class Coordinated:
         body: Body,
         _refused: Callable[[Refusals], Body],
     ) -> Body | None:
-        """Give an answer about these names, now or (then this is None) when all that it rests on is safe.
+        """Return an answer about these names, now or (then this is None) when all that it rests on is safe.
 
         `_refused` makes the answer in its place if some names cannot be spoken of after all.
         """
@@ -140,12 +140,12 @@ class Coordinated:
 
 
 def error_answer(request: Request, **fields: Any) -> Callable[[Refusals], Body]:
-    """Give what answers a request about one name with nothing but an error, and these fields."""
+    """Return what answers a request about one name with nothing but an error, and these fields."""
     return lambda refusals: request.response(error_code=int(next(iter(refusals.values()))), **fields)
 
 
 def coordinated(broker: Broker, topic: str) -> Coordinated:
-    """Give the partitions of an internal topic that this broker coordinates by."""
+    """Return the partitions of an internal topic that this broker coordinates by."""
     if broker.member is None:
         return Coordinated(broker, topic)
     from broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster

@@ -91,7 +91,7 @@ class CoordinatedInCluster(Coordinated):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._loading else ErrorCode.NOT_COORDINATOR
 
     def leader_of(self, name: str) -> int | None:
-        """Give the broker that coordinates a name; None while nobody does."""
+        """Return the broker that coordinates a name; None while nobody does."""
         topic = self._member.image.topic(self.topic)
         if topic is None:
             return None
@@ -103,7 +103,7 @@ class CoordinatedInCluster(Coordinated):
         return partition in self._active
 
     def kept_in(self, partition: int, names: Iterable[str]) -> list[str]:
-        """Give those of some names that a partition keeps or has kept."""
+        """Return those of some names that a partition keeps or has kept."""
         return [name for name in names if partition_of(name, self._partition_count) == partition]
 
     def append(
@@ -166,7 +166,7 @@ class CoordinatedInCluster(Coordinated):
     def answer(
         self, request: Request, names: Collection[str], body: Body, refused: Callable[[Refusals], Body]
     ) -> Body | None:
-        """Give the answer if it is safe already; else send it when it is."""
+        """Return the answer if it is safe already; else send it when it is."""
         now: list[Body] = []
         answered_at_once = True
 

@@ -90,7 +90,7 @@ def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, .
 
 
 def known_brokers(broker: Broker) -> Collection[int]:
-    """Give the ids of the brokers that have registered; of a broker by itself, its own."""
+    """Return the ids of the brokers that have registered; of a broker by itself, its own."""
     return (broker.config.node_id,) if broker.member is None else broker.member.image.brokers.keys()
 
 

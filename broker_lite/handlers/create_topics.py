@@ -196,7 +196,7 @@ def _config(types: Any, version: int, entry: Entry) -> Any:
 
 
 def _layout(broker: Broker, wanted: Any) -> Layout:
-    """Give partitions and replicas, from the counts or from the assignments."""
+    """Return partitions and replicas, from the counts or from the assignments."""
     if wanted.assignments:
         return _assigned(broker, wanted)
     factor: int = wanted.replication_factor

@@ -93,7 +93,7 @@ def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: 
 
 
 def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Deleted:
-    """Let the log here start later; gives where it starts."""
+    """Let the log here start later; returns where it starts."""
     try:
         if not authorized(broker, request, Operation.DELETE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

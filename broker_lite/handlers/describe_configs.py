@@ -124,7 +124,7 @@ def _config(types: Any, version: int, entry: Entry, wanted: Any) -> Any:
 
 
 def entries(broker: Broker, request: Request, kind: int, name: str) -> Iterable[Entry]:
-    """Give the settings of a resource.
+    """Return the settings of a resource.
 
     Raises:
         KafkaError: if there is no such resource, or the client may not see it.
@@ -136,7 +136,7 @@ def entries(broker: Broker, request: Request, kind: int, name: str) -> Iterable[
 
 
 def topic_entries(broker: Broker, settings: Mapping[str, str], config: LogConfig) -> list[Entry]:
-    """Give a topic's settings, from its own and what they come to; CreateTopics answers them too."""
+    """Return a topic's settings, from its own and what they come to; CreateTopics answers them too."""
     found = []
     for setting in topic_settings().values():
         synonyms = []
@@ -226,7 +226,7 @@ _DESCRIBED: Mapping[int, Callable[[Broker, Request, str], list[Entry]]] = {
 
 
 def _followed(broker: Broker, setting: Setting) -> list[Synonym]:
-    """Give the values of the broker's settings that a topic's or a group's one follows."""
+    """Return the values of the broker's settings that a topic's or a group's one follows."""
     names = [name for name, _ in setting.broker]
     return _synonyms(broker, names, broker_settings()) if names else []
 
@@ -242,7 +242,7 @@ def _broker_synonyms(broker: Broker, setting: Setting) -> list[Synonym]:
 
 
 def _synonyms(broker: Broker, names: list[str], known: Mapping[str, Setting], first: str = "") -> list[Synonym]:
-    """Give the values that these names have, by place; Kafka leaves out what comes before the name itself."""
+    """Return the values that these names have, by place; Kafka leaves out what comes before the name itself."""
     dynamic = broker.dynamic
     places: tuple[tuple[Mapping[str, object], Source], ...] = (
         (dynamic.of_broker(str(broker.config.node_id)), Source.DYNAMIC_BROKER),

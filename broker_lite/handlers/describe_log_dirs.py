@@ -66,7 +66,7 @@ def _topic(broker: Broker, types: Any, version: int, name: str, indexes: Iterabl
 
 
 def _space(log_dir: str) -> tuple[int, int]:
-    """Give the size of the disk and what is free of it; -1 for both where the log is not on a disk."""
+    """Return the size of the disk and what is free of it; -1 for both where the log is not on a disk."""
     try:
         usage = shutil.disk_usage(log_dir)
     except OSError:

@@ -93,7 +93,7 @@ _loaded = _Loaded()
 
 
 def handler_of(api_key: int) -> Handler:
-    """Give what answers an API that is served."""
+    """Return what answers an API that is served."""
     return _loaded[api_key]
 
 
@@ -107,5 +107,5 @@ def handle(broker: Broker, request: Request) -> Body | None:
 
 
 def answered_version(request: Request) -> int:
-    """Give the version that the answer is in: that of the request, unless it asked ApiVersions beyond what we know."""
+    """Return the version of the answer: that of the request, unless it asked ApiVersions beyond what we know."""
     return request.version if serves(request.api_key, request.version) else 0

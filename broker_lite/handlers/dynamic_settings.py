@@ -92,12 +92,12 @@ class DynamicSettings:
         self._groups = {group: dict(values) for group, values in document.get("groups", {}).items()}
 
     def of_broker(self, resource: str) -> Mapping[str, str]:
-        """Give what was changed for this broker, or for `ALL_BROKERS`."""
+        """Return what was changed for this broker, or for `ALL_BROKERS`."""
         own = self._brokers.get(resource, {})
         return MappingProxyType({**own, **self.decided} if resource == ALL_BROKERS else own)
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
-        """Give what was changed for a group."""
+        """Return what was changed for a group."""
         return MappingProxyType(self._groups.get(group_id, {}))
 
     @property
@@ -111,11 +111,11 @@ class DynamicSettings:
         return self._static.given
 
     def group_config(self, group_id: str) -> GroupConfig:
-        """Give what a group's settings come to on top of the broker's."""
+        """Return what a group's settings come to on top of the broker's."""
         return self._group_config(self._groups.get(group_id, {}))
 
     def check_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Say whether these may take the place of what was changed for this broker or all; gives what would follow.
+        """Say whether these may take the place of what was changed for this broker or all; returns what would follow.
 
         Raises:
             KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
@@ -144,7 +144,7 @@ class DynamicSettings:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Let these take the place of what was changed for this broker or all; gives the settings now in effect.
+        """Let these take the place of what was changed for this broker or all; returns the settings now in effect.
 
         What the controller decides is checked, and left to it.
         """
@@ -231,7 +231,7 @@ def _without_effect(name: str) -> bool:
 
 
 def group_settings() -> Mapping[str, Setting]:
-    """Give the declarations of a group's settings, by name."""
+    """Return the declarations of a group's settings, by name."""
     return settings_of(GroupConfig)
 
 

@@ -166,7 +166,7 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
 
 
 def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
-    """Note what the disk has failed; gives what is told of the partition: the others are answered all the same."""
+    """Note what the disk has failed; returns what is told of the partition: the others are answered all the same."""
     if broker.cluster is not None:
         broker.cluster.logs.note_failure(error)
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -175,7 +175,7 @@ def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
 def _find_for_follower(
     broker: Broker, _request: Request, _operation: Operation, name: str, topic_id: uuid.UUID | None
 ) -> tuple[Topic | None, ErrorCode]:
-    """Give a topic to another broker, which may read all of them."""
+    """Return a topic for another broker, which may read all of them."""
     if topic_id is not None:
         return broker.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
     return broker.topic(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -56,11 +56,11 @@ class BrokerTopics:
         self.version = 0
 
     def names(self) -> Iterable[str]:
-        """Give all names, internal topics' too, as in Kafka."""
+        """Return all names, internal topics' too, as in Kafka."""
         return self._broker.logs.topics
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Give a topic's id and how many partitions it has."""
+        """Return a topic's id and how many partitions it has."""
         topic = self._broker.logs.topics.get(name)
         return None if topic is None else (topic.topic_id, topic.partition_count)
 
@@ -123,7 +123,7 @@ class GroupCoordinator:
                 send(answer)
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        """Give what counts for one KIP-848 group: the broker's settings, with what it has of its own on top."""
+        """Return what counts for one KIP-848 group: the broker's settings, with what it has of its own on top."""
         own = self._broker.dynamic.group_config(group_id)
         return replace(
             self.consumer_settings,
@@ -148,17 +148,17 @@ class GroupCoordinator:
     # Looking groups up.
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Give a classic group."""
+        """Return a classic group."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """Give a group of KIP-848."""
+        """Return a group of KIP-848."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
     def any_group(self, group_id: str) -> Group | None:
-        """Give a group of either kind; one of which there are only offsets is none."""
+        """Return a group of either kind; one of which there are only offsets is none."""
         return self._groups.get(group_id)
 
     def why_not(self, group_id: str, kind: str) -> str:
@@ -168,7 +168,7 @@ class GroupCoordinator:
         return f"Group {group_id} not found."
 
     def all_ids(self) -> list[str]:
-        """Give the ids of groups and of those of which there are offsets only."""
+        """Return the ids of groups and of those of which there are offsets only."""
         return sorted(set(self._groups) | set(self.offsets.groups()))
 
     def topics_changed(self) -> None:
@@ -178,7 +178,7 @@ class GroupCoordinator:
     # Classic groups.
 
     def group_to_join(self, group_id: str) -> ClassicGroup:
-        """Give a classic group, made if need be.
+        """Return a classic group, made if need be.
 
         Raises:
             KafkaError: INVALID_GROUP_ID; INCONSISTENT_GROUP_PROTOCOL if it is a KIP-848 group with members;
@@ -439,7 +439,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the broker keeps at most {MAX_GROUPS} groups")
 
     def _removal_of(self, group: Group | None) -> list[Record]:
-        """Give the records that remove a group without members, to be written with what comes in its place."""
+        """Return the records that remove a group without members, to be written with what comes in its place."""
         if group is None:
             return []
         now_ms = self._broker.clock.now_ms()

@@ -23,7 +23,7 @@ PRODUCER_FENCED_FROM = 4
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Give an id and an epoch."""
+    """Return an id and an epoch."""
     wanted = request.message()
     name = wanted.transactional_id
     refusal = _refusal(broker, request, name)

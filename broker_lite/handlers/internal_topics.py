@@ -13,7 +13,7 @@ OFFSETS_TOPIC_SEGMENT_BYTES = 104_857_600
 
 
 def internal_topic_settings(config: BrokerConfig) -> Mapping[str, tuple[int, Mapping[str, str]]]:
-    """Give the number of partitions and the settings of each internal topic, by its name.
+    """Return the number of partitions and the settings of each internal topic, by its name.
 
     All of them are compacted: their latest records are the coordinators' state, which no retention may take away.
     """

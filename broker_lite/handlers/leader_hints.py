@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
-    """Give who leads a partition now; None if nobody does, or this broker is by itself."""
+    """Return who leads a partition now; None if nobody does, or this broker is by itself."""
     if broker.member is None:
         return None
     image = broker.member.image
@@ -27,7 +27,7 @@ def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
 def endpoints_of_leaders(
     image: ClusterImage, broker_id: int, endpoint: Endpoint, hints: Iterable[LeaderHint]
 ) -> Sequence[NodeEndpoint]:
-    """Give where to reach the brokers that hints name, at their listeners of the same name as ours at `endpoint`."""
+    """Return where to reach the brokers that hints name, at their listeners of the same name as ours at `endpoint`."""
     leaders = {hint.leader_id for hint in hints}
     ours = image.brokers.get(broker_id)
     if not leaders or ours is None:

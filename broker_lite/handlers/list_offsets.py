@@ -34,7 +34,7 @@ READ_COMMITTED = 1
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Give a timestamp and an offset for each partition."""
+    """Return a timestamp and an offset for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key)
     only_committed = version >= ISOLATION_FROM and wanted.isolation_level == READ_COMMITTED
@@ -95,7 +95,7 @@ def _look_up(led: Led, version: int, wanted: Any, only_committed: bool, follower
 
 
 def _epoch_of(led: Led, timestamp: int, offset: int) -> int:
-    """Give the leader epoch of what was found, -1 for nothing; the end of the log is in the leader's own."""
+    """Return the leader epoch of what was found, -1 for nothing; the end of the log is in the leader's own."""
     if offset < 0 or led.replicas is None or timestamp == LATEST:
         return led.leader_epoch if offset >= 0 else -1
     return led.log.leader_epochs.epoch_at(offset)

@@ -72,7 +72,7 @@ class MarkerWriter:
 
 
 def marker_of(markers: Markers, coordinator_epoch: int) -> Marker:
-    """Give the marker that goes into each partition."""
+    """Return the marker that goes into each partition."""
     version = markers.transaction_version
     return Marker(markers.producer_id, markers.epoch, markers.committed, coordinator_epoch, version)
 

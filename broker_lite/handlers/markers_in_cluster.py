@@ -174,7 +174,7 @@ class MarkerSender:
         self._written(sending, written)
 
     def _leader_of(self, place: TopicPartition) -> int | None:
-        """Give who leads a partition; None if it is no more."""
+        """Return who leads a partition; None if it is no more."""
         topic, index = place
         found = self._member.image.topic(topic)
         state = None if found is None else found.partitions.get(index)
@@ -283,7 +283,7 @@ class MarkerSender:
 
 
 def _encoded(sending: _Sending, places: list[TopicPartition]) -> tuple[object, ...]:
-    """Give a marker as a request has it, in the order of its fields."""
+    """Return a marker as a request has it, in the order of its fields."""
     markers = sending.markers
     topics: dict[str, list[int]] = {}
     for topic, index in places:

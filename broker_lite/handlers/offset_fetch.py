@@ -30,7 +30,7 @@ NOTHING_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Give what groups have committed; offset -1 where nothing is."""
+    """Return what groups have committed; offset -1 where nothing is."""
     wanted, version = request.message(), request.version
     require_stable = version >= REQUIRE_STABLE_FROM and bool(wanted.require_stable)
     if version < SEVERAL_GROUPS_FROM:
@@ -94,7 +94,7 @@ class _Topics:
             self._unstable = frozenset((key.topic, key.partition) for key in pending)
 
     def all(self, wanted: Any) -> list[Any]:
-        """Give the offsets asked for; with None, all that are committed, of topics that the client may see."""
+        """Return the offsets asked for; with None, all that are committed, of topics that the client may see."""
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
             for name, partition in sorted(self._committed):

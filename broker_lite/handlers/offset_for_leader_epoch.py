@@ -18,7 +18,7 @@ UNKNOWN = (-1, -1)
 
 @in_turns
 def handle(broker: Broker, request: Request) -> Steps:
-    """Give the end of an epoch for each partition."""
+    """Return the end of an epoch for each partition."""
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).OffsetForLeaderTopicResult
     topics = []

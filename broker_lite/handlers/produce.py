@@ -156,7 +156,7 @@ def _refuse_zstd(version: int, records: Buffer) -> None:
 def _append(
     broker: Broker, topic: str, index: int, records: Buffer | None, now_ms: int, said: Said, acks: int
 ) -> tuple[produce.ProducePartitionResult, int]:
-    """Append one batch; gives the result, and the offset of the last record."""
+    """Append one batch; returns the result, and the offset of the last record."""
     cluster = broker.cluster
     log, leader_epoch, replicas = (
         broker.leading(topic, index)

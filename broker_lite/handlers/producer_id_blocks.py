@@ -45,7 +45,7 @@ class ProducerIdBlocks:
         self._ask()
 
     def take(self) -> int:
-        """Give an id that was never given before.
+        """Return an id that was never given before.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS if none is at hand yet, after which every client tries again.

@@ -39,7 +39,7 @@ class ProducerIds:
         then()
 
     def take(self) -> int:
-        """Give an id that was never given before.
+        """Return an id that was never given before.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS if the block's end cannot be written; as in Kafka's

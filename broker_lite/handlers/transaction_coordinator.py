@@ -100,7 +100,7 @@ class TransactionCoordinator:
     # What handlers ask for.
 
     def carry_out(self, decision: Decision) -> Decision:
-        """Bring a decision's change into the log and do what follows; gives what to answer."""
+        """Bring a decision's change into the log and do what follows; returns what to answer."""
         if decision.change is None:
             return decision
         try:
@@ -117,7 +117,7 @@ class TransactionCoordinator:
     def answer_when_ended(
         self, request: Request, transactional_id: str, answer: Callable[[], Body | None]
     ) -> Body | None:
-        """Give an answer about an id, now or, while a transaction of it is being ended, a little later."""
+        """Return an answer about an id, now or, while a transaction of it is being ended, a little later."""
         now: list[Body | None] = []
         at_once = True
 
@@ -133,7 +133,7 @@ class TransactionCoordinator:
         return now[0] if now else None
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int:
-        """Write the end of a transaction into one partition, and wake whoever waits for it; gives the log's end then.
+        """Write the end of a transaction into one partition, and wake whoever waits for it; returns the log's end then.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED or
@@ -175,7 +175,7 @@ class TransactionCoordinator:
         self.partitions.append(transactional_id, encode_batch([record]))
 
     def markers_written(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> bool:
-        """Note where the end of a transaction has been written; gives whether it is complete now."""
+        """Note where the end of a transaction has been written; returns whether it is complete now."""
         completed = self.transactions.markers_written(transactional_id, partitions, self._broker.clock.now_ms())
         if completed is None:
             return False
@@ -239,7 +239,7 @@ class TransactionCoordinator:
 
 
 def _answer_to(error: ErrorCode) -> ErrorCode:
-    """Give what a client hears when `__transaction_state` could not be written (Kafka's TransactionStateManager)."""
+    """Return what a client hears when `__transaction_state` could not be written (Kafka's TransactionStateManager)."""
     if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR):
         return ErrorCode.NOT_COORDINATOR
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):

@@ -157,7 +157,7 @@ def _write(
 
 
 def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:
-    """Give what the client hears when the offsets could not be written."""
+    """Return what the client hears when the offsets could not be written."""
     broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
     return commit_error(refused.code)
 

@@ -81,7 +81,7 @@ def _response(request: Request, results: list[tuple[int, _Errors]]) -> Body:
 
 
 def _write(broker: Broker, topic: str, index: int, marker: Marker, allowed: bool) -> tuple[ErrorCode, int]:
-    """Write one marker; gives the log's end after it."""
+    """Write one marker; returns the log's end after it."""
     if not allowed:
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1
     try:

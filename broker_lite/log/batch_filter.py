@@ -46,7 +46,7 @@ class CleaningRound:
 def filter_batch(
     cleaning: CleaningRound, batch: bytes, header: BatchHeader, discardable: bool, keep_old_tombstones: bool
 ) -> Generator[None, None, bytes | bytearray | None]:
-    """Give what stays of a batch, None for nothing; yields now and then, for the work may be long.
+    """Yield what stays of a batch, None for nothing; yields now and then, for the work may be long.
 
     `discardable`: the batch is data of an aborted transaction, or a marker whose transaction is empty.
     `keep_old_tombstones`: tombstones of the formats before v2, which have no horizon, stay.

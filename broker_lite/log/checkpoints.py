@@ -47,7 +47,7 @@ class EpochStart(NamedTuple):
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """Give the content of a checkpoint of offsets by (topic, partition)."""
+    """Return the content of a checkpoint of offsets by (topic, partition)."""
     return _encode(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
@@ -75,7 +75,7 @@ def read_offsets(files: Files, path: str) -> dict[tuple[str, int], int]:
 
 
 def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:
-    """Give the content of a `leader-epoch-checkpoint`."""
+    """Return the content of a `leader-epoch-checkpoint`."""
     return _encode(f"{epoch} {start}" for epoch, start in epochs)
 
 
@@ -114,7 +114,7 @@ def _decode(data: bytes) -> list[list[str]]:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Give a UUID as Kafka writes it: URL-safe base64 without padding."""
+    """Return a UUID as Kafka writes it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
@@ -131,7 +131,7 @@ def decode_uuid(text: str) -> uuid.UUID:
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """Give the content of a `partition.metadata`."""
+    """Return the content of a `partition.metadata`."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
@@ -149,7 +149,7 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
 
 
 def encode_properties(values: Mapping[str, str]) -> bytes:
-    """Give the content of a `meta.properties`."""
+    """Return the content of a `meta.properties`."""
     return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
 

@@ -154,7 +154,7 @@ def _keys(batch: bytes, header: BatchHeader) -> Generator[list[tuple[bytes | Non
 
 
 def _may_go(batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
-    """Tell the transactions of a batch; gives whether they no longer need it."""
+    """Tell the transactions of a batch; returns whether they no longer need it."""
     if not header.is_control:
         return transactions.on_batch(header)
     found = decode_records(batch) if header.record_count else []

@@ -201,7 +201,7 @@ class LogConfig:
 
     @classmethod
     def of_broker(cls, settings: Mapping[str, object]) -> LogConfig:
-        """Give what topics without settings of their own have, from the broker's settings by name."""
+        """Return what topics without settings of their own have, from the broker's settings by name."""
         values = {}
         for setting in topic_settings().values():
             for name, factor in setting.broker:
@@ -212,7 +212,7 @@ class LogConfig:
         return cls(**values)  # type: ignore[arg-type]
 
     def with_topic_settings(self, settings: Mapping[str, str]) -> LogConfig:
-        """Give these settings with a topic's own on top.
+        """Return these settings with a topic's own on top.
 
         Raises:
             KafkaError: INVALID_CONFIG for a name that Kafka does not know or a value that does not fit.
@@ -242,10 +242,10 @@ class LogConfig:
 
 
 def topic_settings() -> Mapping[str, Setting]:
-    """Give every setting that a topic may have in Apache Kafka 4.3, by name."""
+    """Return every setting that a topic may have in Apache Kafka 4.3, by name."""
     return settings_of(LogConfig)
 
 
 def scaled(value: object, factor: int) -> object:
-    """Give a broker's number in the unit of the topic's setting; a negative one means the same in all units."""
+    """Return a broker's number in the unit of the topic's setting; a negative one means the same in all units."""
     return value * factor if isinstance(value, int) and factor != 1 and value > 0 else value

@@ -54,12 +54,12 @@ class LogDirectoryError(Exception):
 
 
 def partition_path(log_dir: str, topic: str, index: int) -> str:
-    """Give a partition's directory."""
+    """Return a partition's directory."""
     return f"{log_dir}/{topic}-{index}"
 
 
 def aside_path(log_dir: str, topic: str, index: int, suffix: str, new_uuid: NewUuid) -> str:
-    """Give Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
+    """Return Kafka's name for a partition's directory that is put aside; a long topic name is cut to fit."""
     random = new_uuid().hex
     tail = f"-{index}.{random[:12]}{_OWN_VERSION}{random[13:]}{suffix}"
     return f"{log_dir}/{topic[: 255 - len(tail)]}{tail}"

@@ -83,7 +83,7 @@ class FlushState:
         self._recovery_point = min(self._recovery_point, offset)
 
     def count(self, messages: int) -> int:
-        """Note that messages were written; gives how many there are since the last flush."""
+        """Note that messages were written; returns how many there are since the last flush."""
         self._unflushed_messages += messages
         return self._unflushed_messages
 

@@ -108,7 +108,7 @@ class LeaderEpochs:
             self._write(self._entries[len(gone) - 1 :])
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """Give an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`; None if it is unknown.
+        """Return an epoch and where it ended, as Kafka's `LeaderEpochFileCache.endOffsetFor`; None if it is unknown.
 
         The latest epoch ends at the end of the log, and one that has not begun is unknown. For one that has no records
         the latest before it is told, and for one before all others that it ended where the first begins.
@@ -122,7 +122,7 @@ class LeaderEpochs:
         return EpochEnd(self._entries[index - 1].epoch if index else epoch, end)
 
     def epoch_at(self, offset: int) -> int:
-        """Give the epoch of the record at an offset, -1 if it is older than all that is known."""
+        """Return the epoch of the record at an offset, -1 if it is older than all that is known."""
         index = bisect_right([entry.start_offset for entry in self._entries], offset)
         return self._entries[index - 1].epoch if index else -1
 

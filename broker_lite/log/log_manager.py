@@ -130,11 +130,11 @@ class LogManager:
         return manager
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Give the topic of an id."""
+        """Return the topic of an id."""
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> PartitionLog:
-        """Give one partition's log.
+        """Return one partition's log.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -146,7 +146,7 @@ class LogManager:
         return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
-        """Say whether `create_topic` would accept this, as far as there is room; gives the settings it would have.
+        """Say whether `create_topic` would accept this, as far as there is room; returns the settings it would have.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -199,7 +199,7 @@ class LogManager:
         return made
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Say whether `more_partitions` would accept this; gives the topic as it is.
+        """Say whether `more_partitions` would accept this; returns the topic as it is.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.

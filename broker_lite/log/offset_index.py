@@ -50,17 +50,17 @@ class OffsetIndex:
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
-        """Give a position at or before the batch that holds `offset`."""
+        """Return a position at or before the batch that holds `offset`."""
         entry = bisect_right(self._relative_offsets, min(offset - self.base_offset, MAX_RELATIVE_OFFSET))
         return self._positions[entry - 1] if entry else 0
 
     def upper_bound(self, position: int) -> int | None:
-        """Give an offset that no batch before `position` goes beyond, or None if only the segment's end is one."""
+        """Return an offset that no batch before `position` goes beyond, or None if only the segment's end is one."""
         entry = bisect_left(self._positions, position)
         return self.base_offset + self._relative_offsets[entry] if entry < len(self._positions) else None
 
     def encode(self) -> bytes:
-        """Give the file's content."""
+        """Return the file's content."""
         flat = array("i", bytes(len(self) * ENTRY_BYTES))
         flat[0::2] = self._relative_offsets
         flat[1::2] = self._positions

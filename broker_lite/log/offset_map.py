@@ -36,7 +36,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """Give the latest offset of a key, -1 if it is not in the dirty part."""
+        """Return the latest offset of a key, -1 if it is not in the dirty part."""
         return self._offsets.get(_short(key), -1)
 
     def advance(self, offset: int) -> None:

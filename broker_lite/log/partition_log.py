@@ -271,12 +271,12 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def _storage_error(self, error: OSError) -> KafkaError:
-        """Note what the disk has failed; gives what the client is told."""
+        """Note what the disk has failed; returns what the client is told."""
         self._flushes.access_failed(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
-        """Give the batch its offset and write it; gives the segment that it went into."""
+        """Assign the batch its offset and write it; returns the segment that it went into."""
         self.make()
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -286,7 +286,7 @@ class PartitionLog:
         return self._put(batch, header, last_offset, now_ms)
 
     def _put(self, batch: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
-        """Write a batch that has its offset; gives the segment that it went into."""
+        """Write a batch that has its offset; returns the segment that it went into."""
         segment = self._segments[-1]
         if segment.should_roll(self.config, len(batch), header.max_timestamp, last_offset, now_ms):
             segment = self.roll(now_ms)
@@ -302,7 +302,7 @@ class PartitionLog:
         """Let the log start at `before_offset` (-1: the high watermark), if it does not start there or later.
 
         Nothing below the start is read any more; the next look at retention deletes the segments that are wholly below
-        it. The start reaches the disk with the next checkpoint. Gives the log's start offset.
+        it. The start reaches the disk with the next checkpoint. Returns the log's start offset.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE if `before_offset` is beyond the high watermark or below -1.
@@ -323,7 +323,7 @@ class PartitionLog:
             self.leader_epochs.truncate_from_start(offset)
 
     def read(self, offset: int, max_bytes: int, min_one_batch: bool, up_to_offset: int | None = None) -> Slice:
-        """Give a stretch of the log from the batch that holds `offset` on, within one segment.
+        """Return a stretch of the log from the batch that holds `offset` on, within one segment.
 
         It has at most `max_bytes` and may end in half a batch; with `min_one_batch` it has the first batch whole,
         whatever its size. It ends before the batch that holds `up_to_offset`. At the end of the log, and from
@@ -362,7 +362,7 @@ class PartitionLog:
         return Slice(self._segments[-1].file, self._segments[-1].size, 0)
 
     def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedTransaction]:
-        """Give the aborted transactions with records from `from_offset` to below `upto_offset`.
+        """Return the aborted transactions with records from `from_offset` to below `upto_offset`.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR if an index cannot be read, nor built again.
@@ -385,7 +385,7 @@ class PartitionLog:
         return found
 
     def upper_bound(self, offset: int, stretch: Slice) -> int:
-        """Give an offset beyond all batches of a stretch that `read` gave for `offset`."""
+        """Return an offset beyond all batches of a stretch that `read` gave for `offset`."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._segments) - 1 and self._segments[index].file is not stretch.file:
             index += 1
@@ -395,7 +395,7 @@ class PartitionLog:
         return self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Give the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
+        """Return the first record whose timestamp is at least `timestamp_ms`, as (timestamp, offset).
 
         Raises:
             KafkaError: CORRUPT_MESSAGE if the batch that should hold it cannot be decoded, KAFKA_STORAGE_ERROR.
@@ -413,7 +413,7 @@ class PartitionLog:
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Give the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734)."""
+        """Return the first record that has the log's latest timestamp (ListOffsets' -3, KIP-734)."""
         filled = [segment.max_timestamp for segment in self._segments if segment.size]
         latest = max((each.timestamp_ms for each in filled), default=NO_TIMESTAMP)
         return self.offset_for_timestamp(latest) if latest != NO_TIMESTAMP else None
@@ -491,7 +491,7 @@ class PartitionLog:
         return tuple(self._segments)
 
     def segments_between(self, start_offset: int, end_offset: int) -> Sequence[Segment]:
-        """Give the segments that begin before `end_offset`, from the one that `start_offset` lies in on."""
+        """Return the segments that begin before `end_offset`, from the one that `start_offset` lies in on."""
         first = max(bisect_right(self._bases, start_offset) - 1, 0)
         return tuple(self._segments[first : bisect_left(self._bases, end_offset)])
 

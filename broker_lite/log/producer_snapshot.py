@@ -28,7 +28,7 @@ class CorruptSnapshotError(Exception):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Give the file's content."""
+    """Return the file's content."""
     packed = [_pack(entry) for entry in entries]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     return _HEAD.pack(VERSION, crc32c(body)) + body

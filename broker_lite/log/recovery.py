@@ -65,7 +65,7 @@ def recover_segments(
 
 
 def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> int:
-    """Read a segment through, cut it at the first bad batch and build its indexes again; gives its next offset.
+    """Read a segment through, cut it at the first bad batch and build its indexes again; returns its next offset.
 
     `visit` is called with every good batch's header.
     """
@@ -97,7 +97,7 @@ def recover_segment(segment: Segment, visit: Callable[[BatchHeader], None]) -> i
 
 
 def _window(segment: Segment, window: memoryview, start: int, position: int) -> tuple[memoryview, int, BatchHeader]:
-    """Give a window on the file that holds the whole batch at `position`, as far as the file does, and its header."""
+    """Return a window on the file that holds the whole batch at `position`, as far as the file does, and its header."""
     held = len(window) - (position - start)
     if held >= HEADER_BYTES:
         header = read_header(window, position - start)
@@ -113,7 +113,7 @@ def _window(segment: Segment, window: memoryview, start: int, position: int) -> 
 def load_producers(
     storage: Storage, directory: str, segments: Sequence[Segment], end_offset: int, recovered_from: int
 ) -> ProducerStates:
-    """Give the producers' state at `end_offset`; snapshots beyond it or damaged are removed.
+    """Return the producers' state at `end_offset`; snapshots beyond it or damaged are removed.
 
     The transaction indexes of the segments from offset `recovered_from` on are empty, and are filled on the way.
     """
@@ -153,7 +153,7 @@ def rebuild_transaction_index(storage: Storage, directory: str, segments: Sequen
 def ended_transactions(
     storage: Storage, directory: str, segments: Sequence[Segment], from_offset: int
 ) -> list[CompletedTransaction]:
-    """Give the transactions whose markers lie at `from_offset` or beyond, in the order of their markers.
+    """Return the transactions whose markers lie at `from_offset` or beyond, in the order of their markers.
 
     Raises:
         CorruptBatchError: if a batch cannot be read.
@@ -174,7 +174,7 @@ def ended_transactions(
 
 
 def _states_before(storage: Storage, directory: str, offset: int) -> tuple[ProducerStates, int]:
-    """Give the producers' state of the latest good snapshot that is not beyond `offset`, and where it was taken."""
+    """Return the producers' state of the latest good snapshot that is not beyond `offset`, and where it was taken."""
     for taken_at in sorted(snapshot_offsets(storage, directory), reverse=True):
         if taken_at <= offset:
             path = f"{directory}/{taken_at:020d}{SNAPSHOT_SUFFIX}"
@@ -189,7 +189,7 @@ _Note = Callable[[Segment, CompletedTransaction], None]
 
 
 def _note_aborted(from_offset: int) -> _Note:
-    """Give what puts aborted transactions into the indexes of the segments from offset `from_offset` on."""
+    """Return what puts aborted transactions into the indexes of the segments from offset `from_offset` on."""
 
     def note(segment: Segment, ended: CompletedTransaction) -> None:
         if not ended.committed and segment.base_offset >= from_offset:
@@ -233,7 +233,7 @@ def _replay_marker(
 
 
 def snapshot_offsets(storage: Storage, directory: str) -> list[int]:
-    """Give the offsets of the producer snapshots in a directory."""
+    """Return the offsets of the producer snapshots in a directory."""
     names = storage.list_directory(directory)
     return [
         int(name.removesuffix(SNAPSHOT_SUFFIX))

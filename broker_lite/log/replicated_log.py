@@ -86,7 +86,7 @@ class ReplicatedLog(PartitionLog):
         return self.leader_epochs.latest
 
     def epoch_end(self, epoch: int) -> EpochEnd | None:
-        """Give the largest epoch not beyond `epoch`, and where it ends."""
+        """Return the largest epoch not beyond `epoch`, and where it ends."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -100,7 +100,7 @@ class ReplicatedLog(PartitionLog):
         self.producers.forget_verifications()
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; gives if it moved."""
+        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; returns if it moved."""
         offset = min(offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -128,7 +128,7 @@ class ReplicatedLog(PartitionLog):
         return deque((each.first_offset, each.last_offset) for each in found)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
-        """Append the whole batches at the beginning of `data`, as a leader has sent them; gives how many bytes.
+        """Append the whole batches at the beginning of `data`, as a leader has sent them; returns how many bytes.
 
         What a batch has of a later epoch than the one that is followed is left: the leader was another one by then.
 

@@ -52,7 +52,7 @@ class ReplicatedLogs(LogManager):
     _failure: OSError | None = None
 
     def failure(self) -> OSError | None:
-        """Give what the directory has failed with for good, as far as any of its logs has noticed."""
+        """Return what the directory has failed with for good, as far as any of its logs has noticed."""
         if self._failure is None:
             failures = (log.failure for topic in self._topics.values() for log in topic.logs.values())
             self._failure = next((each for each in failures if each is not None), None)
@@ -65,7 +65,7 @@ class ReplicatedLogs(LogManager):
             self._failure = self._failure or cause
 
     def log_of(self, key: tuple[uuid.UUID, int]) -> ReplicatedLog:
-        """Give the log of a partition that the cluster has told of.
+        """Return the log of a partition that the cluster has told of.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -78,7 +78,7 @@ class ReplicatedLogs(LogManager):
         return log
 
     def take(self, wanted: Iterable[WantedTopic], now_ms: int) -> list[Topic] | None:
-        """Let there be these topics; gives those that are no more, or None if all is as it was.
+        """Let there be these topics; returns those that are no more, or None if all is as it was.
 
         A topic that the disk has no room for holds up no other one, and is tried again the next time.
         """
@@ -158,7 +158,7 @@ class ReplicatedLogs(LogManager):
         return [index for index in range(count) if f"{topic}-{index}" in here]
 
     def _take(self, wanted: WantedTopic, now_ms: int) -> bool:
-        """Let one topic be as it should; gives whether something has changed."""
+        """Let one topic be as it should; returns whether something has changed."""
         topic = self._topics.get(wanted.name)
         if topic is None:
             config = self._config_of(wanted)

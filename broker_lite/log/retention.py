@@ -19,7 +19,7 @@ _Deletable = Callable[[Segment, int | None], bool]
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
-    """Delete what the log's settings allow; gives the number of segments.
+    """Delete what the log's settings allow; returns the number of segments.
 
     Raises:
         OSError: if a file cannot be renamed.

@@ -56,7 +56,7 @@ class Slice(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """Give the bytes."""
+        """Return the bytes."""
         return self.file.pread(self.size, self.position)
 
 
@@ -68,12 +68,12 @@ class BatchPosition(NamedTuple):
 
 
 def _padded(window: bytes) -> bytes:
-    """Give a window on the file's end room for a whole header, as the smallest message of old is smaller than that."""
+    """Return a window on the file's end with room for a whole header: the smallest old message is smaller than that."""
     return window if len(window) >= HEADER_BYTES else window.ljust(HEADER_BYTES, b"\0")
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """Give the name of one of a segment's files: the base offset in 20 digits."""
+    """Return the name of one of a segment's files: the base offset in 20 digits."""
     return f"{base_offset:020d}{suffix}"
 
 
@@ -220,7 +220,7 @@ class Segment:
         self._storage.set_modified_ms(self._name(LOG_SUFFIX), time_ms)
 
     def paths(self) -> list[str]:
-        """Give the paths of the segment's files."""
+        """Return the paths of the segment's files."""
         suffixes = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
         return [self._name(suffix) for suffix in suffixes]
 
@@ -308,7 +308,7 @@ class Segment:
             position += size
 
     def find(self, offset: int) -> BatchPosition | None:
-        """Give the first batch that ends at or after `offset`."""
+        """Return the first batch that ends at or after `offset`."""
         # The hot loop of every read: only the three fields that decide are unpacked.
         file, end, position = self.file, self.size, self.offset_index.lookup(offset)
         window, window_start = b"", position
@@ -330,7 +330,7 @@ class Segment:
         return None
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-        """Give the first record from `start_offset` on whose timestamp is at least `timestamp_ms`.
+        """Return the first record from `start_offset` on whose timestamp is at least `timestamp_ms`.
 
         Raises:
             CorruptBatchError: if the batch that should hold it cannot be decoded.
@@ -344,7 +344,7 @@ class Segment:
         return None
 
     def next_offset(self) -> int:
-        """Give the offset after the segment's last, found from the last index entry on."""
+        """Return the offset after the segment's last, found from the last index entry on."""
         next_offset = self.base_offset
         for batch in self.batches(self.offset_index.last_position):
             next_offset = batch.header.next_offset
@@ -412,7 +412,7 @@ class Segment:
             self._storage.remove(path)
 
     def rename(self, state: str) -> None:
-        """Give the files names that end in `state`; the `.log` file comes first."""
+        """Rename the files to names that end in `state`; the `.log` file comes first."""
         before = self.paths()
         self._state = state
         for source, target in zip(before, self.paths(), strict=True):

@@ -54,7 +54,7 @@ class File(Protocol):
         """Return when everything written is on the disk."""
 
     def fileno(self) -> int:
-        """Give the descriptor, for `sendfile`.
+        """Return the descriptor, for `sendfile`.
 
         Raises:
             OSError: if the storage has none; the bytes must then be read.
@@ -89,7 +89,7 @@ class Files(Protocol):
     """Files that are read and written as wholes; `Storage` says more of both."""
 
     def read(self, path: str) -> bytes:
-        """Give a file's content."""
+        """Return a file's content."""
 
     def write(self, path: str, data: Buffer, *, durable: bool, private: bool = False) -> None:
         """Replace a file's content."""
@@ -102,7 +102,7 @@ class Storage(Protocol):
         """Open a file to read and to append, making it if it is not there."""
 
     def read(self, path: str) -> bytes:
-        """Give a file's content.
+        """Return a file's content.
 
         Raises:
             FileNotFoundError: if it is not there.
@@ -135,7 +135,7 @@ class Storage(Protocol):
         """Begin to bring files or directories onto the disk; one that is gone by then is left out."""
 
     def list_directory(self, path: str) -> list[str]:
-        """Give the names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def is_directory(self, path: str) -> bool:
         """Whether there is such a directory."""

@@ -54,12 +54,12 @@ class TimeIndex:
             self._relative_offsets.append(last_offset - self.base_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Give an offset before which no record has a timestamp beyond `timestamp_ms`."""
+        """Return an offset before which no record has a timestamp beyond `timestamp_ms`."""
         entry = bisect_right(self._timestamps, timestamp_ms)
         return self.base_offset + (self._relative_offsets[entry - 1] if entry else 0)
 
     def encode(self) -> bytes:
-        """Give the file's content."""
+        """Return the file's content."""
         pairs = zip(self._timestamps, self._relative_offsets, strict=True)
         return b"".join([_ENTRY.pack(timestamp, offset) for timestamp, offset in pairs])
 

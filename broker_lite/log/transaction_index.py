@@ -65,7 +65,7 @@ class TransactionIndex:
         return False
 
     def encode(self) -> bytes:
-        """Give the file's content."""
+        """Return the file's content."""
         return b"".join([_ENTRY.pack(_VERSION, *entry) for entry in self._entries])
 
     @classmethod

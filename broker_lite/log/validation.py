@@ -41,7 +41,7 @@ class InvalidRecordsError(KafkaError):
 def check_batch(
     config: LogConfig, batch: bytearray | memoryview, now_ms: int, by_coordinator: bool
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """Judge one batch; gives it as it is to be appended, with its header.
+    """Judge one batch; returns it as it is to be appended, with its header.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or INVALID_TIMESTAMP.
@@ -188,7 +188,7 @@ def _is_untimely(config: LogConfig, record: FoundRecord, now_ms: int) -> bool:
 
 
 def _level(config: LogConfig, codec: Compression) -> int | None:
-    """Give the topic's level for a codec (KIP-390)."""
+    """Return the topic's level for a codec (KIP-390)."""
     if codec is Compression.GZIP:
         return config.compression_gzip_level
     if codec is Compression.LZ4:

@@ -212,12 +212,12 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def request_class(api_key: int) -> Any:
-    """Give kafka-python's class of the request; its fields are Kafka's, in snake_case."""
+    """Return kafka-python's class of the request; its fields are Kafka's, in snake_case."""
     return _codec_class(api_key, "Request")
 
 
 def response_class(api_key: int) -> Any:
-    """Give kafka-python's class of the response; its fields are Kafka's, in snake_case."""
+    """Return kafka-python's class of the response; its fields are Kafka's, in snake_case."""
     return _codec_class(api_key, "Response")
 
 

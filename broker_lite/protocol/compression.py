@@ -163,7 +163,7 @@ def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
 
 
 def with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
-    """Give an LZ4 frame with its header's checksum computed anew.
+    """Return an LZ4 frame with its header's checksum computed anew.
 
     Clients of old computed it `over_magic`, the frame's magic, too. In messages of format v0 Kafka writes it so to this
     day, and does not look at it when it reads.

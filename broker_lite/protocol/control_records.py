@@ -27,7 +27,7 @@ class EndMarker(NamedTuple):
 def encode_end_marker(
     marker: EndMarker, producer_id: int, producer_epoch: int, timestamp_ms: int, leader_epoch: int
 ) -> bytearray:
-    """Give the control batch with one such record; its base offset is 0."""
+    """Return the control batch with one such record; its base offset is 0."""
     kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
     record = Record(_KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, marker.coordinator_epoch), timestamp_ms)
     return encode_batch(

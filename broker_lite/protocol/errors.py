@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ErrorCode:
-        """Give the code that a peer has answered with; one of a later Kafka counts as UNKNOWN_SERVER_ERROR."""
+        """Return the code that a peer has answered with; one of a later Kafka counts as UNKNOWN_SERVER_ERROR."""
         try:
             return cls(number)
         except ValueError:

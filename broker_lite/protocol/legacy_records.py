@@ -43,7 +43,7 @@ _FIRST_FIELD = 18
 
 
 def validate_any(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Check the batch at `position`, of whatever format: length, magic, checksum; gives its header.
+    """Check the batch at `position`, of whatever format: length, magic, checksum; returns its header.
 
     Raises:
         CorruptBatchError: if any of them is wrong.

@@ -28,7 +28,7 @@ _INT64 = struct.Struct(">q")
 
 @lru_cache(maxsize=4096)
 def uuid_of(data: bytes) -> uuid.UUID:
-    """Give the UUID of 16 bytes; the few topic ids in use are kept, for building one costs more than a look-up."""
+    """Return the UUID of 16 bytes; the few topic ids in use are kept, for building one costs more than a look-up."""
     return uuid.UUID(bytes=data)
 
 
@@ -124,7 +124,7 @@ class Reader:
         return uuid_of(bytes(self.take(16)))
 
     def take(self, size: int) -> memoryview:
-        """Give the next `size` bytes, not copied."""
+        """Return the next `size` bytes, not copied."""
         position = self.position
         if size < 0:
             raise ProtocolError(f"negative size {size} at byte {position}")

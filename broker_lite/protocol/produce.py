@@ -257,7 +257,7 @@ def _read_result(reader: Reader, version: int, flexible: bool) -> ProducePartiti
 
 
 def leader_tag(tag: int, leader: LeaderHint | None) -> dict[int, bytes]:
-    """Give the tagged field of a leader hint, shared with Fetch."""
+    """Return the tagged field of a leader hint, shared with Fetch."""
     return {} if leader is None else {tag: _LEADER.pack(*leader, 0)}
 
 

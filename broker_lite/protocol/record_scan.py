@@ -48,7 +48,7 @@ class FoundRecord(NamedTuple):
 
 
 def inflate(batch: Buffer, header: BatchHeader, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """Give the records of the one batch in `batch`, not compressed.
+    """Return the records of the one batch in `batch`, not compressed.
 
     Raises:
         CorruptBatchError: if they cannot be inflated, or to more than `limit` bytes.
@@ -98,7 +98,7 @@ def _find(header: BatchHeader, body: bytes, position: int) -> FoundRecord:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag number; gives it and where it ends."""
+    """Read a zigzag number; returns it and where it ends."""
     try:
         byte = body[position]
         if byte < 0x80:  # nearly all of them
@@ -158,7 +158,7 @@ def recompress(header: BatchHeader, body: bytes, codec: Compression, level: int 
 
 
 def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
-    """Give a batch of this header and these records; length and checksum are computed."""
+    """Return a batch of this header and these records; length and checksum are computed."""
     assert header.magic == MAGIC
     batch = pack_header(header, HEADER_BYTES + len(packed))
     batch += packed

@@ -199,7 +199,7 @@ def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def validate(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Check the whole batch at `position`: length, magic, CRC-32C; gives its header.
+    """Check the whole batch at `position`: length, magic, CRC-32C; returns its header.
 
     Raises:
         CorruptBatchError: if any of them is wrong.
@@ -285,7 +285,7 @@ def encode_batch(
 
 
 def pack_header(header: BatchHeader, size: int) -> bytearray:
-    """Give the bytes of a header, for a batch of `size` bytes in all; the checksum is for `write_crc` to fill in."""
+    """Return the bytes of a header, for a batch of `size` bytes in all; the checksum is for `write_crc` to fill in."""
     return bytearray(_HEADER.pack(*header._replace(batch_length=size - LOG_OVERHEAD_BYTES, crc=0)))
 
 
@@ -295,7 +295,7 @@ def write_crc(batch: bytearray | memoryview) -> None:
 
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
-    """Make `now_ms` the timestamp of all records of the one batch in `batch`, in place; gives the new header."""
+    """Make `now_ms` the timestamp of all records of the one batch in `batch`, in place; returns the new header."""
     attributes = header.attributes | LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
@@ -304,7 +304,7 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_
 
 
 def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
-    """Take the mark of the broker's time from the one batch in `batch`, in place; gives the new header."""
+    """Take the mark of the broker's time from the one batch in `batch`, in place; returns the new header."""
     attributes = header.attributes & ~LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     write_crc(batch)
@@ -342,7 +342,7 @@ def decode_all(buffer: Buffer) -> Iterable[Record]:
 
 
 def control_type(record: Record) -> ControlType | None:
-    """Give what a control record says, or None if it is of a kind that clients skip.
+    """Return what a control record says, or None if it is of a kind that clients skip.
 
     Raises:
         CorruptBatchError: if its key is too short to tell.

@@ -85,7 +85,7 @@ class PartitionFollower:
             self.log.truncate_to(min(theirs.end_offset, self.log.log_end_offset))
 
     def out_of_range(self, leader_start_offset: int, leader_end_offset: int) -> bool:
-        """Begin at what the leader has, since the offset asked for is not in its log; gives whether that is a change.
+        """Begin at what the leader has, since the offset asked for is not in its log; returns whether that is a change.
 
         A leader that ends before us and was not told of our epoch can only have been elected uncleanly. One that begins
         after our end has deleted what we miss. One that has our end, and refuses it, does not know our epoch: no leader
@@ -113,5 +113,5 @@ class PartitionFollower:
         self.log.truncate_to(base_offset)
 
     def fetched(self, leader_high_watermark: int) -> bool:
-        """Take the leader's high watermark, after its records have been appended; gives whether ours has moved."""
+        """Take the leader's high watermark, after its records have been appended; returns whether ours has moved."""
         return self.log.advance_high_watermark(leader_high_watermark)

@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 def chained(before: Sequence[Batch], header: BatchHeader, base_offset: int, epoch: int) -> Batch:
-    """Give the view of a batch that comes after others at `base_offset`, in an epoch."""
+    """Return the view of a batch that comes after others at `base_offset`, in an epoch."""
     last_offset = base_offset + header.last_offset_delta
     chain = hash((before[-1].chain if before else 0, base_offset, last_offset, epoch, header.crc))
     return Batch(
@@ -78,7 +78,7 @@ class Replica(NamedTuple):
 
 
 def count_below(batches: Sequence[Batch], offset: int) -> int:
-    """Give how many batches end below `offset`."""
+    """Return how many batches end below `offset`."""
     return bisect_right(batches, offset - 1, key=_last_offset)
 
 
@@ -158,7 +158,7 @@ class PartitionHistory:
     def leader_high_watermark(
         self, broker_id: int, batches: Sequence[Batch], offset: int, leader_epoch: int = 0
     ) -> bool:
-        """Take a leader's new high watermark (safe-stays, no-duplicates); gives whether records have become safe."""
+        """Take a leader's new high watermark (safe-stays, no-duplicates); returns whether records have become safe."""
         if not self._counts(leader_epoch):
             return False
         count, known = count_below(batches, offset), len(self.safe)

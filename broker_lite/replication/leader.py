@@ -129,7 +129,7 @@ class PartitionLeader:
         return {*self.state.in_sync_replicas, *proposed}
 
     def check_fetch(self, epoch: int, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
-        """Look at what a fetch says of epochs; gives where its log and ours part, if they do (KIP-320, KIP-595).
+        """Look at what a fetch says of epochs; returns where its log and ours part, if they do (KIP-320, KIP-595).
 
         `epoch` and `last_fetched_epoch` are -1 where the fetch does not say.
 
@@ -145,7 +145,7 @@ class PartitionLeader:
         return ours if ours.epoch < last_fetched_epoch or ours.end_offset < offset else None
 
     def fetched(self, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int) -> bool:
-        """Note that a follower has everything below `offset`; gives whether the high watermark has moved.
+        """Note that a follower has everything below `offset`; returns whether the high watermark has moved.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION if the broker is no replica.
@@ -160,7 +160,7 @@ class PartitionLeader:
         return self.advance(now_ms)
 
     def advance(self, now_ms: int) -> bool:
-        """Move the high watermark to where it may be; gives whether it has moved."""
+        """Move the high watermark to where it may be; returns whether it has moved."""
         end = self.log.log_end_offset
         if self.log.high_watermark >= end or self.is_below_minimum:
             return False
@@ -210,7 +210,7 @@ class PartitionLeader:
             self._propose(left)
 
     def take_proposal(self) -> Proposal | None:
-        """Give the proposal if it has yet to be sent."""
+        """Return the proposal if it has yet to be sent."""
         if not self._unsent:
             return None
         self._unsent = False
@@ -221,7 +221,7 @@ class PartitionLeader:
         self._unsent = self._unsent or self.proposal == proposal
 
     def confirmed(self, proposal: Proposal, state: PartitionState, now_ms: int) -> bool:
-        """Take the controller's answer to a proposal; gives whether the high watermark has moved."""
+        """Take the controller's answer to a proposal; returns whether the high watermark has moved."""
         if state.leader_epoch != self.state.leader_epoch:
             return False  # the log will tell who leads now
         if self.proposal == proposal:
@@ -229,7 +229,7 @@ class PartitionLeader:
         return self.changed(state, now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> bool:
-        """Take the controller's refusal of a proposal; gives whether the high watermark has moved.
+        """Take the controller's refusal of a proposal; returns whether the high watermark has moved.
 
         Where somebody may not be in sync now, all is as before: the controller saw our epochs to be the latest, so that
         nobody can have accepted it. Where it knows more than we do, we wait for the log to tell, and count until then
@@ -246,7 +246,7 @@ class PartitionLeader:
         return False
 
     def changed(self, state: PartitionState, now_ms: int) -> bool:
-        """Take a newer state within this leader epoch; gives whether the high watermark has moved."""
+        """Take a newer state within this leader epoch; returns whether the high watermark has moved."""
         if state.partition_epoch <= self.state.partition_epoch:
             return False
         self.state = state

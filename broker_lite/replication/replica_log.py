@@ -25,14 +25,14 @@ class ReplicaLog(Protocol):
         """Below it every replica in sync has the records."""
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; gives if it moved."""
+        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; returns if it moved."""
 
     @property
     def latest_epoch(self) -> int:
         """The epoch of the last record, or one that has begun after it; -1 if there is none."""
 
     def epoch_end(self, epoch: int) -> EpochEnd | None:
-        """Give the largest epoch not beyond `epoch` that the log has, and where it ends (KIP-101, KIP-279)."""
+        """Return the largest epoch not beyond `epoch` that the log has, and where it ends (KIP-101, KIP-279)."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Note that `epoch` begins at the end of the log."""

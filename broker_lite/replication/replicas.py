@@ -86,7 +86,7 @@ class Replicas:
         """
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
-        """Go by this image from now on; gives what has changed for this broker.
+        """Go by this image from now on; returns what has changed for this broker.
 
         A log that fails takes its own partition's role away, and nothing else: what has changed for the others must be
         told, or they would never be fetched again. It is tried again with the next image.
@@ -116,7 +116,7 @@ class Replicas:
         return events + self._advanced(now_ms)
 
     def leader(self, key: PartitionKey) -> PartitionLeader:
-        """Give a partition that this broker leads.
+        """Return a partition that this broker leads.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.

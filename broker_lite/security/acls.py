@@ -199,7 +199,7 @@ class AclTable:
                 del lengths[len(binding.name)]
 
     def select(self, wanted: BindingFilter) -> list[Binding]:
-        """Give the bindings that a filter selects, in a fixed order."""
+        """Return the bindings that a filter selects, in a fixed order."""
         return sorted(binding for binding in self._bindings if wanted.matches(binding))
 
     def allows(
@@ -272,7 +272,7 @@ def _covered(pattern_type: int, name: str, denies: set[tuple[int, str]]) -> bool
 
 
 def operation_bits(operations: Iterable[int]) -> int:
-    """Give operations as the bit field of `authorized_operations`."""
+    """Return operations as the bit field of `authorized_operations`."""
     bits = 0
     for operation in operations:
         bits |= 1 << operation

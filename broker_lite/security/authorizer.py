@@ -98,7 +98,7 @@ def authorized_on_any(
 
 
 def authorized_operations(broker: _HasAuthorizer, request: _Asker, resource_type: ResourceType, name: str) -> int:
-    """Give what the client may do to this resource, as the bit field of KIP-430."""
+    """Return what the client may do to this resource, as the bit field of KIP-430."""
     return operation_bits(
         operation
         for operation in SUPPORTED_OPERATIONS[resource_type]
@@ -163,7 +163,7 @@ class Authorizer:
         return self._table.allows_any(principal, host, operation, resource_type, self._allow_if_none)
 
     def select(self, wanted: BindingFilter) -> list[Binding]:
-        """Give the bindings that a filter selects."""
+        """Return the bindings that a filter selects."""
         return self._table.select(wanted)
 
     def add(self, bindings: Iterable[Binding]) -> None:

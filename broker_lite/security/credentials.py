@@ -46,7 +46,7 @@ class ScramCredentials:
         self._kept = _read(self._storage, self._path)
 
     def get(self, mechanism: str, user: str) -> ScramCredential | None:
-        """Give a user's credential."""
+        """Return a user's credential."""
         key = (mechanism, user)
         return self._kept.get(key) or self._configured.get(key)
 
@@ -55,7 +55,7 @@ class ScramCredentials:
         return (mechanism, user) in self._kept
 
     def users(self) -> dict[str, dict[str, ScramCredential]]:
-        """Give all credentials: user, then mechanism, in order."""
+        """Return all credentials: user, then mechanism, in order."""
         by_user: dict[str, dict[str, ScramCredential]] = {}
         for (mechanism, user), credential in _in_order(self._configured | self._kept):
             by_user.setdefault(user, {})[mechanism] = credential
@@ -83,7 +83,7 @@ class ScramCredentials:
 def configured_credentials(
     listeners: Iterable[ListenerConfig], new_salt: Callable[[], bytes]
 ) -> dict[Key, ScramCredential]:
-    """Give the credentials of the users that the settings of listeners name."""
+    """Return the credentials of the users that the settings of listeners name."""
     found = {}
     for listener in listeners:
         for name, passwords in listener.sasl.users.items() if listener.sasl is not None else ():

@@ -26,7 +26,7 @@ class JaasError(ValueError):
 
 
 def users(line: str, module: str) -> Mapping[str, str]:
-    """Give the users of one login module's line and their passwords.
+    """Return the users of one login module's line and their passwords.
 
     Raises:
         JaasError: if the line is of another module or malformed.

@@ -25,7 +25,7 @@ class MechanismServer(Protocol):
         """Who the client is, once complete."""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Give the answer to the client's token.
+        """Return the answer to the client's token.
 
         Raises:
             SaslError: if the exchange failed.

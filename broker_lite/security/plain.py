@@ -20,7 +20,7 @@ class PlainServer:
         self.user = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Give the empty answer to a right user and password.
+        """Return the empty answer to a right user and password.
 
         Raises:
             SaslError: if they are not.

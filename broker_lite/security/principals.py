@@ -26,7 +26,7 @@ class PrincipalError(ValueError):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Give the subject of a certificate in DER, in the form of RFC 2253.
+    """Return the subject of a certificate in DER, in the form of RFC 2253.
 
     Raises:
         PrincipalError: if the bytes are no certificate.
@@ -80,7 +80,7 @@ def _only(data: bytes, tag: int) -> bytes:
 
 
 def _elements(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Give the elements of DER data: tag, content, and all of it."""
+    """Return the elements of DER data: tag, content, and all of it."""
     elements = []
     position = 0
     while position < len(data):
@@ -109,7 +109,7 @@ class PrincipalRule:
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """Give the new name, or None if the rule does not fit."""
+        """Return the new name, or None if the rule does not fit."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -154,7 +154,7 @@ def _rule(pattern: str, replacement: str, case: str) -> PrincipalRule:
 
 
 def mapped(name: str, rules: tuple[PrincipalRule, ...]) -> str:
-    """Give the name that the first fitting rule makes of a subject.
+    """Return the name that the first fitting rule makes of a subject.
 
     Raises:
         PrincipalError: if no rule fits.

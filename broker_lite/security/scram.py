@@ -93,7 +93,7 @@ class ScramServer:
         self.user = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Give the answer to a message.
+        """Return the answer to a message.
 
         Raises:
             SaslError: if the client is not who it says, or does not speak SCRAM; the exchange is over.

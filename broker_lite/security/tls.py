@@ -92,7 +92,7 @@ def _lines(pem: str) -> str:
 
 
 def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
-    """Give the principal of whoever is at the other end.
+    """Return the principal of whoever is at the other end.
 
     Raises:
         PrincipalError: if no rule fits the name in the certificate.

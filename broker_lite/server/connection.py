@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Give the free part of the read buffer; there is always some, or reading is paused."""
+        """Return the free part of the read buffer; there is always some, or reading is paused."""
         if self._start == self._end:
             self._start = self._end = 0
         return self._view[self._end :]
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(unanswered) < MAX_UNANSWERED_WRITES and api_key == ApiKey.PRODUCE
 
     def _authenticate(self, gate: SaslGate, frame: memoryview) -> bool:
-        """Take one step of the authentication; gives whether the frame is the handlers' after all."""
+        """Take one step of the authentication; returns whether the frame is the handlers' after all."""
         step = gate.receive(frame, self._broker.clock.monotonic_ms())
         if step.failure is not None:
             # Nothing else is handled meanwhile, so that guessing takes its time.
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._output.unsent_bytes if self._output is not None else 0
 
     def shrink(self) -> None:
-        """Give a grown read buffer back, if nothing is in it."""
+        """Release a grown read buffer, if nothing is in it."""
         if self._start == self._end and len(self._buffer) > READ_BUFFER_BYTES:
             self._rebuild(READ_BUFFER_BYTES)
 

@@ -141,7 +141,7 @@ class Watch:
         self._stalled_ms = now_ms
 
     def look(self, seen: Progress, now_ms: int) -> str | None:
-        """Give what the connection is to be cut off for, if anything."""
+        """Return what the connection is to be cut off for, if anything."""
         if seen.requests != self._requests:
             self._requests = seen.requests
             self._active_ms = now_ms
@@ -155,7 +155,7 @@ class Watch:
         return self._still and self._place == _place(seen)
 
     def idle_ms(self, seen: Progress, now_ms: int) -> int:
-        """Give for how long there was nothing to do for the connection."""
+        """Return for how long there was nothing to do for the connection."""
         if seen.is_served or seen.unsent_bytes or seen.requests != self._requests:
             self._active_ms = now_ms
         return now_ms - self._active_ms
@@ -210,7 +210,7 @@ class Member(Progress, Protocol):
         """Close without a word."""
 
     def shrink(self) -> None:
-        """Give back memory that an idle connection does not need."""
+        """Release memory that an idle connection does not need."""
 
 
 class ConnectionTable:

@@ -62,7 +62,7 @@ class Housekeeper:
 
 
 def housekeeping_settings(config: BrokerConfig) -> HousekeepingSettings:
-    """Give the share of the broker's settings that housekeeping goes by."""
+    """Return the share of the broker's settings that housekeeping goes by."""
     return HousekeepingSettings(
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         cleaner_enable=config.log_cleaner_enable,

@@ -49,11 +49,11 @@ class LeaderSession:
             self._forgotten.add(key)
 
     def asked(self, key: PartitionKey) -> FetchPartition | None:
-        """Give what the leader was asked of a partition, if it was."""
+        """Return what the leader was asked of a partition, if it was."""
         return self._asked.get(key)
 
     def take_changes(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """Give what the next request names: all where a session is to begin, else what has changed, and what goes."""
+        """Return what the next request names: all where a session is to begin, else what has changed, and what goes."""
         named: Iterable[PartitionKey] = self._asked if self.begins else self._changed
         wanted: dict[uuid.UUID, list[FetchPartition]] = {}
         for key in named:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 async def take_place(config: BrokerConfig, storage: Storage, data_dir: str) -> tuple[LockCoordination, str]:
-    """Take a broker's place in its cluster before anything of it is opened; gives the cluster's id, too.
+    """Take a broker's place in its cluster before anything of it is opened; returns the cluster's id, too.
 
     Raises:
         ServerError: if a broker of this id runs, the directory cannot be used or is among this broker's own data, or
@@ -248,7 +248,7 @@ class ClusterShell:
 
 
 def _between_brokers(config: BrokerConfig, listeners: list[Listener]) -> Listener:
-    """Give the listener that the other brokers of the cluster use."""
+    """Return the listener that the other brokers of the cluster use."""
     name = config.security.inter_broker_listener_name
     for each in listeners:
         if each.config.protocol == PLAINTEXT and name in (None, each.config.name):

@@ -43,7 +43,7 @@ _TOPIC_METRICS: Final[tuple[tuple[str, Callable[[TopicMetrics], int]], ...]] = (
 
 
 def render(broker: Broker, connections: Counter[str]) -> str:
-    """Give all metrics in Prometheus' text format; `connections` counts those open by listener."""
+    """Return all metrics in Prometheus' text format; `connections` counts those open by listener."""
     lines = []
     for name, kind, text, samples in _families(broker, connections):
         lines.append(f"# HELP {name} {text}")

@@ -174,7 +174,7 @@ class Output:
 
 
 def _joined(parts: Sequence[Part]) -> bytearray | None:
-    """Give a small answer in one piece: three calls of the socket's cost more than copying it."""
+    """Return a small answer in one piece: three calls of the socket's cost more than copying it."""
     if not 1 < len(parts) <= _MAX_JOINED_PARTS or parts_size(parts) > JOINED_BYTES:
         return None
     out = bytearray()

@@ -232,7 +232,7 @@ class PeerNetwork:
         self._client_id = f"broker-{broker.config.node_id}"
 
     def connection(self, broker_id: int, purpose: str) -> PeerConnection:
-        """Give the connection to a broker for a purpose; the same for the same purpose."""
+        """Return the connection to a broker for a purpose; the same for the same purpose."""
         found = self._connections.get((broker_id, purpose))
         if found is None:
             client_id = f"{self._client_id}-{purpose}"

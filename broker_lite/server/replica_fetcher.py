@@ -157,7 +157,7 @@ class LeaderFetcher:
         self._connection.request(ApiKey.FETCH, VERSION, body, self._answered)
 
     def _take_up_paused(self) -> int:
-        """Go on with what has paused for long enough; gives how long the next fetch may wait, in ms."""
+        """Go on with what has paused for long enough; returns how long the next fetch may wait, in ms."""
         now_ms = self._broker.clock.monotonic_ms()
         wait_ms = self._broker.config.replica_fetch_wait_max_ms
         for key, each in list(self._paused.items()):
@@ -182,7 +182,7 @@ class LeaderFetcher:
         self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._fetch)
 
     def _request(self, wait_ms: int) -> fetch.FetchRequest:
-        """Give the next request of the session: all if it is to begin, else what has changed."""
+        """Return the next request of the session: all if it is to begin, else what has changed."""
         config = self._broker.config
         max_bytes = config.replica_fetch_max_bytes
         if self._session.begins:
@@ -357,7 +357,7 @@ class LeaderFetcher:
         self._look_soon()
 
     def _go_by_offsets(self, followed: Followed, first: Any, last: Any) -> bool:
-        """Begin at what the leader has; gives whether that makes a difference.
+        """Begin at what the leader has; returns whether that makes a difference.
 
         Raises:
             OSError: if a file cannot be cut.

@@ -104,7 +104,7 @@ class Server:
         logger.info("data in %s", self._data_dir)
 
     async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, LockCoordination]:
-        """Take this broker's place in its cluster; gives its settings with the cluster's id."""
+        """Take this broker's place in its cluster; returns its settings with the cluster's id."""
         from broker_lite.server.membership import take_place  # a broker by itself starts the sooner
 
         assert config.metadata_log_dir is not None

@@ -83,7 +83,7 @@ class TlsOutput(Output):
             self._loop.remove_writer(self._socket.fileno())
 
     def _encrypt(self) -> bool:
-        """Encrypt the next piece; gives whether there is one."""
+        """Encrypt the next piece; returns whether there is one."""
         room = TLS_PIECE_BYTES
         while self._queue and room > 0:
             head = self._queue[0]
@@ -153,7 +153,7 @@ class TlsConnection(Connection):
         super().connection_lost(error)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Give the buffer for what arrives encrypted; it is empty whenever there is reading."""
+        """Return the buffer for what arrives encrypted; it is empty whenever there is reading."""
         return self._arrivals
 
     def buffer_updated(self, nbytes: int) -> None:

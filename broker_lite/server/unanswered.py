@@ -24,7 +24,7 @@ class UnansweredWrites:
         self._entries.append((request, [] if body is None else [body]))
 
     def answer(self, request: Request, body: Body) -> bool:
-        """Note the answer to a request; gives whether it is one of these."""
+        """Note the answer to a request; returns whether it is one of these."""
         for waiting, answers in self._entries:
             if waiting is request:
                 answers.append(body)

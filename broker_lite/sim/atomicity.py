@@ -119,7 +119,7 @@ class Transactions:
 
 
 def _counts(read: Mapping[PartitionKey, Counter[int]], batches: Iterable[tuple[PartitionKey, int]]) -> list[int]:
-    """Give how often each batch is read, of the partitions that are judged."""
+    """Return how often each batch is read, of the partitions that are judged."""
     return [read[key][crc] for key, crc in batches if key in read]
 
 

@@ -374,7 +374,7 @@ class SimulatedBroker(Node):
     # Replicas.
 
     def log(self, key: PartitionKey) -> WatchedLog:
-        """Give the log of a replica, opened if need be."""
+        """Return the log of a replica, opened if need be."""
         held = self._logs.get(key)
         if held is None:
             held = self._logs[key] = self._open(key)

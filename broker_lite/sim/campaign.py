@@ -80,7 +80,7 @@ def run_seeds(seeds: Iterable[int]) -> Tally:
 
 
 def search(bug: str, seeds: Iterable[int]) -> tuple[Outcome | None, int]:
-    """Plant a bug and run seeds until one finds it; gives how that ended, and how many were run."""
+    """Plant a bug and run seeds until one finds it; returns how that ended, and how many were run."""
     tried = 0
     with quiet(), _few_collections(), planted(bug):
         for seed in seeds:
@@ -98,7 +98,7 @@ def run_one(plan: Plan, bug: str | None) -> Outcome:
 
 
 def shrunk(seed: int, bug: str | None, invariant: str | None) -> list[int]:
-    """Give the few steps with which a seed still violates the invariant."""
+    """Return the few steps with which a seed still violates the invariant."""
     with quiet(), planted(bug) if bug is not None else nullcontext():
         return shrink(plan_of(seed), lambda plan: run_plan(plan).invariant == invariant)
 

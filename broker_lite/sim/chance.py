@@ -6,5 +6,5 @@ import random
 
 
 def stream(name: str, *numbers: int) -> random.Random:
-    """Give a stream of its own for this name and these numbers, the seed first."""
+    """Return a stream of its own for this name and these numbers, the seed first."""
     return random.Random("/".join((name, *map(str, numbers))))  # noqa: S311 - a choice that can be repeated, no secret

@@ -45,11 +45,11 @@ class PlannedTopics:
         self._world = world
 
     def names(self) -> Iterable[str]:
-        """Give all names."""
+        """Return all names."""
         return [topic.name for topic in self._world.plan.topics]
 
     def id_and_partitions(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Give a topic's id and how many partitions it has."""
+        """Return a topic's id and how many partitions it has."""
         found = next((each for each in self._world.plan.topics if each.name == name), None)
         return None if found is None else (self._world.key_of((name, 0))[0], found.partitions)
 
@@ -135,12 +135,12 @@ class ConsumerGroups:
 
 
 def places_of(world: World, owned: Mapping[uuid.UUID, Iterable[int]]) -> frozenset[TopicPartition]:
-    """Give partitions by their topics' names."""
+    """Return partitions by their topics' names."""
     return frozenset(world.place_of((topic_id, index)) for topic_id, indexes in owned.items() for index in indexes)
 
 
 def owned_of(world: World, places: Iterable[TopicPartition]) -> Partitions:
-    """Give partitions by their topics' ids."""
+    """Return partitions by their topics' ids."""
     found: dict[uuid.UUID, frozenset[int]] = {}
     for place in places:
         topic_id, index = world.key_of(place)

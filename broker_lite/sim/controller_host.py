@@ -153,7 +153,7 @@ class ControllerHost:
             self._world.mark(Mark.ELIGIBLE_NO_MORE)
 
     def _with_eligible(self) -> int:
-        """Give how many partitions have eligible leaders that are not in sync."""
+        """Return how many partitions have eligible leaders that are not in sync."""
         return sum(1 for _, each in self.controller.image.partitions() if each.eligible_leader_replicas)
 
     def reassign(self, call: Call, key: PartitionKey, target: tuple[int, ...] | None) -> None:
@@ -173,7 +173,7 @@ class ControllerHost:
 
 
 def topic_settings(topic: TopicPlan, minimum: int, *, unclean: bool) -> dict[str, str]:
-    """Give a topic's own settings."""
+    """Return a topic's own settings."""
     settings = {UNCLEAN_ELECTION: str(unclean).lower()}
     if not topic.by_default:
         settings[MIN_IN_SYNC_REPLICAS] = str(minimum)

@@ -131,7 +131,7 @@ class Coordinators(Generic[C]):
                 coordinator.dropped()
 
     def find(self, name: str) -> C | ErrorCode:
-        """Give who coordinates a group or a transactional id, or what its client is to hear if that is not here."""
+        """Return who coordinates a group or a transactional id, or what its client is to hear if that is not here."""
         coordinator = self._of.get(self._broker.world.coordinator_key(self._topic, name)[1])
         if coordinator is None:
             return ErrorCode.NOT_COORDINATOR

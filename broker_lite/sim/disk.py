@@ -216,7 +216,7 @@ class SimulatedDisk:
         self.fuse = None
 
     def lose_power(self, rng: random.Random, torn: bool = False) -> int:
-        """Forget what may be forgotten; `torn` lets the ends of files be zeros. Gives how many bytes are lost."""
+        """Forget what may be forgotten; `torn` lets the ends of files be zeros. Returns how many bytes are lost."""
         self.process_died()
         lost = 0
         for content in self.files.values():

@@ -144,7 +144,7 @@ class Faults:
             self._world.scheduler.after(round_number * apart_ms, self._duel_round, key, apart_ms)
 
     def _some_partition(self, step: Step) -> tuple[PartitionKey | None, PartitionState | None]:
-        """Give a partition, of a topic with unclean elections if there is one."""
+        """Return a partition, of a topic with unclean elections if there is one."""
         image = self._world.metadata.image
         keys = [key for key, _ in image.partitions()]
         keys = [key for key in keys if self._world.topic_of(key).unclean] or keys
@@ -275,7 +275,7 @@ class Faults:
             self._world.start_later(broker, step.duration_ms + 300)
 
     def _led(self, step: Step) -> SimulatedBroker | None:
-        """Give the leader of some partition."""
+        """Return the leader of some partition."""
         leaders = [state.leader for _, state in self._world.metadata.image.partitions() if state.leader != NO_LEADER]
         return self._world.brokers[leaders[step.amount % len(leaders)]] if leaders else None
 

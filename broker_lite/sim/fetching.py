@@ -106,7 +106,7 @@ class FetchService:
         parked.call.answer(answers)
 
     def _check(self, key: PartitionKey, position: FetchPosition) -> Answer | None:
-        """Give why there is nothing to send: an error, or where the logs part; None if there may be."""
+        """Return why there is nothing to send: an error, or where the logs part; None if there may be."""
         try:
             role = self._broker.replicas.leader(key)
             diverging = role.check_fetch(position.leader_epoch, position.last_fetched_epoch, position.offset)
@@ -204,7 +204,7 @@ class Fetcher:
         self.broker.after(backoff_ms, self.fetch)
 
     def _take(self, key: PartitionKey, role: PartitionFollower, answer: Answer) -> bool:
-        """Take what the leader says of one partition; gives whether to go on at once."""
+        """Take what the leader says of one partition; returns whether to go on at once."""
         world = self.broker.world
         if isinstance(answer, Fetched):
             self._diverged.pop(key, None)

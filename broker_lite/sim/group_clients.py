@@ -214,7 +214,7 @@ class GroupView(NamedTuple):
 
 
 def ailing(group: GroupView | None, members: Sequence[GroupClient], places: Sequence[TopicPartition]) -> str | None:
-    """Give what is not yet as it should be in a group of which these members live."""
+    """Return what is not yet as it should be in a group of which these members live."""
     if not members:
         return None if group is None or group.state == "Empty" else "nobody lives, and it is not empty"
     if group is None or group.state != "Stable":

@@ -133,7 +133,7 @@ class GroupCoordinator(Coordinator):
     # Groups.
 
     def to_join(self, group_id: str) -> ClassicGroup:
-        """Give a group, made if need be.
+        """Return a group, made if need be.
 
         Raises:
             KafkaError: if it could not be written down.
@@ -201,7 +201,7 @@ class GroupCoordinator(Coordinator):
         return written
 
     def read(self, group_id: str, places: Iterable[TopicPartition]) -> tuple[Offsets, list[str]]:
-        """Give what is committed, and what is wrong with that."""
+        """Return what is committed, and what is wrong with that."""
         table = self.offsets.of_group(group_id)
         found = {place: table[place].offset if place in table else NOTHING for place in places}
         judge, log = self._broker.world.groups, self.log.batches

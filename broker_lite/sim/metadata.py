@@ -60,7 +60,7 @@ class SharedMetadata:
             then()
 
     def holder_died(self) -> int:
-        """Free the lock; gives how many records are lost that were not durable yet."""
+        """Free the lock; returns how many records are lost that were not durable yet."""
         writes = [*self._writing, *self._waiting]
         kept = self._rng.randint(0, len(self._writing))
         self._writing, self._waiting = [], []

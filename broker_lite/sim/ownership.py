@@ -105,7 +105,7 @@ class Groups:
     # Commits.
 
     def commit(self, group_id: str, generation: int, places: Iterable[TopicPartition]) -> Commit:
-        """Give a commit that is about to be sent."""
+        """Return a commit that is about to be sent."""
         commit = Commit(len(self.commits), group_id, generation, tuple(places))
         self.commits.append(commit)
         for key in commit.keys:
@@ -151,7 +151,7 @@ class Groups:
         return None
 
     def left_behind(self) -> Iterator[tuple[Commit, Written]]:
-        """Give the commits that were written and never acknowledged, each with where it was written first."""
+        """Return the commits that were written and never acknowledged, each with where it was written first."""
         return ((each, each.written[0]) for each in self.commits if each.written and not each.acknowledged)
 
 
@@ -166,7 +166,7 @@ def _base_offset(batch: Batch) -> int:
 
 
 def encode_share(places: Iterable[TopicPartition]) -> bytes:
-    """Give a member's share as its leader sends it; to the coordinator it means nothing."""
+    """Return a member's share as its leader sends it; to the coordinator it means nothing."""
     return " ".join(f"{topic}/{partition}" for topic, partition in sorted(places)).encode()
 
 

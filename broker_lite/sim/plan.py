@@ -207,7 +207,7 @@ _THEMES: tuple[tuple[Kind, ...], ...] = (
 
 
 def plan_of(seed: int) -> Plan:
-    """Give what a seed stands for."""
+    """Return what a seed stands for."""
     rng = stream("plan", seed)
     durability = rng.choices(list(Durability), (3, 5, 1))[0]
     topics = tuple(_topic(rng, index, durability) for index in range(rng.choice((1, 1, 2, 3))))

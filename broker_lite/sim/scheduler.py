@@ -26,7 +26,7 @@ class Scheduler:
         heappush(self._queue, (self.now_ms + delay_ms, self._count, action, arguments))
 
     def step(self, until_ms: int) -> bool:
-        """Do what comes next, unless that is later than `until_ms`; gives whether something was done."""
+        """Do what comes next, unless that is later than `until_ms`; returns whether something was done."""
         queue = self._queue
         if not queue or queue[0][0] > until_ms:
             self.now_ms = max(self.now_ms, until_ms)

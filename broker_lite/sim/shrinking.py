@@ -18,12 +18,12 @@ MAX_RUNS: Final = 300
 
 
 def keep_steps(plan: Plan, indexes: Collection[int]) -> Plan:
-    """Give the plan with these of its steps only."""
+    """Return the plan with these of its steps only."""
     return replace(plan, steps=tuple(step for index, step in enumerate(plan.steps) if index in indexes))
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> list[int]:
-    """Give the indexes of steps with which the plan still fails, few of them."""
+    """Return the indexes of steps with which the plan still fails, few of them."""
     kept = list(range(len(plan.steps)))
     size, runs = max(len(kept) // 2, 1), 0
     while runs < MAX_RUNS:

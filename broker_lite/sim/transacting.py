@@ -105,7 +105,7 @@ class TransactionCoordinator(Coordinator):
             self._persist(Transaction(transactional_id, producer_id, _SETTINGS.max_timeout_ms, epoch=epoch))
 
     def carry_out(self, decision: Decision, asks: Producer | None = None) -> Decision:
-        """Bring a decision's change into the log, and begin what follows; gives what to answer.
+        """Bring a decision's change into the log, and begin what follows; returns what to answer.
 
         `asks` is None if no client has asked for it.
         """

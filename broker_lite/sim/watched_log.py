@@ -51,7 +51,7 @@ class WatchedLog(ReplicatedLog):
         self.watcher = watcher
 
     def batches_on_disk(self) -> list[Batch]:
-        """Give the batches as the files have them."""
+        """Return the batches as the files have them."""
         found: list[Batch] = []
         for segment in self.segments:
             for _, header in segment.batches(0):

@@ -179,7 +179,7 @@ class World:
         raise ViolationError("liveness", f"{CALM_MS} ms after the last fault: {self._ails()}")
 
     def _ails(self) -> str | None:
-        """Give what is not yet as it should be."""
+        """Return what is not yet as it should be."""
         for producer in self.producers:
             if producer.pending:
                 return f"producer {producer.number} has {producer.pending} batches that nobody has answered"
@@ -274,28 +274,28 @@ class World:
             self.lines.append(f"{self.scheduler.now_ms:>7} {line()}")
 
     def name_of(self, key: PartitionKey) -> str:
-        """Give a partition's name."""
+        """Return a partition's name."""
         return f"{self.topic_of(key).name}-{key[1]}"
 
     def place_of(self, key: PartitionKey) -> TopicPartition:
-        """Give a partition by its topic's name."""
+        """Return a partition by its topic's name."""
         return self.topic_of(key).name, key[1]
 
     def key_of(self, place: TopicPartition) -> PartitionKey:
-        """Give a partition by its topic's id."""
+        """Return a partition by its topic's id."""
         return self.metadata.image.topic_ids[place[0]], place[1]
 
     def coordinator_key(self, topic: str, name: str) -> PartitionKey:
-        """Give the partition of an internal topic that keeps a transactional id or a group."""
+        """Return the partition of an internal topic that keeps a transactional id or a group."""
         number = self._topic_numbers[topic]
         return UUID(int=number), partition_of(name, self.plan.topics[number - 1].partitions)
 
     def take_producer_id(self) -> int:
-        """Give a producer id that nobody has."""
+        """Return a producer id that nobody has."""
         return next(self._producer_ids)
 
     def take_member_number(self) -> int:
-        """Give a number that no member's id has."""
+        """Return a number that no member's id has."""
         return next(self._member_numbers)
 
     def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
@@ -304,11 +304,11 @@ class World:
             self.transactions.read(key, batches)
 
     def topic_of(self, key: PartitionKey) -> TopicPlan:
-        """Give what a partition's topic was planned to be."""
+        """Return what a partition's topic was planned to be."""
         return self.plan.topics[key[0].int - 1]
 
     def history_of(self, key: PartitionKey) -> PartitionHistory:
-        """Give what has happened to a partition."""
+        """Return what has happened to a partition."""
         history = self._histories.get(key)
         if history is None:
             history = self._histories[key] = PartitionHistory(self.name_of(key))
@@ -317,7 +317,7 @@ class World:
         return history
 
     def replication_settings(self, lag_ms: int) -> ReplicationSettings:
-        """Give what brokers go by."""
+        """Return what brokers go by."""
         return ReplicationSettings(replica_lag_time_max_ms=lag_ms)
 
     def became_controller(self, broker_id: int) -> None:

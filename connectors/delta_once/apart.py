@@ -34,7 +34,7 @@ _complete: set[tuple[str, str]] = set()
 
 
 def store_apart(options: SinkOptions) -> OffsetStore | None:
-    """Give this process's store of a query, or None if its offsets are nowhere but in the table.
+    """Return this process's store of a query, or None if its offsets are nowhere but in the table.
 
     Raises:
         ValueError: if the option names no store.
@@ -78,7 +78,7 @@ def copy_offsets(
 
 
 def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: bool) -> BatchRecord:
-    """Give a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
+    """Return a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
 
     A range begins where the copy stood, so that its chain has no gap after a copy that failed; if it knew nothing of
     the partition, where the batch began, or at 0.

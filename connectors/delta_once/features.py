@@ -181,7 +181,7 @@ def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list
 
 
 def _fields(schema_json: str) -> list[tuple[str, Mapping[str, object]]]:
-    """Give every field, at any depth, with its metadata; from the text, since types may be unknown to Spark."""
+    """Return every field, at any depth, with its metadata; from the text, since types may be unknown to Spark."""
 
     def walk(kind: object, path: str) -> list[tuple[str, Mapping[str, object]]]:
         if not isinstance(kind, Mapping):
@@ -199,7 +199,7 @@ def _fields(schema_json: str) -> list[tuple[str, Mapping[str, object]]]:
 
 
 def _in_files(path: Path, schema: t.StructType, *, mapped: bool) -> Path | None:
-    """Give a path by name as the path in files; None if there is no such column any more."""
+    """Return a path by name as the path in files; None if there is no such column any more."""
     found: list[str] = []
     struct: t.DataType = schema
     for name in path:

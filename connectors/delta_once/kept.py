@@ -20,7 +20,7 @@ class Kept(Generic[KeyT, ValueT]):
         self._by_key: OrderedDict[KeyT, ValueT] = OrderedDict()
 
     def get(self, key: KeyT, make: Callable[[], ValueT]) -> ValueT:
-        """Give the object of a key, made first if it is not kept."""
+        """Return the object of a key, made first if it is not kept."""
         if key not in self._by_key:
             self._by_key[key] = make()
         self._by_key.move_to_end(key)

@@ -17,19 +17,19 @@ _PARQUET_ID = b"PARQUET:field_id"
 
 
 def physical_name(field: t.StructField) -> str:
-    """Give the name of a field of a mapped table in files and in the log."""
+    """Return the name of a field of a mapped table in files and in the log."""
     name: str = field.metadata[PHYSICAL_NAME]
     return name
 
 
 def physical_schema(table: t.StructType, named: pa.Schema) -> pa.Schema:
-    """Give ``named``, the Arrow schema of some of a mapped table's columns, with physical names and ids."""
+    """Return ``named``, the Arrow schema of some of a mapped table's columns, with physical names and ids."""
     columns = {field.name: field for field in table.fields}
     return pa.schema([_field(columns[field.name], field) for field in named])
 
 
 def unmapped(table: t.StructType) -> str | None:
-    """Give the path of a field that has no physical name or no id; None if all have."""
+    """Return the path of a field that has no physical name or no id; None if all have."""
     return _unmapped(table, "")
 
 

@@ -25,7 +25,7 @@ RESULT_VERSION_KEY = "resultVersion"
 
 
 def intent_to_info(intent: Intent, writes: Writes) -> dict[str, Any]:
-    """Give the JSON object of a commit that belongs to an intent."""
+    """Return the JSON object of a commit that belongs to an intent."""
     return {**intent.record.to_commit_info(writes), SEQUENCE_KEY: intent.sequence}
 
 
@@ -116,7 +116,7 @@ class DeltaIntentSnapshot:
 
 
 def _as_one(batch: CommittedBatch, info: Mapping[str, Any]) -> CommittedBatch:
-    """Give a confirmation as the one commit of rows and offsets that it completes; other commits as they are."""
+    """Return a confirmation as the one commit of rows and offsets that it completes; other commits as they are."""
     if SEQUENCE_KEY not in info:
         return batch
     version = info.get(RESULT_VERSION_KEY)

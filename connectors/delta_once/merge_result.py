@@ -43,7 +43,7 @@ COMPACTION = "OPTIMIZE"
 
 
 def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
-    """Give the default MERGE: update all columns where the keys are equal (null equals null), else insert.
+    """Return the default MERGE: update all columns where the keys are equal (null equals null), else insert.
 
     With ``newest_by``, of rows with equal keys in one batch only the one with the highest value there is taken.
     """
@@ -239,7 +239,7 @@ def _delta_table() -> type[DeltaTable]:
 
 
 def _conflicts() -> tuple[type[Exception], ...]:
-    """Give what delta-spark raises when others were quicker; in Python these exceptions have no base of their own.
+    """Return what delta-spark raises when others were quicker; in Python these exceptions have no base of their own.
 
     Importing them also makes PySpark turn the JVM's exceptions into them.
     """

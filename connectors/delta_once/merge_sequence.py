@@ -78,7 +78,7 @@ class ResultLog(Protocol):
         """
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
-        """Give the MERGE with this number, if the log still tells; None otherwise."""
+        """Return the MERGE with this number, if the log still tells; None otherwise."""
 
     def entries(self) -> Iterator[CommitEntry]:
         """Return the commits that the log still has, newest first, whoever made them; a MERGE with its record."""
@@ -105,7 +105,7 @@ class IntentSnapshot(Protocol):
         """See `Snapshot.next_offsets`."""
 
     def intents(self, sequence: int) -> list[Intent]:
-        """Give all intents of one number that the log still has, newest first."""
+        """Return all intents of one number that the log still has, newest first."""
 
     def record(self, intent: Intent) -> None:
         """Write an intent.

@@ -228,7 +228,7 @@ class SinkOptions:
 
 
 def _apart(spec: str, table: Location) -> str | None:
-    """Give the store, unless it is the table itself."""
+    """Return the store, unless it is the table itself."""
     itself = spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == table
     return None if spec == TABLE or itself else spec
 

@@ -223,7 +223,7 @@ def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
-    """Give the Parquet paths of the columns that a dictionary pays for, judged by their first rows."""
+    """Return the Parquet paths of the columns that a dictionary pays for, judged by their first rows."""
     sample = rows.slice(0, SAMPLE_ROWS).combine_chunks()
     chosen: list[str] = []
     for column in sample.schema:

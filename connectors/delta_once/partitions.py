@@ -30,7 +30,7 @@ PartitionValues = tuple[str | None, ...]
 
 
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-    """Give the rows of each combination of partition values, in one batch each, without the partition columns.
+    """Yield the rows of each combination of partition values, in one batch each, without the partition columns.
 
     Each has buffers of its own: a slice would keep all rows of ``batch`` in memory for as long as a few of them wait.
     """
@@ -51,7 +51,7 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Parti
 
 
 def value_text(value: Any) -> str | None:
-    """Give a partition value as Delta's protocol writes it ("Partition Value Serialization")."""
+    """Return a partition value as Delta's protocol writes it ("Partition Value Serialization")."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -72,7 +72,7 @@ def _timestamp_text(value: datetime) -> str:
 
 
 def directory(columns: Sequence[str], values: PartitionValues) -> str:
-    """Give the directory of a partition, relative to the table; "" without partition columns."""
+    """Return the directory of a partition, relative to the table; "" without partition columns."""
     pairs = zip(columns, values, strict=True)
     return "/".join(f"{_escape(name)}={NULL_DIRECTORY if value is None else _escape(value)}" for name, value in pairs)
 

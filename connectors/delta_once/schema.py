@@ -96,7 +96,7 @@ class Fit:
 
 
 def table_schema(query: t.StructType) -> t.StructType:
-    """Give the schema of a new table for the rows of a query: all nullable, without Spark's own metadata.
+    """Return the schema of a new table for the rows of a query: all nullable, without Spark's own metadata.
 
     Raises:
         SchemaError: for a type that Delta does not have, or a name that it does not allow.

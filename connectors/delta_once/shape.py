@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 
 def reshape(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Array:
-    """Give ``column`` as the type ``written``, which is ``named`` but for the names of its fields.
+    """Return ``column`` as the type ``written``, which is ``named`` but for the names of its fields.
 
     Raises:
         pa.ArrowInvalid: if a value does not fit.
@@ -47,7 +47,7 @@ def _struct(column: pa.Array, named: pa.DataType, written: pa.DataType) -> pa.Ar
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """Give offsets into the flattened values: the column may be a slice, and null lists may have values behind them."""
+    """Return offsets into the flattened values: the column may be a slice, and null lists may hide values."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 

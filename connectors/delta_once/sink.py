@@ -22,7 +22,7 @@ class DeltaOnceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -42,7 +42,7 @@ class DeltaOnceDataSource(DataSource):
         raise OptionError(f"{FORMAT} is for writeStream: write a batch with delta-spark or deltalake")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
-        """Give the writer of one batch; see `connectors.stream_sink` for when.
+        """Return the writer of one batch; see `connectors.stream_sink` for when.
 
         Raises:
             OptionError: for options that cannot work.
@@ -55,7 +55,7 @@ class DeltaOnceDataSource(DataSource):
 
 
 def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = False) -> StreamSink:
-    """Give the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
+    """Return the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
 
     Raises:
         OptionError: if dead letters have a place and no column, or a column and no place; or for options that cannot

@@ -40,7 +40,7 @@ Path = tuple[str, ...]
 
 
 def covered_columns(schema: pa.Schema, limit: int, chosen: Sequence[Path] | None = None) -> dict[Path, pa.DataType]:
-    """Give the leaves that get statistics: those of the ``chosen`` columns, or the first ``limit`` (all if negative).
+    """Return the leaves that get statistics: those of the ``chosen`` columns, or the first ``limit`` (all if negative).
 
     A list or map counts as one leaf; a struct that is chosen stands for all its leaves.
     """
@@ -51,7 +51,7 @@ def covered_columns(schema: pa.Schema, limit: int, chosen: Sequence[Path] | None
 
 
 def bounded_columns(covered: Mapping[Path, pa.DataType]) -> list[str]:
-    """Give the Parquet paths of the columns whose bounds the writer must collect."""
+    """Return the Parquet paths of the columns whose bounds the writer must collect."""
     return [".".join(path) for path, kind in covered.items() if _has_bounds(kind)]
 
 
@@ -109,7 +109,7 @@ class StatisticsCollector:
                 self.has_nan.add(path)
 
     def to_json(self, footer: pq.FileMetaData) -> str:
-        """Give Delta's statistics of the file whose footer this is."""
+        """Return Delta's statistics of the file whose footer this is."""
         lows, highs = self._bounds(footer)
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
@@ -123,7 +123,7 @@ class StatisticsCollector:
         return _encode({"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls})
 
     def _bounds(self, footer: pq.FileMetaData) -> tuple[dict[Path, Any], dict[Path, Any]]:
-        """Give the lowest and highest value of each column, only where every row group that has values tells."""
+        """Return the lowest and highest value of each column, only where every row group that has values tells."""
         lows: dict[Path, Any] = {}
         highs: dict[Path, Any] = {}
         # A column named "a.b" and a field b of a struct a look alike in a footer: neither gets bounds.
@@ -157,7 +157,7 @@ _SILENT: Any = object()
 
 
 def _names(footer: pq.FileMetaData) -> Counter[str]:
-    """Give how often a column of each name is in a file, whether it gets statistics or not."""
+    """Return how often a column of each name is in a file, whether it gets statistics or not."""
     if footer.num_row_groups == 0:
         return Counter()
     group = footer.row_group(0)
@@ -165,7 +165,7 @@ def _names(footer: pq.FileMetaData) -> Counter[str]:
 
 
 def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
-    """Give a column's bounds in one row group; None if it has no values, `_SILENT` if it does not tell."""
+    """Return a column's bounds in one row group; None if it has no values, `_SILENT` if it does not tell."""
     found = column.statistics
     if found is None:
         return _SILENT  # type: ignore[no-any-return]
@@ -180,7 +180,7 @@ def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any]
 
 
 def _descend(batch: pa.RecordBatch, path: Path) -> pa.Array:
-    """Give a field of a struct as a column; where the struct is null, so is the field."""
+    """Return a field of a struct as a column; where the struct is null, so is the field."""
     column = batch.column(path[0])
     for name in path[1:]:
         column = pc.struct_field(column, name)
@@ -204,7 +204,7 @@ def _upper(value: Any) -> Any:
 
 
 def _cut(text: str) -> int:
-    """Give how many code points an upper bound keeps: here Delta counts those above U+FFFF as two, and splits none."""
+    """Return how many code points an upper bound keeps: Delta counts those above U+FFFF as two, and splits none."""
     units = 0
     for count, character in enumerate(text):
         if units >= STRING_PREFIX_CHARACTERS:
@@ -214,7 +214,7 @@ def _cut(text: str) -> int:
 
 
 def _scalar(value: Any) -> Any:
-    """Give a value in Delta's JSON form; None if it has none."""
+    """Return a value in Delta's JSON form; None if it has none."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):

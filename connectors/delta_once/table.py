@@ -51,7 +51,7 @@ _kept_stores: Kept[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStor
 
 
 def kept_store(options: SinkOptions) -> DeltaOffsetStore:
-    """Give this process's store for a table: its handle is brought up to date rather than loaded each batch."""
+    """Return this process's store for a table: its handle is brought up to date rather than loaded each batch."""
     key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
     return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
 

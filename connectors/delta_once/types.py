@@ -39,7 +39,7 @@ _INVALID_IN_NAMES = set(" ,;{}()\n\t=")
 
 
 def unsupported(data_type: t.DataType) -> t.DataType | None:
-    """Give the first type within that Delta does not have, or that this sink does not write; None if all is well."""
+    """Return the first type within that Delta does not have, or that this sink does not write; None if all is well."""
     if isinstance(data_type, t.ArrayType):
         return unsupported(data_type.elementType)
     if isinstance(data_type, t.MapType):
@@ -60,7 +60,7 @@ def unsupported_text(column: str, kind: t.DataType) -> str:
 
 
 def plain(data_type: t.DataType) -> t.DataType:
-    """Give the type as Delta stores it: nullable everywhere, no char lengths, no metadata."""
+    """Return the type as Delta stores it: nullable everywhere, no char lengths, no metadata."""
     if isinstance(data_type, t.ArrayType):
         return t.ArrayType(plain(data_type.elementType))
     if isinstance(data_type, t.MapType):
@@ -103,7 +103,7 @@ def has_type(data_type: t.DataType, wanted: type[t.DataType]) -> bool:
 
 
 def structs_within(data_type: t.DataType) -> Iterator[t.StructType]:
-    """Give every struct in a type, itself first."""
+    """Yield every struct in a type, itself first."""
     if isinstance(data_type, t.ArrayType):
         yield from structs_within(data_type.elementType)
     elif isinstance(data_type, t.MapType):

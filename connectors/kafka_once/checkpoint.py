@@ -32,7 +32,7 @@ class Line:
     ours: bool
 
     def with_topic_ids(self, topics: Mapping[str, TopicMetadata]) -> Line:
-        """Give topics without an id those that the brokers know by now.
+        """Return topics without an id those that the brokers know by now.
 
         Lines of Spark's connector have no ids, nor have ours from brokers before Kafka 2.8.
         """
@@ -87,7 +87,7 @@ def spark_positions(document: Mapping[str, Any]) -> dict[TopicPartition, Positio
 
 
 def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:
-    """Give the ranges of the batch between two lines of the checkpoint.
+    """Return the ranges of the batch between two lines of the checkpoint.
 
     Raises:
         CheckpointError: if the batch cannot be told from them.

@@ -204,7 +204,7 @@ class Client:
         return answer.topics, brokers
 
     def connection(self, address: _Address) -> Connection:
-        """Give the connection to a broker, opened if need be."""
+        """Return the connection to a broker, opened if need be."""
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = Connection(*address, self.settings)
@@ -259,7 +259,7 @@ class Client:
         )
 
     def any_connection(self) -> Connection:
-        """Give a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
+        """Return a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
         for connection in self._connections.values():
             return connection
         failure: OSError | ProtocolError | None = None
@@ -274,7 +274,7 @@ class Client:
         raise failure
 
     def all_connections(self) -> list[Connection]:
-        """Give a connection to every broker of the cluster; for use within `retry`.
+        """Return a connection to every broker of the cluster; for use within `retry`.
 
         Raises:
             OSError, ProtocolError: if one of them cannot be reached.
@@ -415,7 +415,7 @@ _shared: dict[tuple[int, ClientSettings], Client] = {}
 
 
 def shared_client(settings: ClientSettings) -> Client:
-    """Give this process's client for these settings, whose connections live on from one batch to the next.
+    """Return this process's client for these settings, whose connections live on from one batch to the next.
 
     Python workers run one task at a time; a forked child gets clients of its own.
     """

@@ -36,12 +36,12 @@ def allocate(capacity: int, size: int, wanted: int) -> Rows:
 
 
 def fixed(kind: pa.DataType, values: NDArray[np.int64] | NDArray[np.int32], count: int) -> pa.Array:
-    """Give the first ``count`` values as a column without nulls."""
+    """Return the first ``count`` values as a column without nulls."""
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values[:count])], 0)
 
 
 def binary(kind: pa.DataType, column: Column, count: int, state: Int64s, used_slot: int) -> pa.Array:
-    """Give the first ``count`` values of a column of variable length."""
+    """Return the first ``count`` values of a column of variable length."""
     nulls = int(state[used_slot + 1])
     buffers = [
         pa.py_buffer(column.bits[: (count + 7) // 8]) if nulls else None,
@@ -52,7 +52,7 @@ def binary(kind: pa.DataType, column: Column, count: int, state: Int64s, used_sl
 
 
 def header_lists(kind: pa.ListType, headers: Headers, count: int, state: Int64s) -> pa.Array:
-    """Give the column of headers; as in Spark's connector it is null for a record that has none."""
+    """Return the column of headers; as in Spark's connector it is null for a record that has none."""
     entries = int(state[kernel.HEADERS])
     keys = binary(pa.string(), headers.keys, entries, state, kernel.HEADER_KEY_BYTES)
     values = binary(pa.binary(), headers.values, entries, state, kernel.HEADER_VALUE_BYTES)
@@ -73,7 +73,7 @@ class Constants:
         self._partitions = pa.array([], pa.int32())
 
     def topics(self, count: int) -> pa.Array:
-        """Give the column topic for ``count`` rows."""
+        """Return the column topic for ``count`` rows."""
         if count > len(self._topics):
             capacity = _capacity(count, len(self._topics))
             offsets = np.arange(capacity + 1, dtype=np.int32) * len(self._name)
@@ -82,7 +82,7 @@ class Constants:
         return self._topics.slice(0, count)
 
     def partitions(self, count: int) -> pa.Array:
-        """Give the column partition for ``count`` rows."""
+        """Return the column partition for ``count`` rows."""
         if count > len(self._partitions):
             capacity = _capacity(count, len(self._partitions))
             self._partitions = pa.array(np.full(capacity, self._partition, np.int32))

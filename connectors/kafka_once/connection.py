@@ -62,7 +62,7 @@ class Connection:
             raise
 
     def version(self, api_key: ApiKey) -> int:
-        """Give the newest version of an API that both sides speak."""
+        """Return the newest version of an API that both sides speak."""
         ours = APIS[api_key]
         low, high = self._versions.get(api_key, (-1, -1))
         version = min(high, ours.max_version)

@@ -43,11 +43,11 @@ class KafkaOnceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """Give the columns that are read: those of Spark's Kafka connector.
+        """Return the columns that are read: those of Spark's Kafka connector.
 
         Raises:
             OptionError: for options that cannot work.

@@ -165,7 +165,7 @@ def _names_a_missing_topic(error: Exception) -> bool:
 
 
 def moved_forward(group: object, committed: Committed, wanted: Mapping[Slot, int]) -> dict[Slot, CommittedOffset]:
-    """Give what to commit so that no partition goes back; those that stand still are committed again.
+    """Return what to commit so that no partition goes back; those that stand still are committed again.
 
     Raises:
         OffsetStoreError: if ``group`` holds the offsets of a sink.

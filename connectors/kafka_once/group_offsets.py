@@ -114,7 +114,7 @@ class KafkaGroupOffsets:
         raise OffsetStoreError(f"could not {what}: {error}" + (f"; {hint}" if hint else "")) from error
 
     def _connection(self) -> Connection:
-        """Give the connection to the group's coordinator, which is asked for first if need be."""
+        """Return the connection to the group's coordinator, which is asked for first if need be."""
         if self._coordinator is None:
             self._coordinator = self._find_coordinator()
         return self._client.connection(self._coordinator)

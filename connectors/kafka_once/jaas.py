@@ -63,6 +63,6 @@ def read_jaas(text: str) -> LoginModule:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Give what stands for itself behind a backslash, as Java's `StreamTokenizer` has it: numbers are octal."""
+    """Return what stands for itself behind a backslash, as Java's `StreamTokenizer` has it: numbers are octal."""
     text = escape[1]
     return chr(int(text, 8)) if text.isdigit() and text[0] < "8" else _ESCAPED.get(text, text)

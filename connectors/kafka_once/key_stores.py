@@ -111,7 +111,7 @@ def _jks(data: bytes, password: str | None, key_password: str | None, *, with_ke
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes | None, list[bytes]]]:
-    """Give each entry's protected key, if it has one, and its certificates."""
+    """Yield each entry's protected key, if it has one, and its certificates."""
     version, count = struct.unpack_from(">II", data, 4)
     position = 12
 
@@ -162,7 +162,7 @@ def _unprotected(protected: bytes, password: str) -> bytes:
 
 
 def _sequence(data: bytes) -> list[bytes]:
-    """Give the contents of the DER values that stand one after the other in ``data``."""
+    """Return the contents of the DER values that stand one after the other in ``data``."""
     found = []
     position = 0
     while position < len(data):

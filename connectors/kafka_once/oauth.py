@@ -48,7 +48,7 @@ class TokenServerError(ConnectionError):
 
 
 def token(oauth: OAuth) -> str:
-    """Give a token, a new one if the last is about to expire.
+    """Return a token, a new one if the last is about to expire.
 
     Raises:
         TokenError: if there is none to be had.
@@ -125,7 +125,7 @@ def _basic(oauth: OAuth) -> str:
 
 
 def _expiry(found: str) -> float:
-    """Give when a JWT expires, in seconds since 1970; 0 of anything else, so that it is not kept."""
+    """Return when a JWT expires, in seconds since 1970; 0 of anything else, so that it is not kept."""
     claims = found.split(".")[1] if found.count(".") >= 2 else ""
     try:
         said: Any = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))

@@ -40,7 +40,7 @@ class OffsetRule:
 
 
 def offset_rule(option: str) -> Callable[[str], OffsetRule]:
-    """Give the reader of ``startingOffsets`` or ``endingOffsets``."""
+    """Return the reader of ``startingOffsets`` or ``endingOffsets``."""
     expected = (
         'expected earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1},"topicB":"earliest"}, -1 latest, '
         "-2 earliest"
@@ -67,7 +67,7 @@ def offset_rule(option: str) -> Callable[[str], OffsetRule]:
 
 
 def timestamp_rule(option: str) -> Callable[[str], OffsetRule]:
-    """Give the reader of ``startingTimestamp`` or ``endingTimestamp``."""
+    """Return the reader of ``startingTimestamp`` or ``endingTimestamp``."""
 
     def parse(text: str) -> OffsetRule:
         digits = text.strip()
@@ -79,7 +79,7 @@ def timestamp_rule(option: str) -> Callable[[str], OffsetRule]:
 
 
 def each_timestamp_rule(option: str) -> Callable[[str], OffsetRule]:
-    """Give the reader of ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
+    """Return the reader of ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
     expected = 'expected JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, milliseconds since 1970'
 
     def parse(text: str) -> OffsetRule:
@@ -113,7 +113,7 @@ def _each_partition(topics: list[tuple[str, Any]], expected: str, holds: _Check)
 
 
 def chosen_rule(values: Mapping[str, Any], end: str) -> OffsetRule | None:
-    """Give the rule that counts for ``end``, which is "starting" or "ending"; None if no option says anything."""
+    """Return the rule that counts for ``end``, which is "starting" or "ending"; None if no option says anything."""
     for name in (f"{end}Timestamp", f"{end}OffsetsByTimestamp", f"{end}Offsets"):
         if values[name] is not None:
             rule: OffsetRule = values[name]

@@ -81,7 +81,7 @@ def _slot(wanted: FetchRange) -> Slot:
 
 
 def _said(rule: OffsetRule, topic: str, partition: int) -> int | None:
-    """Give what a rule says of a partition, an offset or a word; None if it speaks of timestamps."""
+    """Return what a rule says of a partition, an offset or a word; None if it speaks of timestamps."""
     if rule.everywhere is not None:
         return rule.everywhere
     return rule.each_topic.get(topic, rule.each.get((topic, partition)))

@@ -126,7 +126,7 @@ class Planner:
         return {tp: found[tp.topic, tp.partition] for tp in wanted}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
-        """Give the offset at which a query without a checkpoint begins: the stored one, or what the rule says.
+        """Return the offset at which a query without a checkpoint begins: the stored one, or what the rule says.
 
         A checkpoint of Spark's own connector may have its initial offset noted and no batch planned: it begins there.
         """
@@ -152,7 +152,7 @@ class Planner:
         return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
 
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
-        """Give ``start`` with partitions added that are new, and those taken out that this query reads no more.
+        """Return ``start`` with partitions added that are new, and those taken out that this query reads no more.
 
         Raises:
             DataLossError: if either loses records and failOnDataLoss is true.
@@ -217,7 +217,7 @@ class Planner:
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
     ) -> SourceOffset:
-        """Give the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
+        """Return the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
 
         It does not go past what is ``pinned``, if anything is. A partition whose log was cut goes back to where it
         parts from what was read, or if that is not known to its end, as in Spark's connector: a new beginning.
@@ -301,7 +301,7 @@ class Planner:
         return line
 
     def note(self, end: SourceOffset) -> dict[str, Any]:
-        """Give the line for an end offset, which is about to come back from Spark."""
+        """Return the line for an end offset, which is about to come back from Spark."""
         document = end.to_document()
         self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
         return document
@@ -317,7 +317,7 @@ class Planner:
         return found
 
     def _assigned(self, topic: str) -> tuple[int, ...]:
-        """Give the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""
+        """Return the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""
         return (0,) if self._options.assigned is None else self._options.assigned[topic]
 
     def _numbers(self, topic: TopicMetadata, optional: set[tuple[str, int]]) -> list[int]:

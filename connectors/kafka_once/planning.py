@@ -17,7 +17,7 @@ SMALL_BATCH_RECORDS = 2_000
 def share_out(
     limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Give end offsets such that about ``limit`` records are read, by backlog, as Spark's connector shares them out.
+    """Return end offsets such that about ``limit`` records are read, by backlog, as Spark's connector shares them out.
 
     A partition with anything to read gets at least one record, so that a small one does not starve beside a large one.
     """
@@ -72,7 +72,7 @@ def _cut(piece: Piece, count: int) -> list[Piece]:
 
 
 def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
-    """Give the pieces of each task: one, or all of them where the batch is small and no number of tasks ``asked_for``.
+    """Return the pieces of each task: one, or all where the batch is small and no number of tasks ``asked_for``.
 
     Starting a Python task costs Spark tens of milliseconds, reading a few hundred records one: a small micro-batch is
     quicker in one task, and its sink writes one file rather than one for each partition.

@@ -156,7 +156,7 @@ def _instead() -> str:
 
 
 def _batch_id() -> int | None:
-    """Give the id of the micro-batch that this task belongs to; None in a batch query."""
+    """Return the id of the micro-batch that this task belongs to; None in a batch query."""
     context = TaskContext.get()
     text = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     return int(text) if text else None

@@ -24,7 +24,7 @@ NO_MATCH = -1
 def resolve(
     rule: OffsetRule, partitions: list[TopicPartition], ask: Ask, *, fail_on_data_loss: bool, latest_if_no_match: bool
 ) -> Offsets:
-    """Give the offset of each partition.
+    """Return the offset of each partition.
 
     Raises:
         OptionError: if the rule names some partitions only, or others, or a timestamp has no match and needs one.

@@ -49,15 +49,15 @@ ALL_COLUMNS = tuple(_SPARK)
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
-    """Give the columns of Spark's own connector; ``headers`` comes last, and only if it was asked for."""
+    """Return the columns of Spark's own connector; ``headers`` comes last, and only if it was asked for."""
     return (*COLUMNS, HEADERS) if include_headers else COLUMNS
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """Give the schema of records with these columns."""
+    """Return the schema of records with these columns."""
     return StructType([StructField(name, _SPARK[name]) for name in columns])
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Give the same schema as Spark expects it from a worker: it compares types, names and nullability exactly."""
+    """Return the same schema as Spark expects it from a worker: it compares types, names and nullability exactly."""
     return pa.schema([pa.field(name, _ARROW[name]) for name in columns])

@@ -85,11 +85,11 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**self.__dict__, "_planner": None, "_committer": None, "_pinned": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Give where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         return self._plan().initial(self._starting).to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Give the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
+        """Return the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
 
         PySpark has no limit made of both. Trigger.Once asks for all that is available instead, whatever this says.
         """
@@ -106,7 +106,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Give the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
         end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
         if end is None:
             # Spark may end this process now, as after the last batch of Trigger.AvailableNow.
@@ -145,7 +145,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._delay.holds_back(available, time.monotonic() * 1000)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Give the latest offsets that the last planning saw, for the query's progress."""
+        """Return the latest offsets that the last planning saw, for the query's progress."""
         return None if self._latest is None else self._latest.to_document()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -22,7 +22,7 @@ _VERSION = "v1"
 
 
 def initial_offset(location: str, end: SourceOffset, storage_options: Mapping[str, str] | None = None) -> SourceOffset:
-    """Give the initial offset of the source whose batch 0 ends at ``end``.
+    """Return the initial offset of the source whose batch 0 ends at ``end``.
 
     A query with several Kafka sources has several; the one that names the topics of ``end`` is meant.
 
@@ -48,7 +48,7 @@ def initial_offset(location: str, end: SourceOffset, storage_options: Mapping[st
 def initial_offset_if_any(
     location: str, source: str, topics: Collection[str], storage_options: Mapping[str, str] | None = None
 ) -> SourceOffset | None:
-    """Give the initial offset of a query that ended before it planned a batch; None if no file speaks of these topics.
+    """Return the initial offset of a query that ended before it planned a batch; None if no file has these topics.
 
     Raises:
         CheckpointError: if a file cannot be read, or several that differ speak of these topics.

@@ -67,7 +67,7 @@ def wrap(raw: socket.socket, tls: Tls, host: str) -> ssl.SSLSocket:
 
 
 def openssl_name(suite: str) -> str:
-    """Give OpenSSL's name of a suite that may be written as Java writes it (RFC 5246's names)."""
+    """Return OpenSSL's name of a suite that may be written as Java writes it (RFC 5246's names)."""
     if "_WITH_" not in suite:
         return suite
     exchange, _, cipher = suite.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
@@ -156,7 +156,7 @@ def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, wh
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Give the name of a file with this content, which nobody else can read and which no crash leaves behind."""
+    """Yield the name of a file with this content, which nobody else can read and which no crash leaves behind."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("key.pem"), "wb") as file:
             file.write(content)

@@ -123,11 +123,11 @@ class LagListener(StreamingQueryListener):
         return self
 
     def queries(self) -> tuple[QueryLag, ...]:
-        """Give what is known of each query now."""
+        """Return what is known of each query now."""
         return self._state.queries(self._clock())
 
     def metrics_text(self) -> str:
-        """Give what a scrape would."""
+        """Return what a scrape would."""
         return generate_latest(self.registry).decode()
 
     def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
@@ -219,7 +219,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _finished(sources: tuple[SourceLag, ...]) -> dict[Slot, int]:
-    """Give how far a query is on each partition: of two sources that read it, the one that is less far."""
+    """Return how far a query is on each partition: of two sources that read it, the one that is less far."""
     finished: dict[Slot, int] = {}
     for source in sources:
         for each in source.partitions:

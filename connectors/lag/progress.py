@@ -89,7 +89,7 @@ def source_lag(position: int, source: Any) -> SourceLag:
 
 
 def read_offsets(text: str | None) -> tuple[str, dict[Slot, int]]:
-    """Give the source's name in an offset's text, and the next offset of each partition; nothing for other kinds."""
+    """Return the source's name in an offset's text, and the next offset of each partition; nothing for other kinds."""
     try:
         document = json.loads(text or "null")
         if not isinstance(document, dict):

@@ -101,7 +101,7 @@ class LagState:
                 self._put(replace(known, heard_at=now, ended_at=now, failed=failed), now)
 
     def queries(self, now: float) -> tuple[QueryLag, ...]:
-        """Give what is known, in the order of names."""
+        """Return what is known, in the order of names."""
         with self._lock:
             self._forget(now)
             return tuple(sorted(self._queries.values(), key=lambda query: (query.name, query.query_id)))

@@ -32,7 +32,7 @@ def _positive(text: str) -> int:
 
 
 def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
-    """Read the command line; exits with a message where it cannot be read. Gives the settings, and where to write."""
+    """Read the command line; exits with a message where it cannot be read. Returns the settings, and where to write."""
     parser = argparse.ArgumentParser(
         prog="python -m jobs.bench",
         description="Measure sparkonce beside Apache Kafka, Spark's JVM Kafka connector and Delta's JVM sink.",

@@ -50,7 +50,7 @@ class Panel:
 
 
 def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
-    """Give the comparisons that belong together: rows of sizes, least size first; pipelines by their unit."""
+    """Return the comparisons that belong together: rows of sizes, least size first; pipelines by their unit."""
     sized: dict[str, list[tuple[int, Comparison]]] = {}
     units: dict[str, list[tuple[str, Comparison]]] = {}
     for comparison in comparisons:
@@ -68,7 +68,7 @@ def panels(comparisons: Sequence[Comparison]) -> list[Panel]:
 
 
 def svg(comparisons: Sequence[Comparison]) -> str | None:
-    """Give the chart of all panels; None where there is nothing to draw."""
+    """Return the chart of all panels; None where there is nothing to draw."""
     found = panels(comparisons)
     if not found:
         return None
@@ -90,7 +90,7 @@ def svg(comparisons: Sequence[Comparison]) -> str | None:
 
 
 def _panel(panel: Panel, top: int) -> tuple[str, int]:
-    """Draw one panel; gives the drawing and its height."""
+    """Draw one panel; returns the drawing and its height."""
     most = max(median(side) for _, one in panel.lines for side in (one.ours, one.peer) if side)
     left = 24 + int(max(len(label) for label, _ in panel.lines) * _LETTER_WIDTH)
     parts = [f'<text x="10" y="{top + 16}">{escape(panel.title)}</text>']
@@ -108,7 +108,7 @@ def _panel(panel: Panel, top: int) -> tuple[str, int]:
 
 
 def _told(one: Comparison, is_ours: bool, value: float) -> str:
-    """Give the text of a bar; ours has the ratio too."""
+    """Return the text of a bar; ours has the ratio too."""
     figure = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
     return f"{figure} ({one.ratio:.2f} times)" if is_ours and one.ratio is not None else figure
 

@@ -51,7 +51,7 @@ def run(settings: Settings, results: Results) -> None:
 
 
 def order_of(round_number: int) -> Sequence[Guarantee]:
-    """Give the order of a round's two queries: the one that was last is first in the next."""
+    """Return the order of a round's two queries: the one that was last is first in the next."""
     return _SIDES if round_number % 2 == 0 else _SIDES[::-1]
 
 

@@ -106,11 +106,11 @@ class Sample:
         return self.batches_s[WARM_UP_BATCHES:]
 
     def told(self) -> str:
-        """Give the line of the progress, for throughput."""
+        """Return the line of the progress, for throughput."""
         return f"{self.rows_per_s:,.0f} rows/s, {self.cpu_s_per_million_rows:.2f} CPU s/M rows"
 
     def micro_told(self) -> str:
-        """Give the line of the progress, for micro-batches."""
+        """Return the line of the progress, for micro-batches."""
         cpu_s_per_batch = self.cpu_s_per_million_rows / 1e6 * MICRO_BATCH_ROWS
         return f"median {median(self.measured_s):.3f} s, {cpu_s_per_batch:.3f} CPU s a batch"
 
@@ -138,12 +138,12 @@ def run(settings: Settings, results: Results) -> None:
 
 
 def order_of(round_number: int, variants: Sequence[Variant]) -> Sequence[Variant]:
-    """Give the order of a round: every other one runs backwards."""
+    """Return the order of a round: every other one runs backwards."""
     return variants if round_number % 2 == 0 else variants[::-1]
 
 
 def _session(results: Results) -> tuple[dict[str, str], bool]:
-    """Give the session's settings, and whether the JVM's connector is in it."""
+    """Return the session's settings, and whether the JVM's connector is in it."""
     try:
         return {**SESSION, "spark.jars": ",".join(spark_kafka_jars())}, True
     except PeerMissingError as error:

@@ -53,7 +53,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    """Give the sum of a topic's end offsets, all asked in one request: the records of a new topic, markers included.
+    """Return the sum of a topic's end offsets, all asked in one request: the records of a new topic, markers included.
 
     Partitions that do not answer yet, as they have no leader or the broker recovers, are asked again.
 
@@ -104,7 +104,7 @@ def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
 
 
 def admin_of(bootstrap_servers: str) -> AdminClient:
-    """Give an admin client that keeps to itself what it logs."""
+    """Return an admin client that keeps to itself what it logs."""
     # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and until then that its
     # broker is gone.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})

@@ -56,7 +56,7 @@ def template(table: Path, versions: int) -> Template:
 
 @contextmanager
 def copy_of(table: Template, path: Path) -> Iterator[Path]:
-    """Give a copy of a table, of links to its files, which no writer of Delta ever changes; it is removed after use."""
+    """Yield a copy of a table, of links to its files, which no writer of Delta ever changes; removed after use."""
     shutil.copytree(table.path, path, copy_function=os.link)
     try:
         yield path
@@ -69,7 +69,7 @@ def _commit_file(log: Path, version: int) -> Path:
 
 
 def _moved_on(action: Action, by: int) -> Action:
-    """Give an action as a later commit has it."""
+    """Return an action as a later commit has it."""
     action = copy.deepcopy(action)
     if "add" in action:
         directory, _, name = action["add"]["path"].rpartition("/")

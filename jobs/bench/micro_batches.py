@@ -35,7 +35,7 @@ _SEED_BATCHES = 3
 
 
 def variants(side: str) -> Mapping[str, Mapping[str, str]]:
-    """Give a side's ways to run, by the name of their figures, with what they set on the session."""
+    """Return a side's ways to run, by the name of their figures, with what they set on the session."""
     return {JVM: {}, TUNED: TUNED_CONF} if side == JVM else {OURS: {}}
 
 

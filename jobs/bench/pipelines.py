@@ -174,7 +174,7 @@ def _compare(name: str, broker: str, sides: Sequence[SparkSide], rows: int, roun
 
 
 def query(name: str, side: str, broker: str) -> Query:
-    """Give one side's query of a benchmark."""
+    """Return one side's query of a benchmark."""
     case = CASES[name]
     pipeline = case.ours if side == OURS else case.jvm
     return Query(

@@ -57,7 +57,7 @@ def watch_memory(name: str, broker: str, side: SparkSide, settings: Settings, re
 
 
 def growth_mb(samples: Sequence[tuple[int, float]], batches: int) -> float:
-    """Give the memory at the end less that after a fifth of the batches; samples are of batches done, and megabytes.
+    """Return the memory at the end less that after a fifth of the batches; samples are of batches done, and megabytes.
 
     Raises:
         SideError: if nobody looked between the two.

@@ -6,7 +6,7 @@ import psutil
 
 
 def cpu_s(pid: int) -> float:
-    """Give the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
+    """Return the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
     total = 0.0
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
@@ -18,7 +18,7 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_mb(pid: int, word: str) -> dict[int, float]:
-    """Give the resident memory of the descendants of a process whose command has ``word`` in it, by process id."""
+    """Return the resident memory of the descendants of a process whose command has ``word`` in it, by process id."""
     found = {}
     for process in psutil.Process(pid).children(recursive=True):
         try:

@@ -79,7 +79,7 @@ def run_ready(name: str, settings: Settings, results: Results) -> None:
 def _starts(
     name: str, data_dir: Path, kafka: RealKafka | None, ready: Callable[[str], None], rounds: int
 ) -> tuple[list[Start], list[Start]]:
-    """Start both in turn, ours and Kafka; gives the starts of each, without the first."""
+    """Start both in turn, ours and Kafka; returns the starts of each, without the first."""
     ours: list[Start] = []
     peer: list[Start] = []
     for number in range(rounds + 1):
@@ -96,7 +96,7 @@ def bounds(
     many: tuple[Sequence[Start], Sequence[Start]],
     embedded_ms: Sequence[float],
 ) -> list[Bound]:
-    """Give the five figures that have limits; of both kinds of starts come ours, then Kafka's."""
+    """Return the five figures that have limits; of both kinds of starts come ours, then Kafka's."""
 
     def bound(
         name: str, unit: str, starts: tuple[Sequence[Start], Sequence[Start]], figure: Callable[[Start], float]
@@ -153,7 +153,7 @@ def start_kafka(kafka: RealKafka, ready: Callable[[str], None]) -> Start:
 
 
 def construct_s() -> float:
-    """Give the seconds that the first `EmbeddedBroker()` takes in a new process that has imported it.
+    """Return the seconds that the first `EmbeddedBroker()` takes in a new process that has imported it.
 
     Raises:
         LoadError: if the process fails.
@@ -210,7 +210,7 @@ def run_recovery(name: str, settings: Settings, results: Results) -> None:
 
 
 def recovery_s(broker: EmbeddedBroker | RealKafka, topic: str, rows: int) -> float:
-    """Give the seconds from the start after a SIGKILL until the whole topic is served; the topic is new, then removed.
+    """Return the seconds from the start after a SIGKILL until the whole topic is served, which is new, then removed.
 
     Raises:
         LoadError: if a record that was acknowledged is not there.

@@ -83,7 +83,7 @@ def beside_bulk(name: str, sides: Sequence[Side], settings: Settings, results: R
 
 
 def _beside(bootstrap_servers: str, topic: str, load: Future[float]) -> list[float]:
-    """Give the round trips, in seconds, as long as the load goes on."""
+    """Return the round trips, in seconds, as long as the load goes on."""
     frame = produce_frame(topic, 0, 1, _BESIDE_VALUE_BYTES)
     samples = []
     with Connection(bootstrap_servers) as connection:

@@ -40,7 +40,7 @@ class Comparison:
         return self.ratio <= self.target if self.less_is_better else self.ratio >= self.target
 
     def line(self) -> str | None:
-        """Give the line for machines, ``RATIO name=value target>=value``; None where there is no ratio."""
+        """Return the line for machines, ``RATIO name=value target>=value``; None where there is no ratio."""
         if self.ratio is None:
             return None
         bound = "" if self.target is None else f" target{'<=' if self.less_is_better else '>='}{self.target:g}"
@@ -64,7 +64,7 @@ class Bound:
         return median(self.ours) <= self.limit
 
     def line(self) -> str:
-        """Give the line for machines, ``RATIO name=value target<=value``; the name ends in the unit."""
+        """Return the line for machines, ``RATIO name=value target<=value``; the name ends in the unit."""
         return f"RATIO {self.name}={median(self.ours):.3f} target<={self.limit:g}"
 
 
@@ -93,7 +93,7 @@ class Missing:
     remedy: str
 
     def line(self) -> str:
-        """Give the line for machines."""
+        """Return the line for machines."""
         return f"MISSING peer={self.peer} because {self.because}; {self.remedy}"
 
 
@@ -108,7 +108,7 @@ class Results:
     missing: list[Missing] = field(default_factory=list)
 
     def text(self) -> str:
-        """Give the tables and the lines for machines."""
+        """Return the tables and the lines for machines."""
         parts = [_table(("benchmark", "unit", "ours", "peer", "peer is", "ratio", "target", ""), self._rows())]
         if self.broker_uses:
             header = ("broker in", "broker", "CPU s", "CPU s/GB", "peak RSS MB")
@@ -119,7 +119,7 @@ class Results:
         return "\n\n".join(part for part in parts if part)
 
     def markdown(self) -> str:
-        """Give the table as the documentation has it."""
+        """Return the table as the documentation has it."""
         header = ("benchmark", "unit", "ours", "peer", "peer is", "ratio", "target", "")
         lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
         for name, *cells in self._rows():
@@ -127,7 +127,7 @@ class Results:
         return "\n".join(lines) + "\n"
 
     def as_json(self) -> str:
-        """Give all samples, with what they were taken on."""
+        """Return all samples, with what they were taken on."""
         machine = {"platform": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
         comparisons = [asdict(one) | {"ratio": one.ratio, "reached": one.reached} for one in self.comparisons]
         document = {
@@ -162,7 +162,7 @@ class Results:
 
 
 def _spread(samples: Sequence[float]) -> str:
-    """Give the median, and the least and the most beside it."""
+    """Return the median, and the least and the most beside it."""
     if not samples:
         return "-"
     return f"{_number(median(samples))} ({_number(min(samples))}..{_number(max(samples))})"

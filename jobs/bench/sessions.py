@@ -105,7 +105,7 @@ class SparkSide:
 
 
 def session_settings(results: Results) -> tuple[dict[str, str], bool]:
-    """Give the settings of both sides' sessions, alike, and whether the JVM's side can run."""
+    """Return the settings of both sides' sessions, alike, and whether the JVM's side can run."""
     try:
         return {**SESSION, **jvm_session()}, True
     except PeerMissingError as error:

@@ -137,15 +137,15 @@ class Settings:
     broker: BrokerSizes
 
     def rows_of(self, value_bytes: int) -> int:
-        """Give the number of records of a benchmark of brokers or sources with values of ``value_bytes``."""
+        """Return the number of records of a benchmark of brokers or sources with values of ``value_bytes``."""
         return self.rows if value_bytes <= 100 else max(1, self.rows // 5)
 
     def sink_rows_of(self, value_bytes: int) -> int:
-        """Give the number of records of a benchmark of Kafka sinks with values of ``value_bytes``."""
+        """Return the number of records of a benchmark of Kafka sinks with values of ``value_bytes``."""
         return self.sink_rows if value_bytes <= 100 else max(1, self.sink_rows // 5)
 
     def rounds_of(self, what: str) -> int:
-        """Give the number of measured rounds; to consume takes a second or two, so noise weighs more: twice as many."""
+        """Return the number of measured rounds; to consume takes a second or two, so noise weighs more: double."""
         return self.rounds * 2 if what == "consume" else self.rounds
 
 

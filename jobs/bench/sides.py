@@ -40,19 +40,19 @@ class Side:
     process: psutil.Process
 
     def peak_rss_mb(self) -> float:
-        """Give the peak of resident memory since the start where the system tells it, else the present one."""
+        """Return the peak of resident memory since the start where the system tells it, else the present one."""
         status = Path(f"/proc/{self.process.pid}/status")
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
         return int(peak[1]) / 1000 if peak else rss_mb(self.process.pid)
 
     def cpu_s(self) -> float:
-        """Give the CPU time that the broker's process has taken since its start."""
+        """Return the CPU time that the broker's process has taken since its start."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
 
 def rss_mb(pid: int) -> float:
-    """Give a process's resident memory now."""
+    """Return a process's resident memory now."""
     return float(psutil.Process(pid).memory_info().rss / 1e6)
 
 

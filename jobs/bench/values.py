@@ -23,20 +23,20 @@ _BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def random_bytes(size: int) -> Sequence[bytes]:
-    """Give values of ``size`` bytes that do not compress."""
+    """Return values of ``size`` bytes that do not compress."""
     dealer = random.Random(1)  # noqa: S311 - alike in each run
     return [dealer.randbytes(size) for _ in range(DISTINCT)]
 
 
 def words(size: int) -> Sequence[bytes]:
-    """Give values of ``size`` bytes of text, which compress to about a third."""
+    """Return values of ``size`` bytes of text, which compress to about a third."""
     dealer = random.Random(2)  # noqa: S311 - alike in each run
     made = (f"{dealer.randrange(10**9):09d} {' '.join(dealer.choices(_WORDS, k=size // 4))}" for _ in range(DISTINCT))
     return [text.encode()[:size] for text in made]
 
 
 def documents() -> Sequence[bytes]:
-    """Give JSON objects with every field of `SCHEMA`, about 230 bytes each."""
+    """Return JSON objects with every field of `SCHEMA`, about 230 bytes each."""
     dealer = random.Random(3)  # noqa: S311 - alike in each run
     return [json.dumps(_document(dealer), separators=(",", ":")).encode() for _ in range(DISTINCT)]
 

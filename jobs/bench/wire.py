@@ -50,7 +50,7 @@ class Connection:
         self.socket.sendall(frame)
 
     def receive(self) -> bytes | None:
-        """Read what has come; gives an answer's frame without its size once it is whole, else None.
+        """Read what has come; returns an answer's frame without its size once it is whole, else None.
 
         Raises:
             LoadError: if the broker has closed the connection.
@@ -119,7 +119,7 @@ def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> list[int
 
 
 def produce_frame(topic: str, partition: int, records: int, value_bytes: int) -> bytes:
-    """Give a Produce request of one batch with acks=all, its size included."""
+    """Return a Produce request of one batch with acks=all, its size included."""
     batch = encode_batch([Record(None, bytes(value_bytes), _TIMESTAMP_MS)] * records)
     wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(partition, batch)])
     request = produce.ProduceRequest(None, -1, 30_000, [wanted])
@@ -140,7 +140,7 @@ def check_produced(answer: bytes) -> None:
 
 
 def round_trip_s(connection: Connection, frame: bytes) -> float:
-    """Give the seconds from sending a Produce request to its answer.
+    """Return the seconds from sending a Produce request to its answer.
 
     Raises:
         LoadError: if the batch was refused.

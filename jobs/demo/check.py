@@ -75,7 +75,7 @@ def compare(expected: pa.Table, found: pa.Table) -> Verdict:
 
 
 def checksum(column: pa.ChunkedArray) -> str:
-    """Give a checksum of the values in their order, whatever the chunks and the width of the type."""
+    """Return a checksum of the values in their order, whatever the chunks and the width of the type."""
     text = pc.fill_null(pc.cast(column, pa.large_string()), "\0null").combine_chunks()
     if isinstance(text, pa.ChunkedArray):
         text = pa.concat_arrays(text.chunks)

@@ -57,31 +57,31 @@ CHUNK_ROWS = 10_000
 
 
 def flights() -> pa.Table:
-    """Give the flights, each with its row number in the package as ``flight_id``."""
+    """Return the flights, each with its row number in the package as ``flight_id``."""
     table = _read("flights.csv.zip")
     return table.add_column(0, "flight_id", pa.array(range(table.num_rows))).cast(FLIGHTS)
 
 
 def airlines() -> pa.Table:
-    """Give the airlines, keyed by ``carrier``."""
+    """Return the airlines, keyed by ``carrier``."""
     return _read("airlines.csv").rename_columns({"name": "airline"}).cast(AIRLINES)
 
 
 def planes() -> pa.Table:
-    """Give the planes, keyed by ``tailnum``."""
+    """Return the planes, keyed by ``tailnum``."""
     table = _read("planes.csv").drop_columns(["speed"])
     names = {name: f"plane_{name}" for name in table.column_names if name != "tailnum"}
     return table.rename_columns(names).cast(PLANES)
 
 
 def expected() -> pa.Table:
-    """Give the rows that the table must hold: flights left-joined with airlines and planes."""
+    """Return the rows that the table must hold: flights left-joined with airlines and planes."""
     joined = flights().join(airlines(), "carrier", join_type="left outer")
     return joined.join(planes(), "tailnum", join_type="left outer")
 
 
 def messages(table: pa.Table) -> Iterator[tuple[bytes, bytes]]:
-    """Give each flight as a Kafka key (its carrier) and value (JSON)."""
+    """Yield each flight as a Kafka key (its carrier) and value (JSON)."""
     for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
         for row in batch.to_pylist():
             yield row["carrier"].encode(), json.dumps(row, separators=(",", ":")).encode()

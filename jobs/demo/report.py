@@ -25,7 +25,7 @@ svg .start { stroke: var(--good); stroke-width: 2 }
 
 
 def page(verdict: Verdict, events: Sequence[Event], result: str) -> str:
-    """Give the whole page as text."""
+    """Return the whole page as text."""
     state, words = ("good", "Nothing lost, nothing twice.") if verdict.good else ("bad", "The table is wrong.")
     body = f"""<h1>Flights, exactly once</h1>
 <p>Kafka's protocol to Delta Lake through Spark, with every process ended by SIGKILL again and again.</p>

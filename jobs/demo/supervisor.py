@@ -119,7 +119,7 @@ def kill_session(leader: int) -> int:
 
 
 def session_members(leader: int) -> Iterator[psutil.Process]:
-    """Give every process of the session that ``leader`` began, itself too, except those that have ended."""
+    """Yield every process of the session that ``leader`` began, itself too, except those that have ended."""
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError):
             if os.getsid(process.pid) == leader and _runs(process):

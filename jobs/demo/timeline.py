@@ -32,7 +32,7 @@ class Timeline:
     events: list[Event] = field(default_factory=list)
 
     def now(self) -> float:
-        """Give the seconds since the demo began."""
+        """Return the seconds since the demo began."""
         return time.time() - self.began_s
 
     def moment(self, lane: str, kind: str, label: str, sign: str = "") -> None:

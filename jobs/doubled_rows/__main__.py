@@ -59,7 +59,7 @@ class Findings:
         )
 
     def result(self) -> str:
-        """Give the line for machines."""
+        """Return the line for machines."""
         ran = [pipeline for pipeline in (JVM, OURS) if any(each == pipeline for each, _ in self.counts)]
         words = [f"records={self._sum(ran[0], 'records')}"]
         for pipeline in ran:
@@ -72,7 +72,7 @@ class Findings:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; gives the exit code."""
+    """Run the comparison; returns the exit code."""
     options = _parse(arguments)
     conf, pipelines = dict(_SESSION), [JVM, OURS] if options.only is None else [options.only]
     try:

@@ -100,7 +100,7 @@ def start(spark: SparkSession, copy: Copy) -> StreamingQuery:
 
 
 def fault(copy: Copy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give the step of the query: it passes key and value on, and holds once at the record that ``copy`` names."""
+    """Return the step of the query: it passes key and value on, and holds once at the record that ``copy`` names."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = None
@@ -117,7 +117,7 @@ def fault(copy: Copy) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Record
 
 
 def mark_in(folder: Path) -> Mark | None:
-    """Give where a task holds, or held; None if none came there yet."""
+    """Return where a task holds, or held; None if none came there yet."""
     path = folder / _MARK
     return Mark(**json.loads(path.read_text())) if path.exists() else None
 

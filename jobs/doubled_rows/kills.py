@@ -61,7 +61,7 @@ class Input:
     records: tuple[Found, ...]
 
     def fault(self) -> tuple[int, int]:
-        """Give partition and offset of the record that a task comes to grief at: in the middle of the last batch."""
+        """Return partition and offset of the record that a task comes to grief at: in the middle of the last batch."""
         offsets: list[list[int]] = [[] for _ in range(self.partitions)]
         for record in self.records:
             offsets[record.partition].append(record.offset)
@@ -79,7 +79,7 @@ class Sessions:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def get(self) -> Session:
-        """Give the session.
+        """Return the session.
 
         Raises:
             SessionError: if a new one does not start.
@@ -104,7 +104,7 @@ class Sessions:
 
 
 def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[Found]:
-    """Copy the input through a pipeline, strike, let it finish; gives what ``read_committed`` readers then see.
+    """Copy the input through a pipeline, strike, let it finish; returns what ``read_committed`` readers then see.
 
     Raises:
         SessionError: if a query stopped, was too slow, or never came to the fault.

@@ -80,7 +80,7 @@ class Session:
             raise SessionError(f"the query stopped: {error}")
 
     def kill(self) -> int:
-        """SIGKILL the driver and all that it started; gives how many processes that were."""
+        """SIGKILL the driver and all that it started; returns how many processes that were."""
         killed = kill_session(self._child.pid)
         self._child.wait()
         self._release()

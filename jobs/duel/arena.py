@@ -31,16 +31,16 @@ class Arena(Protocol):
     """The result that both drivers write to."""
 
     def version(self) -> int:
-        """Give the number of the last commit, below 0 if there is none."""
+        """Return the number of the last commit, below 0 if there is none."""
 
     def commits_after(self, version: int) -> list[CommittedBatch]:
-        """Give the batches that were committed after a version."""
+        """Return the batches that were committed after a version."""
 
     def records(self) -> int:
         """Count the different records that are there."""
 
     def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
-        """Hold what is there against what was sent; gives how many rows there are, too."""
+        """Hold what is there against what was sent; returns how many rows there are, too."""
 
 
 class TableArena:

@@ -35,7 +35,7 @@ class Feed(threading.Thread):
                 return
 
     def end(self) -> list[tuple[bytes, bytes]]:
-        """Stop sending; gives key and value of each record.
+        """Stop sending; returns key and value of each record.
 
         Raises:
             RecordsError: if not all were acknowledged.

@@ -120,7 +120,7 @@ class Match:
         return Bout(number, rival.name, where, versions, stop)
 
     def _choose_point(self, round_number: int) -> CrashPoint | None:
-        """Give a point for two pauses of three rounds; both drivers are paused alike in a round."""
+        """Return a point for two pauses of three rounds; both drivers are paused alike in a round."""
         return (FINISHED_BATCH, None, self.chance.choice(OTHER_POINTS))[round_number % 3]
 
     def _bring_to(self, rival: Rival, other: Rival, where: CrashPoint | None, number: int) -> CrashPlan | None:

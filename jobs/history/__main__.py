@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the files and print what was found; gives the exit status."""
+    """Check the files and print what was found; returns the exit status."""
     try:
         events = read_history(options.files)
         if not events:
@@ -75,7 +75,7 @@ def _show(verdict: Verdict, limit: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the checker; gives its exit status."""
+    """Run the checker; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.history")
     add_arguments(parser)
     return run(parser.parse_args(arguments))

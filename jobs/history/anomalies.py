@@ -44,10 +44,10 @@ class Anomaly:
 
 
 def unique(*events: Event | None) -> tuple[Event, ...]:
-    """Give the events once each, in the order given, without the Nones."""
+    """Return the events once each, in the order given, without the Nones."""
     return tuple({event.where: event for event in events if event is not None}.values())
 
 
 def named(events: Iterable[Event]) -> str:
-    """Give the clients of some events, each once."""
+    """Return the clients of some events, each once."""
     return ", ".join(sorted({event.client for event in events}))

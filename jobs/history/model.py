@@ -148,7 +148,7 @@ class Record:
     """Who read it here."""
 
     def shown_to(self, isolation: Isolation) -> list[Sighting]:
-        """Give the sightings that prove that a reader of this isolation level must see it."""
+        """Return the sightings that prove that a reader of this isolation level must see it."""
         of_whole_log = isolation is Isolation.READ_UNCOMMITTED
         if of_whole_log or (self.write is not None and self.write.must_be_seen):
             return self.sightings
@@ -212,12 +212,12 @@ class History:
     """What each partition is known to hold, in the order of its offsets."""
 
     def records_at(self, partition: Partition, offsets: range) -> list[Record]:
-        """Give what a partition is known to hold at these offsets."""
+        """Return what a partition is known to hold at these offsets."""
         records = self.records.get(partition, [])
         first = bisect_left(records, offsets.start, key=lambda record: record.place.offset)
         last = bisect_left(records, offsets.stop, key=lambda record: record.place.offset)
         return records[first:last]
 
     def sightings_of(self, write: Write) -> list[Sighting]:
-        """Give who read a write's value."""
+        """Return who read a write's value."""
         return self.sightings.get((write.topic, write.value), [])

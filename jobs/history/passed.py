@@ -23,7 +23,7 @@ class Passed:
 
 
 def passed_records(history: History) -> Iterator[Passed]:
-    """Give every record that some reader went past, visible or not."""
+    """Yield every record that some reader went past, visible or not."""
     for session in history.sessions:
         yield from _by_session(history, session)
     for result in history.results:

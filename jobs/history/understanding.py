@@ -98,7 +98,7 @@ class _Builder:
                 result.said.update({end.partition: event for end in event.ends})
 
     def finish(self) -> History:
-        """Give what was understood."""
+        """Return what was understood."""
         history = self._history
         for write in history.writes.values():
             if write.transaction is not None:

@@ -35,7 +35,7 @@ class BrokerView:
     logs: Mapping[tuple[str, int], PartitionLog]
 
     def name_of(self, topic_id: str) -> str | None:
-        """Give the name of the topic with this id, if it is there."""
+        """Return the name of the topic with this id, if it is there."""
         return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), None)
 
     def state_of(self, partition: TopicPartition) -> str:
@@ -47,7 +47,7 @@ class BrokerView:
         return "recreated" if partition.topic_id and partition.topic_id != topic.topic_id else "there"
 
     def log_of(self, partition: TopicPartition) -> PartitionLog | None:
-        """Give the log of a partition that is still the same one."""
+        """Return the log of a partition that is still the same one."""
         if self.state_of(partition) != "there":
             return None
         name = partition.topic or self.name_of(partition.topic_id)
@@ -55,7 +55,7 @@ class BrokerView:
 
 
 def settings_from(options: argparse.Namespace) -> dict[str, str]:
-    """Give the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
+    """Return the ``kafka.*`` options of a client from what `add_kafka` declares, checked; none if nothing was given.
 
     Names come with or without the prefix. The command line goes before the file.
 

@@ -84,7 +84,7 @@ class Compaction:
     now_ms: Callable[[], int] = now_ms
 
     def plan(self) -> tuple[int, tuple[str, ...], list[SmallFiles]]:
-        """Give the table's version, its partition columns, and each partition with at least two small files.
+        """Return the table's version, its partition columns, and each partition with at least two small files.
 
         Raises:
             OffsetStoreError: if the table cannot be read.
@@ -124,7 +124,7 @@ class Compaction:
             self._claim(run, until_ms, release=True)
 
     def _claim(self, run: str, mine_ms: int | None, *, release: bool = False) -> int:
-        """Claim the table, or renew or end the claim that holds until ``mine_ms``; gives until when it holds.
+        """Claim the table, or renew or end the claim that holds until ``mine_ms``; returns until when it holds.
 
         Raises:
             CompactionError: if another run has it, or delta-rs cannot commit the claim.
@@ -178,7 +178,7 @@ class Compaction:
         return Merged(partition, conflict=conflict)
 
     def _rival(self, attempt: str, read_version: int) -> int | None:
-        """Give the version of a commit that took out files which this attempt took out after it; it is undone then.
+        """Return the version of a commit that took out files which this attempt took out after it; it is undone then.
 
         Raises:
             CompactionError: if it cannot be undone, because others have committed since.
@@ -242,5 +242,5 @@ def as_text(value: PartitionValue) -> str:
 
 
 def _filter_value(value: PartitionValue) -> PartitionValue:
-    """Give a value that delta-rs's filters take: it encodes times and dates itself."""
+    """Return a value that delta-rs's filters take: it encodes times and dates itself."""
     return value if isinstance(value, (bool, int, str, date)) else as_text(value)

@@ -137,7 +137,7 @@ def _exists(client: Client, topic: str) -> bool:
 
 
 def _settled(client: Client, log: DecisionLog, app_id: str) -> tuple[Decisions, Mapping[PreparedTransaction, Fate]]:
-    """Give the decisions of an application, and what has become of the transactions of one that is not finished.
+    """Return the decisions of an application, and what has become of the transactions of one that is not finished.
 
     Once it is finished its transactional ids may be in use again; so the log is read again before they count as gone.
     """

@@ -171,7 +171,7 @@ class TableFolder:
         return [action["path"] for kind in _NAMING for action in found[kind]]
 
     def _names(self, paths: Iterable[str]) -> set[str]:
-        """Give paths below the folder. They stand in the log as URIs; writers that forget to encode are allowed for."""
+        """Return paths below the folder. In the log they are URIs; writers that forget to encode are allowed for."""
         prefixes = (
             [f"{self.location}/", f"file://{self.location}/"] if self.location.is_local else [f"{self.location}/"]
         )

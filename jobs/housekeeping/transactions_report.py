@@ -18,7 +18,7 @@ _HEAD = ["transactional id", "state", "producer id", "epoch", "age", "time left"
 
 
 def as_text(picture: Picture, decision_topic: str, app_id: str | None, now_ms: int) -> list[str]:
-    """Give the lines for people."""
+    """Return the lines for people."""
     lines = []
     if not picture.topic_exists:
         lines.append(
@@ -35,7 +35,7 @@ def as_text(picture: Picture, decision_topic: str, app_id: str | None, now_ms: i
 
 
 def as_json(picture: Picture, decision_topic: str, now_ms: int) -> dict[str, Any]:
-    """Give the document for programs; times in milliseconds, since 1970 where a moment is meant."""
+    """Return the document for programs; times in milliseconds, since 1970 where a moment is meant."""
     return {
         "decisionTopic": decision_topic,
         "decisionTopicExists": picture.topic_exists,

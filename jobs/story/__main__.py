@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell what was asked for; gives the exit status."""
+    """Tell what was asked for; returns the exit status."""
     if options.list:
         for story in STORIES:
             print(f"{story.name:<20}{story.title} ({story.source})")
@@ -98,7 +98,7 @@ def tell(story: Story, which: str) -> list[tuple[Telling, bool]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command by itself; gives the exit status."""
+    """Run the command by itself; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.story")
     add_arguments(parser)
     return run(parser.parse_args(arguments))

@@ -148,7 +148,7 @@ FAMILIES = {
 
 
 def chosen(name: str) -> Sequence[Story]:
-    """Give the stories of a name, in the order of the list.
+    """Return the stories of a name, in the order of the list.
 
     Raises:
         KeyError: if there is none.

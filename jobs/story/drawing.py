@@ -37,7 +37,7 @@ svg.logs .bar { stroke: var(--hw); stroke-width: 3.5 } svg.logs .end { stroke: v
 
 
 def page(told: Sequence[tuple[Story, Telling]]) -> str:
-    """Give the page of some stories, in this order."""
+    """Return the page of some stories, in this order."""
     body = ["<h1>What a replicated log keeps, and what it loses</h1>", _legend()]
     if len(told) > 1:
         body.append("<nav aria-label='Stories'><ul>")
@@ -86,7 +86,7 @@ def _telling(at: int, story: Story, telling: Telling) -> Iterable[str]:
 
 
 def logs(step: Step, before: Step | None, columns: int, name: str) -> str:
-    """Give the picture of a step as SVG.
+    """Return the picture of a step as SVG.
 
     Args:
         step: what to draw.

@@ -79,7 +79,7 @@ class _Consumer:
     truncations: int = 0
 
     def poll(self) -> str:
-        """Read what is there; gives what happened."""
+        """Read what is there; returns what happened."""
         node = self.stage.nodes[self.stage.state.leader]
         end = node.log.epoch_end(self.epoch) if self.checks and self.epoch >= 0 else None
         if end is not None and end.end_offset < self.offset:
@@ -160,7 +160,7 @@ def kip_903(*, old: bool) -> Telling:
 
 
 def _without_epochs(sent: InSyncProposal) -> InSyncProposal:
-    """Give a proposal as it was before KIP-903."""
+    """Return a proposal as it was before KIP-903."""
     return sent._replace(in_sync_replicas=tuple((each, NO_BROKER_EPOCH) for each, _ in sent.in_sync_replicas))
 
 

@@ -48,7 +48,7 @@ class Majority:
         return self.replicas // 2 + 1
 
     def write(self, label: str, copies: int | None = None) -> bool:
-        """Write to `copies` replicas, the leader among them, or to all alive; gives whether it is acknowledged."""
+        """Write to `copies` replicas, the leader among them, or to all alive; returns whether it is acknowledged."""
         if self.leader not in self.alive:
             return False
         others = sorted(self.alive - {self.leader})
@@ -88,7 +88,7 @@ class InSync:
         return [each for each, node in self.stage.nodes.items() if node.alive]
 
     def write(self, label: str) -> bool:
-        """Write with acks=all, and let all fetch that are alive; gives whether it is acknowledged."""
+        """Write with acks=all, and let all fetch that are alive; returns whether it is acknowledged."""
         if self.stage.produce(label) is not ErrorCode.NONE:
             return False
         self._follow()
@@ -229,7 +229,7 @@ def _in_sync(replicas: int, least: int) -> Row:
 def _one_after_the_other(
     begin: Callable[[], _Cluster], holds: Callable[[_Cluster], bool], leader: Callable[[_Cluster], int]
 ) -> int:
-    """Let the leader die, and the next, until it does not hold any more; gives how many could die."""
+    """Let the leader die, and the next, until it does not hold any more; returns how many could die."""
     cluster = begin()
     died = 0
     while len(cluster.alive) > 1:
@@ -241,7 +241,7 @@ def _one_after_the_other(
 
 
 def _at_once(replicas: int, begin: Callable[[], _Cluster], holds: Callable[[_Cluster], bool]) -> int:
-    """Try every choice of brokers that die at once; gives how many may, whichever they are."""
+    """Try every choice of brokers that die at once; returns how many may, whichever they are."""
     for count in range(1, replicas + 1):
         for dead in combinations(range(1, replicas + 1), count):
             cluster = begin()

@@ -44,7 +44,7 @@ class _Forgetful(random.Random):
     """Lets a disk lose all that it may lose."""
 
     def randint(self, a: int, b: int) -> int:
-        """Give the least that is kept."""
+        """Return the least that is kept."""
         del b
         return a
 
@@ -149,7 +149,7 @@ class Stage:
         return Telling(rule, tuple(self.steps), counted, tuple(tables))
 
     def lost(self) -> list[str]:
-        """Give the records that were acknowledged and that the leader does not have where they were."""
+        """Return the records that were acknowledged and that the leader does not have where they were."""
         if self.state.leader == NO_LEADER:
             return []
         there = {(cell.label, cell.offset) for cell in self.cells(self.nodes[self.state.leader])}
@@ -171,7 +171,7 @@ class Stage:
         )
 
     def cells(self, node: Node) -> list[Cell]:
-        """Give the records of a replica, read from its log."""
+        """Return the records of a replica, read from its log."""
         data = _stored(node.log, node.log.log_start_offset)
         found = []
         for position, header in batches.scan(data):
@@ -194,7 +194,7 @@ class Stage:
     # Producers.
 
     def produce(self, *labels: str, acks: int = ALL, at: int | None = None) -> ErrorCode:
-        """Write records, one batch each, to whoever leads; gives why not, if that is so."""
+        """Write records, one batch each, to whoever leads; returns why not, if that is so."""
         leader = self.state.leader if at is None else at
         node = self.nodes.get(leader)
         role = None if node is None else node.role
@@ -235,15 +235,15 @@ class Stage:
     # Followers.
 
     def position(self, follower: PartitionFollower) -> FetchPosition:
-        """Give what a follower's fetch says."""
+        """Return what a follower's fetch says."""
         return follower.position
 
     def takes_epoch(self, follower: PartitionFollower) -> int:
-        """Give the latest epoch that a follower takes records of."""
+        """Return the latest epoch that a follower takes records of."""
         return follower.leader_epoch
 
     def fetch(self, broker_id: int, *, records: int | None = None, answer_lost: bool = False) -> ErrorCode:
-        """Let a follower ask its leader once; gives how it was refused, if it was.
+        """Let a follower ask its leader once; returns how it was refused, if it was.
 
         Args:
             broker_id: who asks whom it believes to lead.
@@ -320,7 +320,7 @@ class Stage:
         ]
 
     def deliver(self, proposals: Iterable[tuple[Node, InSyncProposal, Proposal]]) -> list[ErrorCode]:
-        """Let proposals reach the controller, and its answers the leaders; gives the answers' codes."""
+        """Let proposals reach the controller, and its answers the leaders; returns the answers' codes."""
         codes = []
         for node, sent, proposal in proposals:
             found, (answer,) = self.controller.alter_in_sync(node.broker_id, node.broker_epoch, [sent])
@@ -374,7 +374,7 @@ class Stage:
         self._write(found)
 
     def stop(self, broker_id: int) -> bool:
-        """Let a broker ask whether it may stop, and end if so; gives whether it has."""
+        """Let a broker ask whether it may stop, and end if so; returns whether it has."""
         node = self.nodes[broker_id]
         found, heard = self.controller.heartbeat(
             broker_id, node.broker_epoch, self.controller.image.next_offset, True, self.now_ms
@@ -464,7 +464,7 @@ def _always(node: Node) -> Callable[[PartitionKey], ReplicatedLog]:
 
 
 def _stored(log: ReplicatedLog, offset: int, records: int | None = None) -> bytes:
-    """Give the batches from an offset on, up to so many records."""
+    """Return the batches from an offset on, up to so many records."""
     if offset >= log.log_end_offset:
         if offset > log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is beyond the end, {log.log_end_offset}")

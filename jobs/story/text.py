@@ -8,7 +8,7 @@ from jobs.story.view import ReplicaView, Step, Table, Telling
 
 
 def lines(telling: Telling) -> Iterator[str]:
-    """Give the steps and tables of a telling."""
+    """Yield the steps and tables of a telling."""
     for step in telling.steps:
         yield from _step(step)
     for table in telling.tables:
@@ -16,7 +16,7 @@ def lines(telling: Telling) -> Iterator[str]:
 
 
 def result(name: str, telling: Telling) -> str:
-    """Give the line for machines."""
+    """Return the line for machines."""
     figures = " ".join(f"{figure}={count}" for figure, count in telling.figures.items())
     return f"RESULT story={name} rule={telling.rule.replace(' ', '-')} {figures}"
 

@@ -49,7 +49,7 @@ class Kafka:
     """Gives a cell a broker of its own, whose crash plans are in the folder given."""
 
     def cannot_run(self, cell: Cell) -> str | None:
-        """Give why a cell cannot run here, or None if it can."""
+        """Return why a cell cannot run here, or None if it can."""
         if cell.point in BROKER_POINTS and self.own_broker is None:
             return f"{self.name} has no crash points inside"
         if cell.kind is Kind.BROKER_KILLED and not self.may_be_killed:

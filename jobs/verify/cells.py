@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Give a name that is a file name too, and is the same in every run."""
+        """Return a name that is a file name too, and is the same in every run."""
         parts = [self.guarantee.value, self.result.value, self.point.value, self.kind.value.replace(" ", "-")]
         return "_".join([*parts, "no-checkpoint"] if self.delete_checkpoint else parts)
 

@@ -16,7 +16,7 @@ from offset_store.locations import Location
 
 
 def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
-    """Give what contradicts the chain of offsets, or None if nothing does, as where there is no table.
+    """Return what contradicts the chain of offsets, or None if nothing does, as where there is no table.
 
     Raises:
         OffsetStoreError: if the table cannot be read.

@@ -89,7 +89,7 @@ AnyChosen = Cell | SetBackCell
 
 
 def choose(options: argparse.Namespace) -> list[AnyChosen]:
-    """Give the cells that the options name.
+    """Return the cells that the options name.
 
     Raises:
         ValueError: for a cell's name that does not exist, or if no cell matches.
@@ -248,7 +248,7 @@ def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:
 
 
 def result_line(outcomes: Sequence[AnyOutcome]) -> str:
-    """Give the last line."""
+    """Return the last line."""
     strict = _strict(outcomes)
     lost, duplicated = sum(each.lost for each in strict), sum(each.duplicated for each in strict)
     wrong = sum(outcome.wrong is not None for outcome in outcomes)
@@ -270,7 +270,7 @@ def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
 
 
 def to_json(outcome: AnyOutcome) -> dict[str, object]:
-    """Give an outcome as plain JSON values, with the cell's name."""
+    """Return an outcome as plain JSON values, with the cell's name."""
     document = asdict(outcome)
     document["cell"] = {"name": outcome.cell.name, **document["cell"]}
     plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))

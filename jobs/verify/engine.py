@@ -44,7 +44,7 @@ START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET"
 
 
 def merge_session() -> dict[str, str]:
-    """Give the settings of a session that merges too.
+    """Return the settings of a session that merges too.
 
     Raises:
         PeerMissingError: if delta-spark's jars are not to be had.
@@ -58,7 +58,7 @@ def merge_session() -> dict[str, str]:
 
 
 SecondOpinion = Callable[[Path, str, Result], str | None]
-"""Takes a table, the application and the kind of result; gives what else is wrong with it."""
+"""Takes a table, the application and the kind of result; returns what else is wrong with it."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Engine:
         return self.folder / "plans"
 
     def session(self) -> SparkProcess:
-        """Give the session that runs, started anew if there is none."""
+        """Return the session that runs, started anew if there is none."""
         if self._session is None or not self._session.is_alive:
             self.close()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ def _why_wrong(one: Running) -> str | None:
 
 
 def _trouble_of_a_busy_machine(outcome: Outcome[Cell]) -> str | None:
-    """Give the error for which a cell says nothing about its pipeline, if there is one."""
+    """Return the error for which a cell says nothing about its pipeline, if there is one."""
     words = list(START_UP_TROUBLE)
     if not outcome.fired and (too_early := must_say(outcome.cell)) is not None:
         words.append(too_early)

@@ -52,7 +52,7 @@ class Verdict:
     """What is in topic or table and should not be: examples, in words."""
 
     def contradicts(self, shows: Shows, batch: int) -> str | None:
-        """Give why this is not what a cell must show, or None if it is.
+        """Return why this is not what a cell must show, or None if it is.
 
         One crash hurts one batch, of ``batch`` records; if that comes again it comes twice.
         """
@@ -114,7 +114,7 @@ def judge_dead_letters(
 
 
 def _origin(letter: Delivered, topic_name: str) -> Record | None:
-    """Give the record that a dead letter says it was; None if it does not say so, or gives no reason."""
+    """Return the record that a dead letter says it was; None if it does not say so, or gives no reason."""
     headers = {name: value or b"" for name, value in letter.headers}
     if len(headers) != len(letter.headers) or headers.get(TOPIC_HEADER) != topic_name.encode():
         return None

@@ -232,12 +232,12 @@ IMPOSSIBLE = (
 
 
 def steps(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
-    """Give what a pipeline does in a batch, in order."""
+    """Return what a pipeline does in a batch, in order."""
     return _STEPS.get((guarantee, result), ())
 
 
 def why_impossible(cell: Cell) -> str | None:
-    """Give why a cell cannot occur, or None if it can."""
+    """Return why a cell cannot occur, or None if it can."""
     return next((rule.why for rule in IMPOSSIBLE if rule.holds(cell)), None)
 
 
@@ -273,7 +273,7 @@ def ends_the_run(cell: Cell) -> bool:
 
 
 def must_say(cell: Cell) -> str | None:
-    """Give the words that the error must have with which the run ends, if there are any."""
+    """Return the words that the error must have with which the run ends, if there are any."""
     return "transaction.timeout.ms" if cell.kind is Kind.TRANSACTION_TIMED_OUT else None
 
 
@@ -289,11 +289,11 @@ def must_show(cell: Cell) -> Shows:
 
 @cache
 def full() -> tuple[Cell, ...]:
-    """Give every cell that can occur, in one fixed order."""
+    """Return every cell that can occur, in one fixed order."""
     return tuple(cell for cell in combinations() if why_impossible(cell) is None)
 
 
 def combinations() -> Iterator[Cell]:
-    """Give every combination, whether it can occur or not."""
+    """Yield every combination, whether it can occur or not."""
     for guarantee, result, point, kind, delete in product(Guarantee, Result, CrashPoint, Kind, (False, True)):
         yield Cell(point, kind, guarantee, result, delete)

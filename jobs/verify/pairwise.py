@@ -59,7 +59,7 @@ def _costs_more(cell: Cell) -> tuple[bool, bool]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Give every pair of two dimensions' values in a cell."""
+    """Return every pair of two dimensions' values in a cell."""
     values = (cell.point, cell.kind, cell.guarantee, cell.result, cell.delete_checkpoint, must_show(cell))
     found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
     if cell.point in SOURCE_POINTS:

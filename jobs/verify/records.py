@@ -48,7 +48,7 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
-    """Give partition, key and value of the records with these numbers; no two are alike."""
+    """Return partition, key and value of the records with these numbers; no two are alike."""
     return [(number % PARTITIONS, b"key-%d" % number, b"value of record %d" % number) for number in numbers]
 
 

@@ -88,7 +88,7 @@ def page(
     made: str = "",
     setbacks: Sequence[Outcome[SetBackCell]] = (),
 ) -> str:
-    """Give the whole page as text.
+    """Return the whole page as text.
 
     ``result`` is the last line that the command printed. Cells of ``possible`` that did not run are shown as such.
     ``made`` says which command made the page, and when. ``setbacks`` have a part of their own.

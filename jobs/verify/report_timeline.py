@@ -30,7 +30,7 @@ TIMELINE_STYLE = """
 
 
 def timeline(moments: Sequence[Moment]) -> str:
-    """Give the picture as SVG; a lane that is not one of `LANES` is an error of the caller."""
+    """Return the picture as SVG; a lane that is not one of `LANES` is an error of the caller."""
     ordered = _ordered(moments)
     last_s = max((moment.at_s for moment in ordered), default=0.0)
     scale = WIDTH / max(last_s, LEAST_S)
@@ -48,7 +48,7 @@ def timeline(moments: Sequence[Moment]) -> str:
 
 
 def steps(moments: Sequence[Moment]) -> Iterable[Sequence[str]]:
-    """Give the lines of the table that belongs to the picture."""
+    """Return the lines of the table that belongs to the picture."""
     for number, moment in enumerate(_ordered(moments), 1):
         yield str(number), f"{moment.at_s:.2f}", moment.lane, moment.what
 
@@ -58,7 +58,7 @@ def _ordered(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _apart(moments: Sequence[Moment], places: Sequence[float]) -> list[float]:
-    """Give places for the numbers: near their marks, apart from each other, and within the picture."""
+    """Return places for the numbers: near their marks, apart from each other, and within the picture."""
     moved = list(places)
     for lane in LANES:
         chosen = [position for position, moment in enumerate(moments) if moment.lane == lane]

@@ -82,7 +82,7 @@ class _Session:
 
 
 def essence(text: str) -> str:
-    """Give the line of a Spark error that names what happened: the last one with an exception of Python's or ours."""
+    """Return the line of a Spark error that names what happened: the last one with an exception of Python's or ours."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMED_ERROR.match(line) and "StreamingQueryException" not in line]
     return (named[-1] if named else lines[0] if lines else "no message")[:ERROR_CHARACTERS]

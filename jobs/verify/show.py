@@ -38,7 +38,7 @@ class Lines:
 
 
 def line(outcome: Outcome[AnyCell]) -> str:
-    """Give an outcome as a line."""
+    """Return an outcome as a line."""
     if outcome.to_compare:
         return f"beside {outcome.cell.name}: {outcome.remark}"
     sign = "ok   " if outcome.wrong is None else "WRONG"

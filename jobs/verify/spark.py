@@ -86,7 +86,7 @@ class SparkProcess:
         return False, None
 
     def kill(self) -> int:
-        """SIGKILL the driver and everything it started; gives how many processes that were."""
+        """SIGKILL the driver and everything it started; returns how many processes that were."""
         killed = kill_session(self._child.pid)
         self._child.wait()
         self._release()

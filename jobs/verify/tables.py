@@ -16,7 +16,7 @@ _NEVER = "·"
 
 
 def markdown() -> str:
-    """Give all tables."""
+    """Return all tables."""
     parts = [_table(result) for result in Result]
     return "\n\n".join([*parts, _reasons()])
 

@@ -22,7 +22,7 @@ OFFSETS_OF_MERGES = "_sparkonce"
 
 
 def commits(table: Path, began_wall_s: float) -> list[Moment]:
-    """Give a moment for each commit of the pipeline; none where the table cannot be read."""
+    """Return a moment for each commit of the pipeline; none where the table cannot be read."""
     moments = []
     for entry in [*_history(table), *_history(table / OFFSETS_OF_MERGES)]:
         what = _what(entry)
@@ -32,7 +32,7 @@ def commits(table: Path, began_wall_s: float) -> list[Moment]:
 
 
 def sendings(delivered: Sequence[Delivered], began_wall_s: float) -> list[Moment]:
-    """Give a moment for each group of committed records that were sent together."""
+    """Return a moment for each group of committed records that were sent together."""
     groups: list[list[float]] = []
     for at_s in sorted(each.at_ms / 1000 for each in delivered):
         if groups and at_s - groups[-1][-1] < TOGETHER_S:

@@ -30,7 +30,7 @@ _QUIET = {"log_level": 2}
 
 
 def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
-    """Give the transactions of a pipeline that are not ended: id and state of each, in words.
+    """Return the transactions of a pipeline that are not ended: id and state of each, in words.
 
     Raises:
         RecordsError: if the broker does not tell.
@@ -49,7 +49,7 @@ def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
 
 
 def held_up(bootstrap_servers: str, topics: Sequence[str]) -> list[str]:
-    """Give the partitions of ``topics`` whose last stable offset is not their log end, in words.
+    """Return the partitions of ``topics`` whose last stable offset is not their log end, in words.
 
     Raises:
         RecordsError: if the broker does not tell.
@@ -65,7 +65,7 @@ def held_up(bootstrap_servers: str, topics: Sequence[str]) -> list[str]:
 
 
 def lags(bootstrap_servers: str, group: str, topic: str) -> list[str]:
-    """Give the partitions of ``topic`` whose committed offset is not their end, in words.
+    """Return the partitions of ``topic`` whose committed offset is not their end, in words.
 
     Raises:
         RecordsError: if the broker does not tell.

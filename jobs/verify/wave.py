@@ -71,7 +71,7 @@ class Surroundings(Protocol):
         """Where plans for the session's processes lie."""
 
     def session(self) -> SparkProcess:
-        """Give the session that runs, started anew if there is none."""
+        """Return the session that runs, started anew if there is none."""
 
 
 @dataclass(slots=True)
@@ -220,8 +220,8 @@ class Wave:
     def _run(self, cells: Iterable[tuple[Running, Callable[[Running], None]]]) -> Iterator[Running]:
         """Have the cells' pipelines run until they hold or are over, a few at a time, and what shares no victim again.
 
-        Each comes with what is done right before its run. Gives the cells that need no further run; those with trouble
-        that share a victim are left.
+        Each comes with what is done right before its run. Yields the cells that need no further run; those with
+        trouble that share a victim are left.
         """
         waiting, active = deque(cells), list[Running]()
         while waiting or active:

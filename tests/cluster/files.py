@@ -8,7 +8,7 @@ from jobs.cluster_check import Report, check_cluster
 
 
 def arguments_of(folder: Path) -> list[str]:
-    """Give the directories of an `EmbeddedCluster`: the controller's log, then each broker's."""
+    """Return the directories of an `EmbeddedCluster`: the controller's log, then each broker's."""
     brokers = sorted((each for each in folder.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name))
     return [str(folder / "metadata"), *map(str, brokers)]
 

@@ -52,7 +52,7 @@ def start(cluster: EmbeddedCluster, folder: Path, stack: ExitStack, module: str,
 
 
 def whom(cluster: EmbeddedCluster, role: str) -> int:
-    """Give the broker that has the role now."""
+    """Return the broker that has the role now."""
     leader = cluster.leader(TOPIC, 0)
     if role == "leader":
         return leader

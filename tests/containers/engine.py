@@ -25,7 +25,7 @@ class EngineMissingError(Exception):
 
 @contextmanager
 def engine() -> Iterator[docker.DockerClient]:
-    """Give a client of the Docker engine that answers, closed at the end.
+    """Yield a client of the Docker engine that answers, closed at the end.
 
     Raises:
         EngineMissingError: if none does.

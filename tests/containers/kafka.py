@@ -52,7 +52,7 @@ class ContainerKafka:
         AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(timeout=_START_TIMEOUT_S)
 
     def log(self) -> str:
-        """Give what Kafka has logged so far, over all its starts."""
+        """Return what Kafka has logged so far, over all its starts."""
         return "".join(part.decode(errors="replace") for part in self._container.get_logs())
 
 

@@ -26,7 +26,7 @@ class Power:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(FORGETFUL), os.environ.get("PYTHONPATH")))))
 
     def fail(self, data_dir: Path) -> int:
-        """Take from the files what no flush has followed; gives how many bytes."""
+        """Take from the files what no flush has followed; returns how many bytes."""
         flushed = self._flushed()
         assert flushed, "no process has noted a flush"
         lost = 0
@@ -41,7 +41,7 @@ class Power:
         return lost
 
     def _flushed(self) -> dict[int, int]:
-        """Give the size at its last flush of each file, by its inode."""
+        """Return the size at its last flush of each file, by its inode."""
         found: dict[int, int] = {}
         for notes in sorted(self._notes.iterdir(), key=lambda each: each.stat().st_mtime_ns):
             for line in notes.read_text().splitlines():

@@ -92,7 +92,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 def read_all(servers: str, partition: int) -> list[tuple[int, int]]:
-    """Give (offset, number) of every record of a partition."""
+    """Return (offset, number) of every record of a partition."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
     place = TopicPartition("t", partition, 0)
     _, end = consumer.get_watermark_offsets(place, timeout=DEADLINE_S)

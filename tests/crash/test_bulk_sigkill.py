@@ -24,7 +24,7 @@ def client(broker: EmbeddedBroker) -> AdminClient:
 
 
 def counts(broker: EmbeddedBroker) -> dict[str, int]:
-    """Give the number of partitions of each topic."""
+    """Return the number of partitions of each topic."""
     topics = client(broker).list_topics(timeout=DEADLINE_S).topics
     return {name: len(topic.partitions) for name, topic in topics.items()}
 
@@ -40,7 +40,7 @@ def fill(broker: EmbeddedBroker, name: str) -> None:
 
 
 def until_killed(broker: EmbeddedBroker, asked: dict[str, object], most: int) -> set[str]:
-    """Kill the broker after so many acknowledgements; gives what was acknowledged."""
+    """Kill the broker after so many acknowledgements; returns what was acknowledged."""
     done = set()
     for number, (name, future) in enumerate(asked.items()):
         if number == most:

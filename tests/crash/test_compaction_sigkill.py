@@ -91,7 +91,7 @@ class Load:
 
 
 def read_all(servers: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Give offset, key and value of every record."""
+    """Return offset, key and value of every record."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True})
     place = TopicPartition(topic, 0)
     start, _ = consumer.get_watermark_offsets(place, timeout=DEADLINE_S)

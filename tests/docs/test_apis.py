@@ -16,7 +16,7 @@ KAFKA: dict[str, tuple[str, int, int]] = json.loads(
 
 
 def rows(title: str) -> list[list[str]]:
-    """Give the cells of the table under a heading."""
+    """Return the cells of the table under a heading."""
     _, _, section = PAGE.partition(f"\n## {title}\n")
     table = section.partition("\n## ")[0]
     lines = [line for line in table.splitlines() if line.startswith("| ")]

@@ -12,7 +12,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 
 def anchors(page: Path) -> set[str]:
-    """Give the headings as links name them: in lower case, blanks as hyphens, without other signs."""
+    """Return the headings as links name them: in lower case, blanks as hyphens, without other signs."""
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}

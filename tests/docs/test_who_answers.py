@@ -68,14 +68,14 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def listed(about: str) -> set[int]:
-    """Give the APIs that the page names in the row about somebody."""
+    """Return the APIs that the page names in the row about somebody."""
     (cells,) = (apis for who, apis in rows("In a cluster") if about in who)
     numbers = {api.codec_name: int(api.key) for api in APIS.values()}
     return {numbers[name] for name in re.sub(r"\([^)]*\)", "", cells).replace(" ", "").split(",")}
 
 
 def errors_of(answer: Any) -> set[int]:
-    """Give all error codes in an answer, but those that say nothing."""
+    """Return all error codes in an answer, but those that say nothing."""
     return {int(code) for code in re.findall(r"error_code=(-?\d+)", repr(answer))} - {0}
 
 

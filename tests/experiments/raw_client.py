@@ -18,7 +18,7 @@ NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWE
 
 
 def batch_of(*values: bytes) -> bytes:
-    """Give one record batch, uncompressed, with one record for each value."""
+    """Return one record batch, uncompressed, with one record for each value."""
     return bytes(encode_batch([Record(None, value, 1_700_000_000_000) for value in values]))
 
 
@@ -41,7 +41,7 @@ class RawClient(PlainClient):
     def fetch_bytes(
         self, topic: str, offset: int, *, max_bytes: int, max_partition_bytes: int = DEFAULT_FETCH_BYTES
     ) -> bytes:
-        """Give the bytes that partition 0 answers from `offset` on; the two limits are those of the request."""
+        """Return the bytes that partition 0 answers from `offset` on; the two limits are those of the request."""
         partition = fetch.FetchPartition(0, offset, max_partition_bytes)
         request = fetch.FetchRequest(0, 0, max_bytes, [fetch.FetchTopic(topic, ZERO_UUID, [partition])])
         self.send(ApiKey.FETCH, FETCH_VERSION, fetch.encode_request(FETCH_VERSION, request))

@@ -103,7 +103,7 @@ class Told:
 
 
 def log_of(broker: Killable, topic: str) -> list[str]:
-    """Give what the log holds."""
+    """Return what the log holds."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "log_level": 0}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])

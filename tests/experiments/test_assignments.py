@@ -101,7 +101,7 @@ class Group:
     def settled(self, total: int, others: int = 0) -> Shares:
         """Poll until the group is stable with all its members, and they have what the broker thinks they have.
 
-        `others` is how many members are in it that are not of this object. Gives what all members have.
+        `others` is how many members are in it that are not of this object. Returns what all members have.
         """
         deadline_s = time.monotonic() + DEADLINE_S
         told: Shares = {}

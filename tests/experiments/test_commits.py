@@ -97,7 +97,7 @@ def fill(broker: EmbeddedBroker, topic: str) -> None:
 
 
 def run(broker: EmbeddedBroker, topic: str, mode: str, last: int, status: int) -> list[int]:
-    """Start the application; gives what it has processed."""
+    """Start the application; returns what it has processed."""
     command = [sys.executable, "-c", APPLICATION, broker.bootstrap_servers, topic, mode, str(last)]
     done = subprocess.run(command, timeout=DEADLINE_S, check=False, capture_output=True, text=True)
     assert done.returncode == status, done.stderr

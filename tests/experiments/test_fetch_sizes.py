@@ -170,7 +170,7 @@ def read_aiokafka(servers: str, topic: str, offset: int, max_bytes: int, count: 
 
 
 def fetch_offsets(broker: EmbeddedBroker, topic: str, read: Callable[[], Any]) -> list[int]:
-    """Give the offsets at which fetches of the topic began, in order, without repetitions, while `read` ran."""
+    """Return the offsets at which fetches of the topic began, in order, without repetitions, while `read` ran."""
     seen: list[int] = []
 
     def note(request: Any) -> bool:

@@ -39,7 +39,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def batch_of(records: int, size: int, base_offset: int) -> bytes:
-    """Give a batch of just so many bytes."""
+    """Return a batch of just so many bytes."""
     small = [Record(None, b"", NOW_MS) for _ in range(records - 1)]
     for value_bytes in range(size):
         batch = encode_batch([*small, Record(None, b"x" * value_bytes, NOW_MS)], base_offset=base_offset)

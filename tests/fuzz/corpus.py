@@ -39,7 +39,7 @@ CLIENTS_APIS = [api for api in APIS.values() if api.key not in AMONG_BROKERS]
 def frames(
     rng: random.Random, topic_id: uuid.UUID = ZERO_UUID, kinds: Iterable[Api] = CLIENTS_APIS
 ) -> Iterator[tuple[Api, int, bytes]]:
-    """Give a frame, without its size, for each version of APIs; of those that clients use by default."""
+    """Yield a frame, without its size, for each version of APIs; of those that clients use by default."""
     for api in kinds:
         for version in range(api.min_version, api.max_version + 1):
             header = encode_request_header(api.key, version, rng.getrandbits(31), "fuzz")

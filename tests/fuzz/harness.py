@@ -103,7 +103,7 @@ class Target:
             assert parts_size(frame_response(request, dispatch.answered_version(request), body)) >= 8
 
     def mutated(self) -> bytes:
-        """Give a frame of the corpus with one to four things wrong in it."""
+        """Return a frame of the corpus with one to four things wrong in it."""
         frame = bytearray(self.rng.choice(self.frames))
         for _ in range(self.rng.randint(1, 4)):
             _MUTATIONS[self.rng.randrange(len(_MUTATIONS))](self, frame)

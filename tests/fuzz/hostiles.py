@@ -46,7 +46,7 @@ def main(address: str, count: int, seed: int) -> None:
 
 
 def annoy(sock: socket.socket, kind: int, rng: random.Random, frames: list[bytes]) -> bool:
-    """Send a little; gives whether the connection is still there."""
+    """Send a little; returns whether the connection is still there."""
     frame = rng.choice(frames)
     data = (
         rng.randbytes(64),

@@ -46,7 +46,7 @@ def hostiles(address: str) -> Iterator[None]:
 
 
 def p99(client: Client) -> float:
-    """Give the 99th percentile of the time that a produce of 1 KiB takes, in seconds."""
+    """Return the 99th percentile of the time that a produce of 1 KiB takes, in seconds."""
     times = []
     for _ in range(REQUESTS):
         begin = time.perf_counter()

@@ -53,7 +53,7 @@ def write(producer: Producer, *values: bytes, topic: str = "t", partition: int =
 
 
 def read_until(broker: EmbeddedBroker, last: bytes, isolation: str = "read_committed", topic: str = "t") -> list[bytes]:
-    """Read a partition from its beginning until a value comes; gives all values."""
+    """Read a partition from its beginning until a value comes; returns all values."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

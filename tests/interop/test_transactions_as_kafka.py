@@ -136,7 +136,7 @@ class Script:
         return sorted((each.name == "gone", ErrorCode(each.partitions[0].error_code)) for each in topics)
 
     def ends(self) -> tuple[int, int]:
-        """Give last stable offset and end."""
+        """Return last stable offset and end."""
         return self.client.list_offset(self.topic, 0, -1, 1), self.client.list_offset(self.topic, 0, -1)
 
     def play(self) -> list[object]:

@@ -79,7 +79,7 @@ def ours(broker: EmbeddedBroker, tmp_path: Path, clients: ExitStack) -> Clients:
 
 
 def assert_clean(*clients: Client) -> Any:
-    """Have the checker judge them all; gives its verdict."""
+    """Have the checker judge them all; returns its verdict."""
     verdict = judge(read_history(client.file for client in clients))
     assert verdict.anomalies == ()
     assert verdict.events > 0

@@ -53,7 +53,7 @@ def coordinator_of(client: PlainClient, kind: int, name: str) -> Any:
 
 
 def play(servers: str, pids: Pids) -> list[object]:
-    """Give what was asked and answered, with ids and epochs told from those of the transaction that is being ended."""
+    """Return what was asked and answered, with ids and epochs told from those of the transaction that ends."""
     with PlainClient(servers.split(",")[0]) as client:
         coordinator = coordinator_of(client, 1, NAME)
         names = [f"g{each}" for each in range(100)]

@@ -68,7 +68,7 @@ class KafkaTools:
         return Said(int(status), re.sub(r"^ToolRunner\$Exited: *\n", "", text, flags=re.MULTILINE))
 
     def do(self, tool: str, *arguments: str) -> str:
-        """Run a tool that must succeed; gives what it said."""
+        """Run a tool that must succeed; returns what it said."""
         status, text = self.run(tool, *arguments)
         assert status == 0, f"{tool} {arguments}: {text}"
         return text

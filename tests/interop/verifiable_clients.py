@@ -52,13 +52,13 @@ class Client:
         assert self.counts.get(name, 0) >= count, f"it ended with {self.counts}: {self.errors.decode()}"
 
     def wait(self) -> int:
-        """Wait for its end; gives the exit status."""
+        """Wait for its end; returns the exit status."""
         self._child.wait(DEADLINE_S)
         self._finish()
         return self._child.returncode
 
     def stop(self) -> int:
-        """Ask for an orderly end by SIGTERM; gives the exit status."""
+        """Ask for an orderly end by SIGTERM; returns the exit status."""
         self._child.terminate()
         return self.wait()
 

@@ -46,7 +46,7 @@ class Cluster:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
     def name(self, prefix: str = "parity") -> str:
-        """Give a name that no topic has."""
+        """Return a name that no topic has."""
         return f"{prefix}-{uuid.uuid4().hex[:12]}"
 
     def create(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
@@ -70,7 +70,7 @@ class Cluster:
         wait_for(lambda: self.partitions(topic) == partitions, f"the new partitions of {topic}")
 
     def partitions(self, topic: str) -> int:
-        """Give the number of partitions, 0 for a topic that is not there. Asking for all creates none."""
+        """Return the number of partitions, 0 for a topic that is not there. Asking for all creates none."""
         found = self._admin.list_topics(timeout=DEADLINE_S).topics.get(topic)
         return len(found.partitions) if found and not found.error else 0
 
@@ -127,13 +127,13 @@ class Cluster:
 
     @contextmanager
     def transactional(self) -> Iterator[Transactional]:
-        """Give a producer whose transactions the test begins and ends."""
+        """Yield a producer whose transactions the test begins and ends."""
         producer = Transactional(self)
         producer.connect()
         yield producer
 
     def source_options(self, **options: Any) -> dict[str, str]:
-        """Give options as Spark hands them over: strings."""
+        """Return options as Spark hands them over: strings."""
         given = {"kafka.bootstrap.servers": self.bootstrap_servers, **options}
         return {name: str(value) for name, value in given.items()}
 
@@ -299,7 +299,7 @@ class Stream:
         return [sorted(numbers(batch)) for batch in self.batches[before:]]
 
     def numbers(self) -> list[int]:
-        """Give the numbers of every batch so far, sorted."""
+        """Return the numbers of every batch so far, sorted."""
         return sorted(numbers(row for batch in self.batches for row in batch))
 
     def _start_of(self, number: int) -> str:
@@ -307,7 +307,7 @@ class Stream:
 
 
 def _json(offset: Any) -> str:
-    """Give an offset as PySpark's runner hands it to the JVM, which compares the text."""
+    """Return an offset as PySpark's runner hands it to the JVM, which compares the text."""
     return json.dumps(offset)
 
 
@@ -322,7 +322,7 @@ def _read(
 
 
 def numbers(rows: Iterable[Row]) -> list[int]:
-    """Give the values of rows, which these tests write as decimal numbers."""
+    """Return the values of rows, which these tests write as decimal numbers."""
     return [int(row["value"]) for row in rows]
 
 

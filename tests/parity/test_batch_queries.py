@@ -71,7 +71,7 @@ def timed(cluster: Cluster) -> Topic:
 
 
 def at(topic: str, time_ms: int) -> str:
-    """Give the JSON of one timestamp for each of three partitions."""
+    """Return the JSON of one timestamp for each of three partitions."""
     return offsets_json(topic, dict.fromkeys(range(3), time_ms))
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 
 def aged(cluster: Cluster) -> tuple[str, dict[str, str]]:
-    """Give a topic of fifty records that has lost the first thirty, and options that begin at the first one."""
+    """Return a topic of fifty records that has lost the first thirty, and options that begin at the first one."""
     topic = cluster.create()
     cluster.send(topic, range(50), 0)
     cluster.forget_records(topic, {0: 30})
@@ -178,7 +178,7 @@ def test_topics_are_made_anew_and_records_age_for_long(cluster: Cluster, seed: i
 
 
 def seed_of() -> int:
-    """Give a seed of its own to each run; PARITY_SEED gives one again."""
+    """Return a seed, another in each run; PARITY_SEED repeats one."""
     seed = int(os.environ.get("PARITY_SEED", random.SystemRandom().randrange(10**6)))
     print(f"again with PARITY_SEED={seed}")
     return seed

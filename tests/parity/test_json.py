@@ -62,7 +62,7 @@ def test_json_of_another_form(text: str) -> None:
 
 
 def offset(**next_offsets: int) -> SourceOffset:
-    """Give an offset from `topic_partition=next`."""
+    """Return an offset from `topic_partition=next`."""
     positions = {}
     for name, at in next_offsets.items():
         topic, partition = name.split("_")

@@ -178,7 +178,7 @@ def test_a_topic_is_deleted_under_a_running_task(cluster: Cluster) -> None:
 def of_the_jvm(
     cluster: Cluster, folder: Path, topic: str, initial: bytes, planned: dict[int, int] | None, **options: str
 ) -> Stream:
-    """Give a query with a checkpoint of Spark's connector: batch 0 is ``planned`` up to these offsets, or not yet."""
+    """Return a query with a checkpoint of Spark's connector: batch 0 is ``planned`` up to these offsets, or not yet."""
     (folder / "sources" / "0").mkdir(parents=True)
     (folder / "sources" / "0" / "0").write_bytes(initial)
     given = cluster.source_options(subscribe=topic, checkpointLocation=folder, **options)

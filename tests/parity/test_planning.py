@@ -82,7 +82,7 @@ Piece = tuple[int, int, int]
 
 
 def pieces(planned: Any) -> list[Piece]:
-    """Give partition, start and end of what tasks read."""
+    """Return partition, start and end of what tasks read."""
     tasks = [task for task in planned if isinstance(task, KafkaInputPartition)]
     return sorted((piece.partition, piece.start, piece.end) for task in tasks for piece in task.wanted)
 

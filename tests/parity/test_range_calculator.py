@@ -12,7 +12,7 @@ Cut = tuple[str, int, int]
 
 
 def cut(*ranges: Cut, **options: int) -> list[Cut]:
-    """Give the pieces of ranges, each a topic of one partition, in order."""
+    """Return the pieces of ranges, each a topic of one partition, in order."""
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t1,t2,t3"}
     planner = Planner(SourceOptions.read({**given, **{name: str(value) for name, value in options.items()}}))
     tasks = planner.tasks({TopicPartition(topic, "", 1): OffsetRange(start, end) for topic, start, end in ranges})

@@ -17,7 +17,7 @@ TYPES = {"string": StringType(), "int": IntegerType()}
 
 
 def refusal(folder: Path, columns: str, **options: str) -> str:
-    """Give the message with which a stream of rows with these columns is refused."""
+    """Return the message with which a stream of rows with these columns is refused."""
     fields = [StructField(name, TYPES[kind]) for name, kind in (column.split() for column in columns.split(", "))]
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "appid": "a", "checkpointlocation": str(folder)}
     with pytest.raises(OptionError) as caught:

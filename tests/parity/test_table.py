@@ -17,7 +17,7 @@ Key = tuple[str, str]
 
 
 def named_by_tests() -> dict[Key, set[str]]:
-    """Give the tests that name each case of a suite in their docstrings."""
+    """Return the tests that name each case of a suite in their docstrings."""
     found: dict[Key, set[str]] = defaultdict(set)
     for path in sorted(FOLDER.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

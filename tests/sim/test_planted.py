@@ -74,7 +74,7 @@ GROUP_SEEDS = 500
 
 
 def found_by() -> str | None:
-    """Give the invariant that is violated in the first of the seeds with groups that violates any."""
+    """Return the invariant that is violated in the first of the seeds with groups that violates any."""
     with quiet():
         plans = (plan_of(seed) for seed in range(GROUP_SEEDS))
         found = (run_plan(plan).invariant for plan in plans if plan.groups)

@@ -43,7 +43,7 @@ def frame(spark: SparkSession, source: dict[str, Any]) -> DataFrame:
 
 
 def stage_attempts(spark: SparkSession, run_id: str) -> int:
-    """Give the most attempts that a stage of a query took."""
+    """Return the most attempts that a stage of a query took."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForGroup(run_id)]
     stages = [tracker.getStageInfo(stage_id) for job in jobs if job for stage_id in job.stageIds]

@@ -84,7 +84,7 @@ class Driver:
         return mark
 
     def lose_shuffle_output(self) -> int:
-        """Delete what map tasks have written, as when their machine is gone; gives how many files there were."""
+        """Delete what map tasks have written, as when their machine is gone; returns how many files there were."""
         files = list(self._scratch.rglob("shuffle_*_*"))
         for path in files:
             path.unlink()

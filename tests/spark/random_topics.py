@@ -158,7 +158,7 @@ def random_topic(servers: str, seed: int, records: int) -> Iterator[RandomTopic]
 
 
 def compacted_topic(servers: str, seed: int) -> RandomTopic:
-    """Give a topic of one partition with gaps inside of batches and between them.
+    """Return a topic of one partition with gaps inside of batches and between them.
 
     The broker's cleaner must have a short ``log.cleaner.backoff.ms``. The last records roll the segment by their
     timestamps, since what is written to is never compacted.
@@ -189,7 +189,7 @@ def compacted_topic(servers: str, seed: int) -> RandomTopic:
 
 
 def offsets_of(servers: str, topic: str, partition: int) -> list[int]:
-    """Give the offsets of all records of a partition."""
+    """Return the offsets of all records of a partition."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
@@ -206,7 +206,7 @@ def offsets_of(servers: str, topic: str, partition: int) -> list[int]:
 
 
 def bounds(servers: str, topic: str, partition: int) -> tuple[int, int]:
-    """Give the first offset of a partition and the one that comes next."""
+    """Return the first offset of a partition and the one that comes next."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "bounds"})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), DEADLINE_S)
@@ -220,7 +220,7 @@ def create(admin: AdminClient, name: str, partitions: int, settings: dict[str, s
 
 
 def random_reads(topic: RandomTopic, servers: str, seed: int, count: int) -> list[dict[str, str]]:
-    """Give options for reading the topic, in Spark's names: all of it first."""
+    """Return options for reading the topic, in Spark's names: all of it first."""
     pick = random.Random(seed)
     ends = [bounds(servers, topic.name, partition) for partition in range(topic.partitions)]
     whole = {"subscribe": topic.name, "includeHeaders": "true"}

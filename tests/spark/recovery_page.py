@@ -45,7 +45,7 @@ class Part:
 
 
 def parts(page: str) -> dict[str, Part]:
-    """Give every part that has something to run, by ``section`` or ``section / way out``; the beginning is ``""``."""
+    """Return every part that has something to run, by ``section`` or ``section / way out``; the beginning is ``""``."""
     found: dict[str, Part] = {}
     sections = [("", page.partition("\n## ")[0]), *_split(page, "## ")]
     for section, text in sections:

@@ -41,7 +41,7 @@ def rules() -> dict[str, Column]:
 
 
 def reasons(marked: Any) -> dict[int, str]:
-    """Give the reason of each dead letter by its offset."""
+    """Return the reason of each dead letter by its offset."""
     return {row[COLUMN].offset: row[COLUMN].reason for row in marked.select(COLUMN).collect() if row[COLUMN]}
 
 
@@ -93,7 +93,7 @@ def test_what_is_marked(spark: SparkSession) -> None:
 
 
 def value(partition: int, number: int) -> bytes:
-    """Give a record of which every third does not parse, and every third breaks a rule."""
+    """Return a record of which every third does not parse, and every third breaks a rule."""
     flight_id = partition * 1_000 + number
     if number % 3 == 1:
         return f"flight {flight_id}".encode()

@@ -31,7 +31,7 @@ def servers(kafka: Any) -> str:
 
 
 def read(spark: SparkSession, form: str, servers: str, options: dict[str, str]) -> DataFrame | str:
-    """Give the frame, or that it is refused; each connector has words of its own for why."""
+    """Return the frame, or that it is refused; each connector has words of its own for why."""
     try:
         return spark.read.format(form).option("kafka.bootstrap.servers", servers).options(**options).load()
     except REFUSALS as error:

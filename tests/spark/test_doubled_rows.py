@@ -18,7 +18,7 @@ RECORDS, KILLS = 10_000, 4
 
 
 def run(folder: Path, *words: str) -> str:
-    """Run the command; gives its last line."""
+    """Run the command; returns its last line."""
     command = [sys.executable, "-m", "jobs.doubled_rows", "--records", str(RECORDS), "--folder", str(folder), *words]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=1100, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]

@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^## (.+?)$|```python\n(.*?)```", PAGE, re.DOTALL | re.MULT
 
 
 def code(title: str) -> str:
-    """Give the block under a heading."""
+    """Return the block under a heading."""
     place = next(index for index, (heading, _) in enumerate(BLOCKS) if heading == title)
     return next(block for _, block in BLOCKS[place:] if block)
 

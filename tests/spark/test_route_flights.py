@@ -54,7 +54,7 @@ def broker(messages: list[tuple[bytes, bytes]]) -> Iterator[EmbeddedBroker]:
 
 
 def expected(messages: list[tuple[bytes, bytes]]) -> tuple[Counter[tuple[str, str]], Counter[bytes]]:
-    """Give route and JSON of the flights that left, and the values of the records that cannot be used."""
+    """Return route and JSON of the flights that left, and the values of the records that cannot be used."""
     names = dict(zip(*(dataset.airlines()[name].to_pylist() for name in ("carrier", "airline")), strict=True))
     good: Counter[tuple[str, str]] = Counter()
     bad = Counter(value for _, value in UNUSABLE)

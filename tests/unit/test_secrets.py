@@ -55,7 +55,7 @@ STORAGE = {f"{STORAGE_PREFIX}AWS_SECRET_ACCESS_KEY": SECRET}
 
 
 def wrong(reference: Reference, use: str) -> Iterator[dict[str, str]]:
-    """Give options that are wrong in one way each: every name with what nobody can read, or with the secret itself."""
+    """Yield options that are wrong in one way each: every name with what nobody can read, or with the secret itself."""
     settings = REFERENCES["source" if use in ("source", "group") else "kafka-sink"].settings
     assert settings is not None
     names = [option.name for option in reference.options.options]

@@ -16,7 +16,7 @@ from jobs.verify.cli import add_arguments, choose, run, verify
 
 
 def main() -> int:
-    """Run; gives the exit code."""
+    """Run; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.verify.on_kafka", description=__doc__)
     add_arguments(parser)
     options = parser.parse_args()

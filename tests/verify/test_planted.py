@@ -98,7 +98,7 @@ def sparkonce(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def verify(bug: str | None, folder: Path, *cells: str) -> tuple[int, list[dict], str]:
-    """Run cells; gives the exit code, the outcomes, and all that was printed."""
+    """Run cells; returns the exit code, the outcomes, and all that was printed."""
     report = folder / "outcomes.json"
     words = [word for cell in cells for word in ("--cell", cell)]
     ended = sparkonce(bug, "verify", "--json", str(report), *words)
@@ -153,7 +153,7 @@ def test_without_bugs_the_same_cells_are_clean(tmp_path: Path) -> None:
 
 
 def duel(bug: str, pauses: int) -> tuple[int, int, str]:
-    """Let two drivers compete; gives the exit code, how many rows came twice, and all that was printed."""
+    """Let two drivers compete; returns the exit code, how many rows came twice, and all that was printed."""
     ended = sparkonce(bug, "duel", "--pauses", str(pauses), "--seed", "7")
     told = ended.stdout + ended.stderr[-3000:]
     result = re.search(r"^RESULT pauses=\d+ .* lost=0 duplicated=(\d+)$", told, re.MULTILINE)

@@ -68,7 +68,7 @@ def start(folder: Path, servers: str, guarantee: str) -> subprocess.Popen[bytes]
 
 
 def await_firing(plan: CrashPlan, job: subprocess.Popen[bytes], log: Path) -> int:
-    """Give the process that holds at the point."""
+    """Return the process that holds at the point."""
     deadline = time.monotonic() + LIMIT_S
     while (mark := fired(plan)) is None:
         assert time.monotonic() < deadline, log.read_text()[-3000:]
@@ -86,7 +86,7 @@ def kill_executor_of(worker: int) -> None:
 
 
 def stages_run_again(folder: Path) -> set[int]:
-    """Give the stages of which Spark submitted more than one attempt."""
+    """Return the stages of which Spark submitted more than one attempt."""
     (log,) = [path for path in (folder / "events").iterdir() if path.is_file()]
     events = [json.loads(line) for line in log.read_text().splitlines()]
     stages = [event["Stage Info"] for event in events if event["Event"] == "SparkListenerStageSubmitted"]

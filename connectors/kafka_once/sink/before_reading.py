@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffsets:
-    """Give a group whose offsets were not left by a decision that has to be taken back.
+    """Return a group whose offsets were not left by a decision that has to be taken back.
 
     Where that cannot be seen or done, the group is given as it is: the sink compares again, and stops at a gap.
     """

@@ -147,7 +147,7 @@ class DecisionLog:
         self._is_kept = True
 
     def _cleanup_policy(self) -> str | None:
-        """Give the topic's setting; None if this user may not see it."""
+        """Return the topic's setting; None if this user may not see it."""
         connection = self.client.any_connection()
         version = connection.version(ApiKey.DESCRIBE_CONFIGS)
         resource = apis.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(

@@ -123,7 +123,7 @@ class Driver:
         return identity
 
     def decisions(self, identity: ProducerIdentity | None) -> Decisions:
-        """Give what the log says. What `begin` has read since it claimed ``identity`` is not read again.
+        """Return what the log says. What `begin` has read since it claimed ``identity`` is not read again.
 
         Whatever others decide after the claim takes another claim, and so keeps ``identity`` from deciding anything.
         """
@@ -182,7 +182,7 @@ class Driver:
         return replace(found, undone=True)
 
     def unfinished(self) -> Ended | None:
-        """Give the decision that is to be finished, if there is one, and what has become of its transactions."""
+        """Return the decision that is to be finished, if there is one, and what has become of its transactions."""
         decision = self.log.read().unfinished
         return None if decision is None else Ended(decision, self.fates(decision.transactions))
 
@@ -351,7 +351,7 @@ class Driver:
         return names[State.ONGOING]
 
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
-        """Give the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
+        """Return the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
 
         A topic of the same name may be another one: the copy of one that is read elsewhere, for example. That a topic
         is not here is asked anew each time: an answer may be out of date.
@@ -432,7 +432,7 @@ class Driver:
                 raise
 
     def _offsets_before(self, decision: Decision) -> dict[Slot, CommittedOffset]:
-        """Give what takes a batch out of its group: where its partitions stood, and no note that names it."""
+        """Return what takes a batch out of its group: where its partitions stood, and no note that names it."""
         committed = KafkaGroupOffsets(self.client, decision.group_id).fetch()
         notes = ((slot, Note.from_text(entry.metadata)) for slot, entry in committed.items())
         attempt_id = decision.record.attempt_id
@@ -476,5 +476,5 @@ _drivers: Kept[tuple[int, Scope], Driver] = Kept()
 
 
 def shared_driver(scope: Scope) -> Driver:
-    """Give this process's driver of an application, whose connections and reading position live on over batches."""
+    """Return this process's driver of an application, whose connections and reading position live on over batches."""
     return _drivers.get((os.getpid(), scope), lambda: Driver(scope, shared_client(scope.settings)))

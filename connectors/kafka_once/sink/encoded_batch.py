@@ -34,7 +34,7 @@ class EncodedBatch:
         _CRC.pack_into(self.data, _CRC_POSITION, crc32c(memoryview(self.data)[_ATTRIBUTES_POSITION:]))
 
     def sequence_after(self, base_sequence: int) -> int:
-        """Give the sequence number of the batch that comes next in its partition."""
+        """Return the sequence number of the batch that comes next in its partition."""
         return (base_sequence + self.record_count) & MAX_SEQUENCE
 
 

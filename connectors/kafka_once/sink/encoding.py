@@ -33,7 +33,7 @@ _MAGIC = 2
 
 
 def now_ms() -> int:
-    """Give the time since 1970."""
+    """Return the time since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -86,7 +86,7 @@ class RowEncoder:
             yield from self._encode(rows)
 
     def finish(self) -> Iterator[EncodedBatch]:
-        """Give the open record batches; the encoder may be used again."""
+        """Yield the open record batches; the encoder may be used again."""
         for slot in np.flatnonzero(self._slots[:, kernel.COUNT]).tolist():
             yield self._take(slot, self._arena)
 
@@ -125,7 +125,7 @@ class RowEncoder:
                 )
 
     def _numbered(self, rows: Rows) -> Columns:
-        """Give the columns with this encoder's numbers of topics in place of the batch's own."""
+        """Return the columns with this encoder's numbers of topics in place of the batch's own."""
         if len(self._numbers) == 1:
             return rows.columns
         numbers = np.array([self._numbers[name] for name in rows.topics], np.int32)

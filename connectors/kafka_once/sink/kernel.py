@@ -79,7 +79,7 @@ def _is_set(bits: Bytes, position: int) -> bool:
 
 @compiled
 def _length(values: Values, row: int) -> int:
-    """Give a value's length, -1 for null."""
+    """Return a value's length, -1 for null."""
     if values.offsets.shape[0] == 0 or not _is_set(values.bits, values.first_bit + row):
         return -1
     return int(values.offsets[row + 1]) - int(values.offsets[row])
@@ -108,7 +108,7 @@ def _put_varint(arena: Bytes, position: int, number: int) -> int:
 
 @compiled
 def _sized(length: int) -> int:
-    """Give the room that a value of this length takes, its length included."""
+    """Return the room that a value of this length takes, its length included."""
     return 1 if length < 0 else _varint_size(length) + length
 
 
@@ -130,7 +130,7 @@ def _header_range(headers: Headers, row: int) -> tuple[int, int]:
 
 @compiled
 def _content_size(columns: Columns, row: int, key_length: int, value_length: int) -> int:
-    """Give the size of what does not depend on where in its batch a record stands."""
+    """Return the size of what does not depend on where in its batch a record stands."""
     first, end = _header_range(columns.headers, row)
     size = 1 + _sized(key_length) + _sized(value_length) + _varint_size(end - first)
     for header in range(first, end):

@@ -19,7 +19,7 @@ class Lanes:
         self._idle: dict[tuple[int, ClientSettings], list[Client]] = {}
 
     def take(self, settings: ClientSettings) -> Client:
-        """Give a lane; a forked child gets none of its parent's."""
+        """Return a lane; a forked child gets none of its parent's."""
         idle = self._idle.get((os.getpid(), settings))
         return idle.pop() if idle else Client(settings)
 

@@ -8,7 +8,7 @@ from functools import cache
 
 
 def process_name() -> str:
-    """Give the name. Spark's workers are forked from a process that has imported this, and get names of their own."""
+    """Return the name. Spark's workers are forked from a process that has imported this, and get names of their own."""
     return _name_of(os.getpid())
 
 

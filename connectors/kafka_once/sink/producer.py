@@ -212,7 +212,7 @@ class Producer:
             self._dispatch(address)
 
     def _address(self, waiting: _Waiting) -> _Address:
-        """Give where a batch goes: to the leader, but after the unacknowledged ones before it, whoever leads by now."""
+        """Return where a batch goes: to the leader, but after unacknowledged ones before it, whoever leads by now."""
         place = waiting.place
         if self._lines[place][0] is waiting or place not in self._routes:
             self._routes[place] = self.topics.leader(*place).address

@@ -178,7 +178,7 @@ class VisibleRows:
     """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to look at."""
 
     def snapshot(self) -> NoPicture:
-        """Give a picture of nothing."""
+        """Return a picture of nothing."""
         return NoPicture()
 
     def __str__(self) -> str:

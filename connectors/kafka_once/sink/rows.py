@@ -83,7 +83,7 @@ class RowLayout:
         )
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[Rows]:
-        """Give the buffers of a batch; in several pieces if it is very large.
+        """Yield the buffers of a batch; in several pieces if it is very large.
 
         Raises:
             RowError: if a row has no topic, or a header no key.
@@ -153,7 +153,7 @@ _NO_HEADERS = Headers(_NO_INT32S, _NO_BYTES, 0, _NO_VALUES, _NO_VALUES)
 
 
 def _array(buffer: pa.Buffer | None, kind: np.dtype[Any], first: int, count: int) -> Any:
-    """Give ``count`` numbers of a buffer from the one at ``first`` on, without a copy."""
+    """Return ``count`` numbers of a buffer from the one at ``first`` on, without a copy."""
     if buffer is None or not count:
         return _read_only(np.zeros(0, kind))
     array = np.frombuffer(buffer, kind, count, first * kind.itemsize)
@@ -163,7 +163,7 @@ def _array(buffer: pa.Buffer | None, kind: np.dtype[Any], first: int, count: int
 
 
 def _bits(column: pa.Array) -> Bytes:
-    """Give the bits that tell nulls; empty if there is none. They begin at the array's offset."""
+    """Return the bits that tell nulls; empty if there is none. They begin at the array's offset."""
     if not column.null_count:
         return _NO_BYTES
     buffer = column.buffers()[0]

@@ -56,12 +56,12 @@ class Spool:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def place(self) -> tuple[fs.FileSystem, str]:
-        """Give the file system and the folder's path there."""
+        """Return the file system and the folder's path there."""
         filesystem, root = Location.parse(self.checkpoint).filesystem(self.storage_options)
         return filesystem, f"{root}/{FOLDER}"
 
     def read(self, spooled: SpooledRows) -> Iterator[EncodedBatch]:
-        """Give the record batches of a file, one after the other.
+        """Yield the record batches of a file, one after the other.
 
         Raises:
             SpoolError: if it ends too early, which is known when all of it was given.

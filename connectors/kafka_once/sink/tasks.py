@@ -49,7 +49,7 @@ class TransactionalIds:
     """By id, the number of the last decision when it was used last."""
 
     def take(self, decided: int) -> str:
-        """Give an id for a transaction that begins when ``decided`` is the number of the last decision."""
+        """Return an id for a transaction that begins when ``decided`` is the number of the last decision."""
         free = (name for name, used_at in self._used_at.items() if used_at + 2 <= decided)
         name = next(free, None) or f"{self.prefix}{next(_numbers)}"
         self._used_at[name] = decided
@@ -62,7 +62,7 @@ _ids: Kept[tuple[str, str], TransactionalIds] = Kept()
 
 
 def take_id(prefix: str, decided: int) -> str:
-    """Give a transactional id of this process below ``prefix``."""
+    """Return a transactional id of this process below ``prefix``."""
     worker = process_name()
     return _ids.get((worker, prefix), lambda: TransactionalIds(f"{prefix}{worker}-")).take(decided)
 
@@ -80,7 +80,7 @@ class Sending:
     app_id: str
 
     def routed(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-        """Give the rows of each route."""
+        """Return the rows of each route."""
         return [rows] if self.routing is None else self.routing(rows)
 
 
@@ -262,12 +262,12 @@ _producers: Kept[tuple[int, ClientSettings, ProducerSettings], Producer] = Kept(
 
 
 def shared_transactions(settings: ClientSettings) -> TransactionClient:
-    """Give this process's client of transaction coordinators, which remembers where they are."""
+    """Return this process's client of transaction coordinators, which remembers where they are."""
     return _transactions.get((os.getpid(), settings), lambda: TransactionClient(shared_client(settings)))
 
 
 def shared_topics(client: ClientSettings, settings: ProducerSettings) -> Topics:
-    """Give what this process knows of topics, from task to task, as a producer that lives on would."""
+    """Return what this process knows of topics, from task to task, as a producer that lives on would."""
     age_ms = settings.metadata_max_age_ms
     return _topics.get(_topics_key(client, settings), lambda: Topics(shared_client(client), age_ms))
 
@@ -277,7 +277,7 @@ def _topics_key(client: ClientSettings, settings: ProducerSettings) -> tuple[int
 
 
 def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
-    """Give this process's producer without transactions; it must be told to `forget_producer` after a failure."""
+    """Return this process's producer without transactions; it must be told to `forget_producer` after a failure."""
 
     def make() -> Producer:
         identity = shared_transactions(client).init_producer_id(None, 0) if settings.idempotent else None

@@ -39,7 +39,7 @@ class Topics:
         self._learned_s: dict[str, float] = {}
 
     def partition_count(self, topic: str, at_least: int | None = None) -> int:
-        """Give the number of partitions of a topic; asks the broker if ``at_least`` is not known, or that is long ago.
+        """Return a topic's number of partitions; asks the broker if ``at_least`` is not known, or that is long ago.
 
         Raises:
             MissingTopicError: if there is no such topic, and the broker creates none.
@@ -57,7 +57,7 @@ class Topics:
         return len(self._known[topic].partitions)
 
     def leader(self, topic: str, partition: int) -> Leader:
-        """Give the leader of a partition as last heard; raises as `partition_count` does.
+        """Return the leader of a partition as last heard; raises as `partition_count` does.
 
         Raises:
             KafkaError: LEADER_NOT_AVAILABLE, which may pass.

@@ -336,7 +336,7 @@ class TransactionClient:
         )
 
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
-        """Give what coordinators know of these ids; one that nobody knows is left out.
+        """Return what coordinators know of these ids; one that nobody knows is left out.
 
         Raises:
             TransactionError: if this user may not look.
@@ -366,7 +366,7 @@ class TransactionClient:
         return found
 
     def open_transactions(self, prefix: str, states: Collection[State] = OPEN_STATES) -> list[str]:
-        """Give the transactional ids that begin with ``prefix`` and are in one of the ``states``, sorted.
+        """Return the transactional ids that begin with ``prefix`` and are in one of the ``states``, sorted.
 
         These are, if none are given, those of transactions that readers of committed records wait for.
 
@@ -376,7 +376,7 @@ class TransactionClient:
         return sorted(self.states(prefix, states))
 
     def states(self, prefix: str, wanted: Collection[State]) -> dict[str, State]:
-        """Give the states of the transactional ids that begin with ``prefix``, where they are one of the ``wanted``.
+        """Return the states of the transactional ids that begin with ``prefix``, where they are one of the ``wanted``.
 
         Raises:
             TransactionError: if this user may not look.
@@ -551,5 +551,5 @@ def _explain(what: str, error: KafkaError) -> NoReturn:
 
 
 def transactional_prefix(*parts: str) -> str:
-    """Give how the transactional ids of an application begin; its parts are percent-encoded, so none holds a slash."""
+    """Return how an application's transactional ids begin; its parts are percent-encoded, so none holds a slash."""
     return "/".join(["sparkonce", *(quote(part, safe="") for part in parts), ""])

@@ -94,7 +94,7 @@ class Careful:
             return Parsed(nothing, f"it is not JSON: {error}")
 
     def _converter(self, kind: t.DataType) -> Convert:
-        """Give the function that converts the value that comes next, or that the reader is at."""
+        """Return the function that converts the value that comes next, or that the reader is at."""
         convert = self._by_token(kind)
         name = kind.simpleString()
 
@@ -236,7 +236,7 @@ def _kind(tokens: Tokens) -> str:
 
 
 def _text(tokens: Tokens) -> str:
-    """Give the text of a string that is not empty."""
+    """Return the text of a string that is not empty."""
     text = _at(tokens, Token.STRING).string()
     if not text:
         raise ValueError
@@ -316,7 +316,7 @@ def _decimal(tokens: Tokens, precision: int, scale: int) -> decimal.Decimal:
 
 
 def _string(tokens: Tokens) -> str:
-    """Give a string, or the JSON of whatever else is there, written anew without spaces."""
+    """Return a string, or the JSON of whatever else is there, written anew without spaces."""
     if tokens.token is Token.STRING:
         return tokens.string()
     if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):

@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def cast_date(text: str) -> int:
-    """Give the days since 1970.
+    """Return the days since 1970.
 
     Raises:
         ValueError: if it is no date.
@@ -61,7 +61,7 @@ def _older_date(text: str) -> int:
 
 
 def cast_timestamp(text: str, zone: Zone) -> int:
-    """Give the microseconds since 1970; ``zone`` is that of texts without one.
+    """Return the microseconds since 1970; ``zone`` is that of texts without one.
 
     A time without a date is refused: Spark would take the day on which it is read.
 
@@ -78,7 +78,7 @@ def cast_timestamp(text: str, zone: Zone) -> int:
 
 
 def cast_timestamp_ntz(text: str) -> int:
-    """Give the microseconds since 1970 of a timestamp that names no zone.
+    """Return the microseconds since 1970 of a timestamp that names no zone.
 
     Raises:
         ValueError: if it is none.
@@ -117,7 +117,7 @@ def _micros(date: tuple[int, int, int], time: tuple[int, int, int, int], zone: Z
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Give the days since 1970 of a date.
+    """Return the days since 1970 of a date.
 
     Raises:
         ValueError: if there is no such date.
@@ -137,7 +137,7 @@ def _days_in(year: int, month: int) -> int:
 
 
 def _julian(days: int) -> tuple[int, int, int]:
-    """Give the date in the Julian calendar."""
+    """Return the date in the Julian calendar."""
     shifted = days + 719_470  # days since 0000-03-01 of that calendar
     cycle, of_cycle = divmod(shifted, 1461)
     of_era = min(of_cycle // 365, 3)
@@ -176,7 +176,7 @@ _RESERVED = "{}#"
 
 
 def check_pattern(text: str) -> str:
-    """Give the pattern back, if it is one that can be read by.
+    """Return the pattern, if it is one that can be read by.
 
     Raises:
         ValueError: naming the part that cannot be.
@@ -186,7 +186,7 @@ def check_pattern(text: str) -> str:
 
 
 def check_zone(text: str) -> str:
-    """Give the name of a time zone back, if there is one.
+    """Return the name of a time zone, if there is one.
 
     Raises:
         ValueError: if there is none.

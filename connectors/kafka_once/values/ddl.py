@@ -75,7 +75,7 @@ def _from_json(text: str) -> t.DataType:
 
 
 def _checked(kind: t.DataType, where: str, depth: int) -> t.DataType:
-    """Give the type with all of it nullable; refuse what cannot be made."""
+    """Return the type with all of it nullable; refuse what cannot be made."""
     if depth > MAX_NESTING:
         raise ValueError(f"types are nested more than {MAX_NESTING} deep")
     if isinstance(kind, t.StructType):

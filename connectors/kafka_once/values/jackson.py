@@ -130,14 +130,14 @@ class Tokens:
             depth -= token in (Token.END_OBJECT, Token.END_ARRAY)
 
     def string(self) -> str:
-        """Give the text of a string."""
+        """Return the text of a string."""
         if self._unread:
             self._unread = False
             self._string = self._read_string('"')
         return _well_formed(self._string)
 
     def binary(self) -> bytes:
-        """Give the bytes of a string in base64, whose padding must be there.
+        """Return the bytes of a string in base64, whose padding must be there.
 
         Where it is none the reader stands in the middle, and passes over the rest of the string from there.
         """
@@ -350,7 +350,7 @@ class Tokens:
 
 
 def text_of(raw: bytes) -> str:
-    """Give the characters that Java reads from bytes: what is no UTF-8 becomes a replacement character.
+    """Return the characters that Java reads from bytes: what is no UTF-8 becomes a replacement character.
 
     A surrogate in three bytes becomes one replacement character there, and three in Python.
     """

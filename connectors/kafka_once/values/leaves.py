@@ -431,7 +431,7 @@ def base64(data: Bytes, level: Level, table: Bytes, offsets: Int32s, target: Byt
 
 @compiled
 def _two_digits(data: Bytes, position: int) -> int:
-    """Give a number of two digits, or a large negative one."""
+    """Return a number of two digits, or a large negative one."""
     tens, ones = int(data[position]) - ZERO, int(data[position + 1]) - ZERO
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
         return -1_000_000
@@ -440,7 +440,7 @@ def _two_digits(data: Bytes, position: int) -> int:
 
 @compiled
 def _days(data: Bytes, position: int) -> int:
-    """Give the days since 1970 of ``yyyy-MM-dd``, or a number below all of them."""
+    """Return the days since 1970 of ``yyyy-MM-dd``, or a number below all of them."""
     year = _two_digits(data, position) * 100 + _two_digits(data, position + 2)
     month, day = _two_digits(data, position + 5), _two_digits(data, position + 8)
     none = -(1 << 40)

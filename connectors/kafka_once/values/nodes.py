@@ -76,7 +76,7 @@ def make_node(kind: t.DataType, arrow: pa.DataType, options: JsonOptions) -> Nod
 
 
 def _bits(valid: Bytes) -> tuple[pa.Buffer | None, int]:
-    """Give the validity bitmap, None if all are valid, and the number of nulls."""
+    """Return the validity bitmap, None if all are valid, and the number of nulls."""
     nulls = valid.shape[0] - int(np.count_nonzero(valid))
     return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
 
@@ -287,7 +287,7 @@ class _Timestamp(Node):
         odd[owners[local][unknown[which]]] = 1
 
     def _offset(self, bucket: int) -> int | None:
-        """Give the seconds ahead of UTC in a quarter of an hour of local time; None if they might vary in it."""
+        """Return the seconds ahead of UTC in a quarter of an hour of local time; None if they might vary in it."""
         if bucket not in self._offsets:
             days, second = divmod(bucket * _BUCKET_S, SECONDS_PER_DAY)
             first, last = datetimes.days_of(_FROM_YEAR, 1, 1), datetimes.days_of(_TO_YEAR, 1, 1)

@@ -201,7 +201,7 @@ class RowOptions:
         return (*self.columns, *more)
 
     def spark_schema(self) -> StructType:
-        """Give the schema of the rows."""
+        """Return the schema of the rows."""
         fields = list(spark_schema(self.columns).fields)
         if self.json is not None:
             fields[self.columns.index(VALUE)] = StructField(VALUE, self.json.schema)

@@ -62,7 +62,7 @@ class RowMaker:
             yield self.rows(batch.slice(start, self._most_rows))
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Give the rows for a batch of the columns that `RowOptions.decoded` names.
+        """Return the rows for a batch of the columns that `RowOptions.decoded` names.
 
         Raises:
             MalformedValueError: for the first value that does not parse, in mode FAILFAST.
@@ -137,7 +137,7 @@ class JsonDecoder:
         self._careful = Careful(options)
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Problems]:
-        """Give the decoded values, of those that do not parse as much as does; and the problems."""
+        """Return the decoded values, of those that do not parse as much as does; and the problems."""
         fast, odd = self._compiled(values)
         problems: Problems = {}
         if odd.shape[0]:

@@ -60,7 +60,7 @@ def _is_hexadecimal(byte: int) -> bool:
 
 @compiled
 def _skip_string(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind the closing quote, or -1; ``position`` is behind the opening one."""
+    """Return the place behind the closing quote, or -1; ``position`` is behind the opening one."""
     while position < end:
         byte = data[position]
         position += 1
@@ -94,7 +94,7 @@ def _skip_digits(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_number(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind a number, or -1."""
+    """Return the place behind a number, or -1."""
     if data[position] == MINUS:
         position += 1
         if position < end and data[position] == CAPITAL_I:
@@ -122,7 +122,7 @@ def _skip_number(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind NaN or Infinity, which from_json takes, or -1."""
+    """Return the place behind NaN or Infinity, which from_json takes, or -1."""
     if data[position] == CAPITAL_N:
         if end - position >= 3 and data[position + 1] == LETTER_A and data[position + 2] == CAPITAL_N:
             return position + 3
@@ -137,7 +137,7 @@ def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_word(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind true, false or null, or -1."""
+    """Return the place behind true, false or null, or -1."""
     first = data[position]
     length = 5 if first == LETTER_F else 4
     if end - position < length:
@@ -154,7 +154,7 @@ def _skip_word(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_scalar(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind a string, number or word, or -1."""
+    """Return the place behind a string, number or word, or -1."""
     first = data[position]
     if first == QUOTE:
         return _skip_string(data, position + 1, end)
@@ -167,7 +167,7 @@ def _skip_scalar(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_nested(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind an object or array, or -1. Bits of ``kinds`` say which levels are objects."""
+    """Return the place behind an object or array, or -1. Bits of ``kinds`` say which levels are objects."""
     kinds = 0
     depth = 0
     while True:
@@ -220,7 +220,7 @@ def _skip_nested(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_name(data: Bytes, position: int, end: int) -> int:
-    """Give the place of the value behind a name and a colon, or -1."""
+    """Return the place of the value behind a name and a colon, or -1."""
     if data[position] != QUOTE:
         return -1
     position = _skip_string(data, position + 1, end)
@@ -231,7 +231,7 @@ def _skip_name(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _behind_colon(data: Bytes, position: int, end: int) -> int:
-    """Give the place of the value behind a colon, or -1."""
+    """Return the place of the value behind a colon, or -1."""
     position = _skip_space(data, position, end)
     if position >= end or data[position] != COLON:
         return -1
@@ -241,7 +241,7 @@ def _behind_colon(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_value(data: Bytes, position: int, end: int) -> int:
-    """Give the place behind a value, or -1; ``position`` is below ``end``."""
+    """Return the place behind a value, or -1; ``position`` is below ``end``."""
     if data[position] == OPEN_OBJECT or data[position] == OPEN_LIST:
         return _skip_nested(data, position, end)
     return _skip_scalar(data, position, end)
@@ -262,7 +262,7 @@ def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> 
 
 @compiled
 def _find_name(data: Bytes, position: int, end: int, names: Names, guess: int) -> int:
-    """Give the field whose name begins at ``position``, or the number of fields if there is none."""
+    """Return the field whose name begins at ``position``, or the number of fields if there is none."""
     count: int = names.offsets.shape[0] - 1
     if guess < count and _is_name(data, position, end, names, guess):
         return guess

@@ -99,7 +99,7 @@ def _offset(text: str) -> int:
 
 
 def offset_at(zone: Zone, year: int, month: int, day: int, second_of_day: int) -> int:
-    """Give the seconds that a local time is ahead of UTC."""
+    """Return the seconds that a local time is ahead of UTC."""
     if isinstance(zone, int):
         return zone
     if year > 9998:

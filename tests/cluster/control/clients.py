@@ -24,7 +24,7 @@ def create(client: AdminClient, name: str, partitions: int = 3, factor: int = 3,
 
 
 def refusal(futures: Mapping[Any, Any]) -> str:
-    """Give the name of the error that a request of one thing is refused with."""
+    """Return the name of the error that a request of one thing is refused with."""
     (future,) = futures.values()
     error = future.exception(20)
     assert isinstance(error, KafkaException), "it was not refused"

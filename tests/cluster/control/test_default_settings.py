@@ -37,7 +37,7 @@ def shown(client: AdminClient, kind: ResourceType, resource: str, name: str) -> 
 def change(
     cluster: EmbeddedCluster, asked: int, resource: str, *changes: tuple[str, int, str | None]
 ) -> tuple[ErrorCode, str]:
-    """Change settings of a broker, or of all (""), through the broker `asked`; gives the answer."""
+    """Change settings of a broker, or of all (""), through the broker `asked`; returns the answer."""
     kind = apis.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
     configs = [
         kind.AlterableConfig(version=1, name=name, config_operation=operation, value=value)

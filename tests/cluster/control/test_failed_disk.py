@@ -27,7 +27,7 @@ def server(cluster: EmbeddedCluster, broker_id: int) -> Server:
 
 
 def begin_to_produce(cluster: EmbeddedCluster, partition: int, **settings: Any) -> tuple[Producer, list[Any]]:
-    """Send a record; gives the producer, and what becomes of it."""
+    """Send a record; returns the producer, and what becomes of it."""
     told: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **QUIET, **settings})
     producer.produce("t", b"after", partition=partition, on_delivery=lambda error, _: told.append(error))

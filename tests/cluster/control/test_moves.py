@@ -18,7 +18,7 @@ ALTER, LIST = ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSI
 
 
 def move(client: PlainClient, topic: str, replicas: list[int] | None, **fields: Any) -> int:
-    """Ask for partition 0 to move; gives the error."""
+    """Ask for partition 0 to move; returns the error."""
     kind = apis.request_class(ALTER).ReassignableTopic
     partition = kind.ReassignablePartition(version=1, partition_index=0, replicas=replicas)
     answer = client.ask(ALTER, 1, topics=[kind(version=1, name=topic, partitions=[partition])], **fields)

@@ -45,12 +45,12 @@ def create_topic(cluster: EmbeddedCluster, name: str, leaders: Sequence[int]) ->
 
 
 def group_coordinator(cluster: EmbeddedCluster) -> int:
-    """Give the broker that coordinates all groups."""
+    """Return the broker that coordinates all groups."""
     return cluster.leader(OFFSETS_TOPIC, 0)
 
 
 def transaction_coordinator(cluster: EmbeddedCluster) -> int:
-    """Give the broker that coordinates all transactions."""
+    """Return the broker that coordinates all transactions."""
     return cluster.leader(TRANSACTIONS_TOPIC, 0)
 
 
@@ -65,7 +65,7 @@ def make_internal_topics(cluster: EmbeddedCluster) -> None:
 
 
 def transactional(cluster: EmbeddedCluster, name: str, **settings: Any) -> Producer:
-    """Give a producer that may begin its first transaction."""
+    """Return a producer that may begin its first transaction."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "linger.ms": 0, **QUIET}
     producer = Producer({**config, **{key.replace("_", "."): value for key, value in settings.items()}})
     producer.init_transactions(DEADLINE_S)
@@ -87,7 +87,7 @@ def write(producer: Producer, topic: str, values: Sequence[str], partitions: int
 
 
 def read(cluster: EmbeddedCluster, topic: str, partitions: int, isolation: str = "read_committed") -> list[str]:
-    """Give the values of a topic, sorted, up to its ends (for read_committed, the last stable offsets)."""
+    """Return the values of a topic, sorted, up to its ends (for read_committed, the last stable offsets)."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "enable.partition.eof": True}
     consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": isolation, **QUIET})
     try:

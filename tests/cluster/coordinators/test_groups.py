@@ -76,7 +76,7 @@ class Members:
         return found
 
     def read(self, count: int) -> list[str]:
-        """Poll until there are so many records; gives their values, sorted."""
+        """Poll until there are so many records; returns their values, sorted."""
         self.values: list[str] = []
         self.poll_until(lambda: len(self.values) >= count)
         return sorted(self.values)

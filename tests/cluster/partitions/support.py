@@ -42,7 +42,7 @@ def client_of(cluster: EmbeddedCluster, broker_id: int) -> PlainClient:
 def write(
     client: PlainClient, topic: str, values: list[bytes], acks: int, timeout_ms: int = 30_000
 ) -> produce.ProducePartitionResult:
-    """Send one batch to partition 0; gives the answer."""
+    """Send one batch to partition 0; returns the answer."""
     send(client, topic, values, acks, timeout_ms)
     body = client.receive(ApiKey.PRODUCE, PRODUCE_VERSION)
     return produce.decode_response(PRODUCE_VERSION, body).topics[0].partitions[0]
@@ -67,7 +67,7 @@ def _is_known(cluster: EmbeddedCluster, topic: str, partition: int) -> bool:
 
 
 def ask_offset(client: PlainClient, topic: str, timestamp: int, partition: int = 0) -> Any:
-    """Ask for an offset; gives the whole answer."""
+    """Ask for an offset; returns the whole answer."""
     answer = client.ask(
         ApiKey.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=[(topic, [(partition, -1, timestamp)])]
     )
@@ -98,13 +98,13 @@ def read_all(cluster: EmbeddedCluster, topic: str, partitions: int, count: int) 
 
 
 def stored(cluster: EmbeddedCluster, broker_id: int, partition: str) -> bytes:
-    """Give what the log files of one replica hold, to the byte."""
+    """Return what the log files of one replica hold, to the byte."""
     directory = Path(cluster.data_dir) / str(broker_id) / partition
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
 def wait_for_equal_logs(cluster: EmbeddedCluster, partition: str) -> bytes:
-    """Wait until all replicas hold the same bytes; gives them."""
+    """Wait until all replicas hold the same bytes; returns them."""
 
     def equal() -> bool:
         return len({stored(cluster, broker_id, partition) for broker_id in cluster.brokers}) == 1
@@ -114,7 +114,7 @@ def wait_for_equal_logs(cluster: EmbeddedCluster, partition: str) -> bytes:
 
 
 def epochs_of(log: bytes) -> list[int]:
-    """Give the leader epochs of a log's batches, each once."""
+    """Return the leader epochs of a log's batches, each once."""
     return sorted({header.partition_leader_epoch for _, header in scan(log)})
 
 

@@ -30,7 +30,7 @@ VALUES = [b"%d" % each for each in range(10)]
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    """Give two brokers with a topic: a batch of ten records, which both know to be safe, and one of one record."""
+    """Yield two brokers with a topic: a batch of ten records, which both know to be safe, and one of one record."""
     with EmbeddedCluster(brokers=2) as cluster:
         create_topic(cluster, "t")
         with client_of(cluster, cluster.leader("t", 0)) as client:

@@ -54,14 +54,14 @@ def a_follower(cluster: EmbeddedCluster, topic: str) -> int:
 
 
 def broker_of(cluster: EmbeddedCluster, broker_id: int) -> Broker:
-    """Give what runs in the thread of a broker, to look at."""
+    """Return what runs in the thread of a broker, to look at."""
     broker = cluster.brokers[broker_id]._runner._server.broker  # type: ignore[union-attr]
     assert broker is not None
     return broker
 
 
 def in_sync_as_known_to(cluster: EmbeddedCluster, broker_id: int, topic: str) -> tuple[int, ...]:
-    """Give who is in sync as far as a broker has heard, which may be a moment later than it is so."""
+    """Return who is in sync as far as a broker has heard, which may be a moment later than it is so."""
     member = broker_of(cluster, broker_id).member
     assert member is not None
     state = member.image.partition(member.key(topic, 0))

@@ -169,7 +169,7 @@ def test_a_self_join(spark: SparkSession, cluster: Cluster, reuse: bool) -> None
 
 
 def progress_of(query: StreamingQuery) -> list[dict[str, float]]:
-    """Give what our listener makes of each progress: Spark gives Python sources no place for metrics of their own."""
+    """Return what our listener makes of each progress: Spark gives Python sources no place for metrics of their own."""
     return [source_lag(0, each["sources"][0]).metrics for each in query.recentProgress if each["numInputRows"]]
 
 

@@ -292,7 +292,7 @@ def servers(broker: EmbeddedBroker) -> str:
 
 
 def make_topic(servers: str, name: str, records: int) -> str:
-    """Make a topic of one partition with some records; gives its id."""
+    """Make a topic of one partition with some records; returns its id."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, 1)])[name].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": servers})

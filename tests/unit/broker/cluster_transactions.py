@@ -71,7 +71,7 @@ def end(client: Client, producer: Producer, committed: bool = True, version: int
 
 
 def decide(cluster: Cluster, producer: Producer, turns: int = 1) -> list[Sent]:
-    """Commit, and let that become safe; gives what the brokers send each other then, which is held back."""
+    """Commit, and let that become safe; returns what the brokers send each other then, which is held back."""
     with cluster.holding() as held:
         end(cluster.client(1), producer)
         for _ in range(turns):
@@ -81,7 +81,7 @@ def decide(cluster: Cluster, producer: Producer, turns: int = 1) -> list[Sent]:
 
 
 def markers(cluster: Cluster, index: int, topic: str = "t") -> list[bool]:
-    """Give the ends of transactions in a partition, as its leader has them."""
+    """Return the ends of transactions in a partition, as its leader has them."""
     log = cluster.brokers[leader(cluster, index, topic)].leading(topic, index).log
     data = log.read(0, 1 << 20, min_one_batch=True).read() if log.log_end_offset else b""
     found = []

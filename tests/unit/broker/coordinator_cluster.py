@@ -176,7 +176,7 @@ class Cluster:
         self._tell()
 
     def answer_controller(self, **fields: Any) -> int:
-        """Answer the oldest request to the controller; gives who has sent it."""
+        """Answer the oldest request to the controller; returns who has sent it."""
         broker_id, request, then = self.to_controller.pop(0)
         then(apis.response(request.API_KEY, request.version, **fields))
         return broker_id
@@ -271,7 +271,7 @@ class Cluster:
             self.world.call_soon(lambda: sent.then(answer))
 
     def client(self, broker_id: int) -> Client:
-        """Give a client that is connected to a broker."""
+        """Return a client that is connected to a broker."""
         return Client(self.brokers[broker_id], broker_id)
 
 
@@ -376,7 +376,7 @@ def _joined(body: Body) -> bytes:
 
 
 def error_of(answer: Any) -> ErrorCode:
-    """Give the error of an answer about a group's only partition, or about a group."""
+    """Return the error of an answer about a group's only partition, or about a group."""
     for each in getattr(answer, "topics", ()):
         return ErrorCode(each.partitions[0].error_code)
     for each in getattr(answer, "groups", ()):

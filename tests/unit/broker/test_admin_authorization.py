@@ -38,7 +38,7 @@ REQUESTS: list[tuple[ApiKey, int, dict[str, Any], int, ResourceType, Operation]]
 
 
 def codes(answer: Any) -> Iterator[int]:
-    """Give every error code in an answer, wherever it is."""
+    """Yield every error code in an answer, wherever it is."""
     if isinstance(answer, dict):
         for name, value in answer.items():
             if name == "error_code":

@@ -406,7 +406,7 @@ def test_internal_topics_are_not_deleted(name: str) -> None:
 
 
 def created(asked: Asked, *topics: tuple[str, int, int], validate_only: bool = False) -> dict[str, tuple[int, str]]:
-    """Ask for topics with so many partitions and settings; gives error and text of each."""
+    """Ask for topics with so many partitions and settings; returns error and text of each."""
     known = ("retention.ms", "retention.bytes", "segment.bytes", "flush.ms", "segment.ms")
     settings = [(name, "100000") for name in known]
     wanted = [(name, partitions, 1, [], settings[:count]) for name, partitions, count in topics]

@@ -17,7 +17,7 @@ NAMES = ["a", "b", "c"]
 
 @pytest.fixture
 def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
-    """Give a broker that has deleted three topics, and done no more than the first turn of that."""
+    """Return a broker that has deleted three topics, and done no more than the first turn of that."""
     monkeypatch.setattr(turns, "MAX_UNITS_PER_TURN", 1)
     broker = Turning()
     for name in NAMES:

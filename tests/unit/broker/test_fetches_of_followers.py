@@ -25,7 +25,7 @@ def append(cluster: Cluster, index: int) -> None:
 
 
 def fetched(cluster: Cluster, follower: int) -> tuple[tuple[str, int], ...]:
-    """Let a follower ask for what comes after all there is; gives for what it has to wait."""
+    """Let a follower ask for what comes after all there is; returns for what it has to wait."""
     partitions = cluster.brokers[1].cluster
     assert isinstance(partitions, ClusterPartitions)
     ends = [cluster.brokers[1].leading("t", index).log.log_end_offset for index in (0, 1)]

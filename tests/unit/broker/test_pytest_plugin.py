@@ -29,7 +29,7 @@ class KafkaContainer:
 
 
 def run(folder: Path, *files: str, **environment: str) -> str:
-    """Run files of tests; gives what pytest says."""
+    """Run files of tests; returns what pytest says."""
     for number, code in enumerate(files):
         (folder / f"test_{number}.py").write_text(code)
     path = os.pathsep.join([str(folder), str(PROJECT)])

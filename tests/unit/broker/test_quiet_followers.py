@@ -51,7 +51,7 @@ class Follower:
         self.answers.append(answer)
 
     def told(self) -> dict[int, tuple[int, int]]:
-        """Give the high watermark and the start of what the last answer tells of, by partition."""
+        """Return the high watermark and the start of what the last answer tells of, by partition."""
         (answer,) = self.answers
         self.answers.clear()
         assert answer.error_code == 0
@@ -69,7 +69,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def follower(cluster: Cluster) -> Follower:
-    """Give one that has all of both partitions, two records in the first, and has been told so."""
+    """Return one that has all of both partitions, two records in the first, and has been told so."""
     append(cluster)
     append(cluster)
     follower = Follower(cluster)

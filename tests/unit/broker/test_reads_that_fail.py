@@ -37,7 +37,7 @@ def cluster() -> Cluster:
 
 
 def fetched(cluster: Cluster, replica_id: int, isolation_level: int) -> dict[int, tuple[ErrorCode, int]]:
-    """Let both partitions be fetched; gives the error and how many bytes of records there are of each."""
+    """Let both partitions be fetched; returns the error and how many bytes of records there are of each."""
     asked = [FetchPartition(index, 0, 1 << 20, 0, -1, 0) for index in (0, 1)]
     topic = FetchTopic("", cluster.image.topic_ids["t"], asked)
     epoch = cluster.image.broker_epoch(replica_id) if replica_id >= 0 else -1

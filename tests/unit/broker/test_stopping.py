@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 
 
 async def _connect_and_stop(data_dir: Path, turns: int) -> socket.socket:
-    """Give a client's socket that was connected so many turns of the loop before the server stopped."""
+    """Return a client's socket that was connected so many turns of the loop before the server stopped."""
     server = Server(BrokerConfig.of({}), str(data_dir))
     await server.start()
     host, _, port = next(iter(server.addresses.values())).rpartition(":")
@@ -62,7 +62,7 @@ def test_a_fetch_whose_client_has_gone_is_forgotten(tmp_path: Path) -> None:
 
 
 async def _fail_at_first(data_dir: Path, failures: list[Exception]) -> int:
-    """Give how often what the server does by the clock was done, when it has succeeded once."""
+    """Return how often what the server does by the clock was done, when it has succeeded once."""
     server = Server(BrokerConfig.of({}), str(data_dir))
     await server.start()
     told: list[object] = []

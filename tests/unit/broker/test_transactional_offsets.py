@@ -32,7 +32,7 @@ def begin(broker: Broker) -> Producer:
 
 
 def end(broker: Broker, producer: Producer, committed: bool) -> Producer:
-    """End the transaction; gives the producer of the next."""
+    """End the transaction; returns the producer of the next."""
     decision = broker.transactions.transactions.end(producer, committed, EPOCH_BUMP, broker.clock.now_ms())
     given = broker.transactions.carry_out(decision)
     assert given.error is ErrorCode.NONE

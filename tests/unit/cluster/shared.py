@@ -67,7 +67,7 @@ class Candidate:
             self.image = taken(self.image, step)
 
     def register(self, clock: SharedClock, host: str = "here") -> int:
-        """Let the controller, which this must be, know of a broker of this id; gives its epoch."""
+        """Let the controller, which this must be, know of a broker of this id; returns its epoch."""
 
         def decision(controller: Controller) -> tuple[list[Record], int]:
             return controller.register(self.broker_id, uuid.uuid4(), host, 1, NO_BROKER_EPOCH, clock())

@@ -23,7 +23,7 @@ VERSION = 3
 
 
 def accepted(state: PartitionState) -> Any:
-    """Give the answer to AlterPartition."""
+    """Return the answer to AlterPartition."""
     topic = apis.response_class(ApiKey.ALTER_PARTITION).TopicData
     partition = topic.PartitionData(
         version=VERSION,
@@ -61,7 +61,7 @@ def test_a_proposal_that_is_refused_for_an_unknown_reason_is_sent_again() -> Non
 
 
 def refused(error_code: int) -> Any:
-    """Give an answer to AlterPartition that refuses the partition."""
+    """Return an answer to AlterPartition that refuses the partition."""
     topic = apis.response_class(ApiKey.ALTER_PARTITION).TopicData
     partition = topic.PartitionData(version=VERSION, partition_index=0, error_code=error_code)
     data = topic(version=VERSION, topic_id=TOPIC, partitions=[partition])

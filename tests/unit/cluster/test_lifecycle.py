@@ -49,7 +49,7 @@ class Setup:
         self.alive += 1
 
     def request(self, after_ms: int = 0) -> Any:
-        """Give the one request that is sent within some time."""
+        """Return the one request that is sent within some time."""
         self.loop.run(after_ms)
         assert len(self.sent) == 1, self.sent
         return self.sent[0][0]

@@ -101,7 +101,7 @@ class World:
         self._tell(event)
 
     def wanted(self) -> dict[int, int]:
-        """Give the offsets that the fetch under way names, by partition."""
+        """Return the offsets that the fetch under way names, by partition."""
         (request, _) = self.requests[-1]
         return {each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions}
 
@@ -280,7 +280,7 @@ def test_who_is_out_of_range_begins_where_the_leader_does(world: World) -> None:
 
 
 def offsets(start: int, end: int) -> SimpleNamespace:
-    """Give a leader's answer to where its log begins and ends."""
+    """Return a leader's answer to where its log begins and ends."""
     found = [SimpleNamespace(error_code=0, offset=each) for each in (start, end)]
     return SimpleNamespace(topics=[SimpleNamespace(partitions=found)])
 

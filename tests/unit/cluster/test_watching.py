@@ -30,7 +30,7 @@ def partition(state: PartitionState) -> PartitionChanged:
 
 
 def there(broker_id: int, offset: int) -> list[Record]:
-    """Give the records of a broker that registers at an offset and is unfenced."""
+    """Return the records of a broker that registers at an offset and is unfenced."""
     registered = BrokerRegistered(broker_id, uuid.UUID(int=broker_id), "h", broker_id)
     return [registered, BrokerChanged(broker_id, offset, fenced=False, shutting_down=False)]
 

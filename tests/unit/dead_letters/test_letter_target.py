@@ -51,7 +51,7 @@ def batch(number: int, *ranges: tuple[int, int], query: str = "q", stateful: boo
 
 
 def rows_of(batch: Batch) -> pa.RecordBatch:
-    """Give the records of a batch as `mark` gives them: every third is a dead letter."""
+    """Return the records of a batch as `mark` gives them: every third is a dead letter."""
     records = [
         (tp.partition, offset)
         for (_, tp), extent in sorted(batch.record.ranges.items())

@@ -92,7 +92,7 @@ class Pipeline:
             raise
 
     def found(self) -> tuple[list[int], list[int]]:
-        """Give the numbers in the table, and those of the dead letters."""
+        """Return the numbers in the table, and those of the dead letters."""
         numbers = DeltaTable(self.table).to_pyarrow_table()["n"].to_pylist()
         return sorted(numbers), sorted(DeltaTable(self.letters).to_pyarrow_table()["offset"].to_pylist())
 

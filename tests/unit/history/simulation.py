@@ -250,5 +250,5 @@ class FinalReader(GroupReader):
 
 
 def simulate(random: Random, steps: int) -> list[Object]:
-    """Give the events of one run."""
+    """Return the events of one run."""
     return Simulation(random).run(steps)

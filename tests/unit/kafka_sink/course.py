@@ -54,7 +54,7 @@ class Course:
         return self.application.start(self.query_id)
 
     def batch(self, incarnation: Incarnation, number: int) -> Batch:
-        """Give the batch that follows the first ``number`` ones."""
+        """Return the batch that follows the first ``number`` ones."""
         batch_id = number - self.first + self.still
         return self.application.batch(incarnation, batch_id, SIZE * number, SIZE * number + SIZE)
 

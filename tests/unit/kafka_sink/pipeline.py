@@ -245,7 +245,7 @@ class Application:
         return Incarnation(self.machine.new_pid(), self.machine.new_pid(), query_id)
 
     def batch(self, incarnation: Incarnation, batch_id: int, start: int, end: int, **more: Any) -> Batch:
-        """Give the batch that covers ``[start, end)`` of each partition of the input."""
+        """Return the batch that covers ``[start, end)`` of each partition of the input."""
         ranges = {key: OffsetRange(start, end) for key in input_keys()}
         attempt = f"{incarnation.query_id}-{batch_id}-{next(self._attempts)}"
         fingerprint = Fingerprint.of([batch_id, start, end], [])
@@ -322,7 +322,7 @@ class Application:
         return written
 
     def driver(self, client: Client) -> Driver:
-        """Give a driver of the application that is in no process of its."""
+        """Return a driver of the application that is in no process of its."""
         return Driver(self.scope, client)
 
 
@@ -333,7 +333,7 @@ def settings_of(broker: EmbeddedBroker, **more: Any) -> ClientSettings:
 
 
 def impatient_client(broker: EmbeddedBroker) -> Client:
-    """Give a client that has connected, and from now on tries again for a moment only."""
+    """Return a client that has connected, and from now on tries again for a moment only."""
     client = Client(settings_of(broker))
     client.topics([])
     client.settings = replace(client.settings, api_timeout_ms=50)

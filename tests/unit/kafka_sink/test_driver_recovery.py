@@ -139,7 +139,7 @@ def test_the_first_batch_of_all_can_be_taken_back(
 
 
 def still(application: Application, incarnation: Incarnation, batch_id: int, at: int) -> Batch:
-    """Give a batch that a watermark runs: it has rows and moves no partition."""
+    """Return a batch that a watermark runs: it has rows and moves no partition."""
     return application.batch(incarnation, batch_id, at, at)
 
 

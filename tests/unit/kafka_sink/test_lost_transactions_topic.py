@@ -57,7 +57,7 @@ def test_the_transactions_topic_is_lost_in_mid_decision(tmp_path: Path, committe
 
 
 def open_producers(plain: PlainClient) -> list[tuple[int, int]]:
-    """Give who has a transaction open in the output, by id and epoch."""
+    """Return who has a transaction open in the output, by id and epoch."""
     answer = plain.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=[(OUTPUT_TOPIC, [0])])
     producers = answer.topics[0].partitions[0].active_producers
     return [(each.producer_id, each.producer_epoch) for each in producers if each.current_txn_start_offset >= 0]

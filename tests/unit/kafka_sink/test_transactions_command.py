@@ -69,7 +69,7 @@ class Command:
         return status
 
     def listed(self, pipeline: Pipeline) -> tuple[int, dict[str, Any]]:
-        """Give the exit status, and what `list --json` says of one application."""
+        """Return the exit status, and what `list --json` says of one application."""
         status = self("list", "--app-id", pipeline.app_id, "--json")
         (application,) = json.loads(self.out)["applications"]
         return status, application

@@ -38,7 +38,7 @@ NAMES = {
 
 
 def listed(title: str) -> list[tuple[str, ...]]:
-    """Give the table of rights under a heading of the page: resource, name, operations."""
+    """Return the table of rights under a heading of the page: resource, name, operations."""
     _, _, section = PAGE.read_text().partition(f"\n### {title}\n")
     rows = [line for line in section.partition("\n##")[0].splitlines() if line.startswith("| ")][1:]
     return [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in rows]

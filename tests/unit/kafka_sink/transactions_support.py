@@ -46,7 +46,7 @@ class Pipeline:
         self.identity = self.driver.take_over()
 
     def another_driver(self) -> Driver:
-        """Give what another process would have."""
+        """Return what another process would have."""
         return Driver(Scope(self.client.settings, self.app_id, self.decision_topic, self.app_id), self.client)
 
     def task(
@@ -87,16 +87,16 @@ class Pipeline:
         self.driver.transactions.init_producer_id(prepared.transactional_id, 60_000)
 
     def offsets(self) -> Committed:
-        """Give what the group has committed."""
+        """Return what the group has committed."""
         return self.driver.group.fetch()
 
     def visible(self) -> list[str]:
-        """Give the rows of this application that readers of committed records see, sorted."""
+        """Return the rows of this application that readers of committed records see, sorted."""
         return [row for row in committed_rows(self.client, OUTPUT_TOPIC) if row.startswith(f"{self.app_id}/")]
 
 
 def settings_of(bootstrap_servers: str) -> ClientSettings:
-    """Give the settings of a client that does not wait long before it tries again."""
+    """Return the settings of a client that does not wait long before it tries again."""
     host, _, port = bootstrap_servers.rpartition(":")
     return ClientSettings(((host, int(port)),), retry_backoff_ms=5, retry_backoff_max_ms=50)
 

@@ -57,7 +57,7 @@ def end_segment(log: PartitionLog, now_ms: int = NOW) -> None:
 
 
 def compact(log: PartitionLog, now_ms: int = NOW, map_bytes: int = MAP_BYTES) -> int:
-    """Run one round; gives the number of steps it took."""
+    """Run one round; returns the number of steps it took."""
     steps = 0
     work = clean(assess(log, now_ms), OffsetMap(map_bytes), now_ms)
     try:
@@ -406,7 +406,7 @@ def test_messages_of_old_formats_are_compacted_in_their_format(magic: int, codec
 
 
 def script(log: PartitionLog, rng: random.Random) -> dict[int, Record]:
-    """Fill a log with keys, tombstones, transactions and codecs; gives what it holds for read_committed readers."""
+    """Fill a log with keys, tombstones, transactions and codecs; returns what it holds for read_committed readers."""
     original: dict[int, Record] = {}
     sequence = 0
     for index in range(60):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.java
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a log directory with many segments, all codecs and two producers, recovered once in between."""
+    """Return a log directory with many segments, all codecs and two producers, recovered once in between."""
     reason = peers.missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)

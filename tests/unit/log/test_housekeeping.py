@@ -45,7 +45,7 @@ class Place:
         self.storage.close()
 
     def after(self, milliseconds: int) -> int:
-        """Let time pass, and do all that is due; gives the number of steps."""
+        """Let time pass, and do all that is due; returns the number of steps."""
         self.passed_ms += milliseconds
         steps = 0
         while self.work.step(NOW + self.passed_ms, self.passed_ms) or self.work.busy:

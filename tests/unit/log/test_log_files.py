@@ -168,7 +168,7 @@ def test_leader_epochs_that_do_not_rise_are_damaged(entries: list[tuple[int, int
 
 
 def lacking_descriptors(times: int, number: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let this many files not be opened; gives how long is waited for the next try."""
+    """Let this many files not be opened; returns how long is waited for the next try."""
     waited: list[float] = []
     real, left = os.open, [times]
 

@@ -31,7 +31,7 @@ def batch(count: int = 1, at: int = NOW, **options: int | bool) -> bytearray:
 
 
 def stored(log: ReplicatedLog) -> bytes:
-    """Give all batches from the log's start on, as they lie in the files."""
+    """Return all batches from the log's start on, as they lie in the files."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
         found = log.read(offset, 1 << 20, min_one_batch=True).read()
@@ -312,7 +312,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> None
 
 
 def reopened() -> ReplicatedLog:
-    """Give a log after a restart, with two transactions that are not safe."""
+    """Return a log after a restart, with two transactions that are not safe."""
     storage = SimulatedDisk()
     log = open_log(storage)
     transaction(log, committed=True)

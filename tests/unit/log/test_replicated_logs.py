@@ -110,7 +110,7 @@ def test_what_a_cluster_does_not_know_at_first_is_put_aside_and_what_it_deletes_
 
 
 def warned_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Give what was said of partitions that have less than they had, without where they are and why that may be."""
+    """Return what was said of partitions that have less than they had, without where they are and why that may be."""
     said = [each.message for each in caplog.records if "was replicated up to" in each.message]
     return [each.rpartition("/")[2].partition(": unless")[0] for each in said]
 

@@ -30,7 +30,7 @@ def open_log(storage: SimulatedDisk, config: LogConfig = SMALL, **options: int |
 
 
 def write(log: PartitionLog, producer: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> int:
-    """Append a transactional batch, the next of its producer; gives its first offset."""
+    """Append a transactional batch, the next of its producer; returns its first offset."""
     entry = log.producers.get(producer)
     last = entry.last_sequence if entry is not None and entry.epoch == epoch else -1
     batch = records.encode_batch(

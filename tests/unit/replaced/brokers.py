@@ -79,7 +79,7 @@ class Kafka:
 
 @contextmanager
 def restorable(kind: str, root: Path) -> Iterator[Restorable]:
-    """Give a broker of a kind: ``ours``, ``process`` for ours in a process of its own, or ``kafka``."""
+    """Yield a broker of a kind: ``ours``, ``process`` for ours in a process of its own, or ``kafka``."""
     found = Kafka(root) if kind == "kafka" else Ours(root, process=kind == "process")
     try:
         yield found

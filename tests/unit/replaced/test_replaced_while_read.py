@@ -31,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Restorable]:
 
 @pytest.fixture
 def topic(broker: Restorable) -> str:
-    """Give a topic with thirty records in batches of five, of which the copy of the broker's data has twenty."""
+    """Return a topic with thirty records in batches of five, of which the copy of the broker's data has twenty."""
     cluster = Cluster(broker.bootstrap_servers)
     topic = cluster.create()
     for first in range(0, 30, 5):

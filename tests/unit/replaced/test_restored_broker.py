@@ -31,7 +31,7 @@ Worlds = Callable[..., "World"]
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restorable]:
-    """Give ours, or by an indirect parameter another."""
+    """Yield ours, or by an indirect parameter another."""
     with restorable(getattr(request, "param", "ours"), tmp_path / "broker") as found:
         yield found
 

@@ -36,12 +36,12 @@ def log_with(*epochs: tuple[int, int], safe: int = 0) -> ReplicatedLog:
 
 
 def stored(log: ReplicatedLog, start: int = 0) -> bytes:
-    """Give the whole batches from an offset on, as a leader sends them."""
+    """Return the whole batches from an offset on, as a leader sends them."""
     return log.read(start, 1 << 20, min_one_batch=True).read() if start < log.log_end_offset else b""
 
 
 def content(log: ReplicatedLog) -> Content:
-    """Give each record's offset, epoch and value."""
+    """Return each record's offset, epoch and value."""
     data = stored(log, log.log_start_offset)
     return [
         (header.base_offset, header.partition_leader_epoch, bytes(each.value or b""))

@@ -174,7 +174,7 @@ class Walk:
 
 
 def found_by(seeds: range, stage_class: Callable[..., Stage] = Stage) -> int | None:
-    """Walk until something is wrong; gives the seed."""
+    """Walk until something is wrong; returns the seed."""
     for seed in seeds:
         walk = Walk(seed, stage_class)
         try:

@@ -20,7 +20,7 @@ ROUNDS = 12
 
 
 def follow(follower: PartitionFollower, led: Led, records: int | None = None) -> bool:
-    """Fetch once: what the server does with both; gives whether something has changed."""
+    """Fetch once: what the server does with both; returns whether something has changed."""
     if follower.asks_for_epoch:
         follower.epoch_end(led.log.epoch_end(follower.log.latest_epoch))
         return True
@@ -39,7 +39,7 @@ def follow(follower: PartitionFollower, led: Led, records: int | None = None) ->
 
 
 def catch_up(follower: PartitionFollower, led: Led) -> int:
-    """Follow until nothing changes; gives how many rounds that took."""
+    """Follow until nothing changes; returns how many rounds that took."""
     for rounds in range(ROUNDS):
         if not follow(follower, led) and follower.log.log_end_offset == led.log.log_end_offset:
             return rounds

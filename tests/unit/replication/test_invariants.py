@@ -23,7 +23,7 @@ STATE = PartitionState((1, 2, 3), (1, 2), 1, 4, 7, eligible_leader_replicas=(3,)
 
 
 def log(*batches: tuple[int, str], producer_id: int = -1, sequences: tuple[int, ...] = ()) -> list[Batch]:
-    """Give a log of batches of one record: epoch and content of each."""
+    """Return a log of batches of one record: epoch and content of each."""
     found: list[Batch] = []
     for index, (epoch, text) in enumerate(batches):
         sequence = sequences[index] if sequences else -1

@@ -117,7 +117,7 @@ def table_actions(
     configuration: Mapping[str, str] | None = None,
     partition_columns: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Give protocol and metadata as delta-spark writes them; with features, of versions 3 and 7."""
+    """Return protocol and metadata as delta-spark writes them; with features, of versions 3 and 7."""
     if features:
         versions = (3 if reader_features else 1, 7)
     protocol: dict[str, Any] = {"minReaderVersion": versions[0], "minWriterVersion": versions[1]}

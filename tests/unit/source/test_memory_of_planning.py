@@ -54,7 +54,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def growth_bytes(broker: EmbeddedBroker, partitions: int, first: int, last: int) -> int:
-    """Give how much more is held after ``last`` batches than after ``first``."""
+    """Return how much more is held after ``last`` batches than after ``first``."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic("many", partitions, 1)])["many"].result(DEADLINE_S)
     driver = Driver(broker.bootstrap_servers, "many", partitions)

@@ -81,7 +81,7 @@ def test_without_a_trust_store_the_broker_is_not_trusted(
 
 
 def kinds_of_keys() -> dict[str, dict[str, str]]:
-    """Give settings for a client's certificate, in all the ways there are."""
+    """Return settings for a client's certificate, in all the ways there are."""
     text = (STORES / "client.pem").read_text()
     key, begin, rest = text.partition("-----BEGIN CERT")
     chain = begin + rest

@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def two(cluster: Cluster) -> tuple[str, str]:
-    """Give two topics of one record each, in order."""
+    """Return two topics of one record each, in order."""
     names = (cluster.create(), cluster.create())
     for number, name in enumerate(names):
         cluster.send(name, [number])

@@ -34,7 +34,7 @@ RETRIED = NAMES["exactly-once_topic_sink.writing_task-retried"]
 LOSS = NAMES["at-most-once_append_sink.between_writes_exception"]
 
 Run = Callable[[Pipeline, Path], str | Callable[[], str | None] | None]
-"""Does what a run of the pipeline does, with the cell's mark as the second argument; gives its error.
+"""Does what a run of the pipeline does, with the cell's mark as the second argument; returns its error.
 
 A function in place of that gives the error with which the run ends as soon as it does.
 """

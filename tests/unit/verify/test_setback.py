@@ -156,7 +156,7 @@ def log_batch(one: Running, _setup: Setup) -> None:
 
 
 def go_through(one: Running, *errors: str | None) -> tuple[list[Setup], list[int]]:
-    """Have the runs end with these errors; gives how they were described, and the newest batch that each began with."""
+    """Have the runs end with these errors; returns how they were described, and the newest batch each began with."""
     setups, began = [], []
     steps, left = course(one), list(errors)
     try:
