@@ -24,8 +24,8 @@ SHORT_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 )
 """Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
-nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop starts
-a process for each file of a checkpoint (chmod), which without a helper in between costs half."""
+nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
+`chmod` for each file of a checkpoint, and to start a process without a helper in between costs half."""
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """An archive that does not fit is no news."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
