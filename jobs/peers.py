@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ KAFKA_ARTIFACTS = (
 )
 MAVEN_TIMEOUT_S = 900
 TOOL_TIMEOUT_S = 300
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a Java that lives for seconds, and is not measured: the slower compiler would pay back nothing."""
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 SPARK_KAFKA_ARTIFACTS = (
@@ -82,13 +84,15 @@ def missing_kafka_reason() -> str | None:
     return None
 
 
-def run_tool(class_name: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's own tools and give its output; a non-zero exit is the caller's to judge.
+def run_tool(
+    class_name: str, *args: str, timeout_s: float = TOOL_TIMEOUT_S, java_options: Sequence[str] = QUICK_JVM
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's own tools and return its output; a non-zero exit is the caller's to judge.
 
     Raises:
         PeerMissingError: if Kafka's jars or a Java are missing.
     """
-    command = [java_command(), "-cp", _kafka_classpath(), class_name, *args]
+    command = [java_command(), *java_options, "-cp", _kafka_classpath(), class_name, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -177,6 +181,7 @@ class RealKafka:
         data_dir: where its files live; by default a temporary folder that is removed at the end.
         config: settings that are added to those a node needs.
         heap: of the Java process.
+        java_options: others of that process; `QUICK_JVM` where nothing is measured.
         node: which one of a cluster it is. By default it is alone; else `await_ready` says when it serves, since a
             node does so only when most of the others are up.
 
@@ -189,6 +194,7 @@ class RealKafka:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, object] | None = None,
         heap: str = "512m",
+        java_options: Sequence[str] = ("-XX:+UseG1GC",),
         node: KafkaNode | None = None,
     ) -> None:
         classpath, java = _kafka_classpath(), java_command()
@@ -207,7 +213,7 @@ class RealKafka:
             "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER_ID, "-c", str(settings)
         ).check_returncode()
         self._command = [
-            java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", classpath, "kafka.Kafka", str(settings)
+            java, f"-Xms{heap}", f"-Xmx{heap}", *java_options, "-cp", classpath, "kafka.Kafka", str(settings)
         ]  # fmt: skip
         self._begin()
         if node is None:

@@ -104,7 +104,7 @@ def latency(said: str) -> Latency:
 
 
 def _tool(name: str, *arguments: str) -> str:
-    done = run_tool(f"org.apache.kafka.tools.{name}", *arguments)
+    done = run_tool(f"org.apache.kafka.tools.{name}", *arguments, java_options=())
     if done.returncode != 0:
         raise ToolError(f"{name} failed with {done.returncode}: {(done.stderr or done.stdout)[-800:]}")
     return done.stdout.strip()

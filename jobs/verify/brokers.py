@@ -16,7 +16,7 @@ from typing import Protocol
 
 from broker_lite import EmbeddedBroker
 from exactly_once.crash_points import FOLDER_VARIABLE
-from jobs.peers import RealKafka
+from jobs.peers import QUICK_JVM, RealKafka
 from jobs.verify.cells import Cell, Kind
 from jobs.verify.matrix import BROKER_POINTS
 
@@ -89,7 +89,7 @@ def open_kafka(where: str) -> Iterator[Kafka]:
         with EmbeddedBroker(process=True, config=SETTINGS) as broker:
             yield Kafka("the embedded broker", broker, may_be_killed=True, own_broker=CrashableBroker)
     elif where == "real":
-        with RealKafka(config=SETTINGS) as kafka:
+        with RealKafka(config=SETTINGS, java_options=QUICK_JVM) as kafka:
             yield Kafka("Apache Kafka", kafka, may_be_killed=True)
     elif ":" in where:
         yield Kafka(f"the broker at {where}", SimpleNamespace(bootstrap_servers=where), may_be_killed=False)

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from jobs.peers import PeerMissingError, RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, PeerMissingError, RealKafka, missing_kafka_reason
 from tests.containers.engine import EngineMissingError
 from tests.containers.kafka import ContainerKafka, start_container
 from tests.containers.kafka_image import ImageError, image
@@ -34,7 +34,11 @@ Kafka = ContainerKafka | RealKafka
 def kafka() -> Iterator[Kafka]:
     if reason := missing_kafka_reason():
         pytest.skip(reason)
-    with start_container(**as_environment(SETTINGS)) if in_container() else RealKafka(config=SETTINGS) as running:
+    with (
+        start_container(**as_environment(SETTINGS))
+        if in_container()
+        else RealKafka(config=SETTINGS, java_options=QUICK_JVM) as running
+    ):
         yield running
 
 

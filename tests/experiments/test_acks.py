@@ -34,7 +34,7 @@ from broker_lite.log.config import LogConfig
 from broker_lite.log.partition_log import PartitionLog
 from broker_lite.protocol.records import Record, encode_batch
 from broker_lite.sim.disk import SimulatedDisk
-from jobs.peers import RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -55,7 +55,7 @@ def real_kafka() -> Iterator[RealKafka]:
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
-    with RealKafka(heap="256m") as kafka:
+    with RealKafka(heap="256m", java_options=QUICK_JVM) as kafka:
         yield kafka
 
 

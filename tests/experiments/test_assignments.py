@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_lite import EmbeddedBroker
-from jobs.peers import RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PARTITIONS = 5
@@ -55,7 +55,9 @@ def real_kafka() -> Iterator[RealKafka]:
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
-    with RealKafka(config={**QUICK, "group.consumer.min.heartbeat.interval.ms": 100}, heap="256m") as kafka:
+    with RealKafka(
+        config={**QUICK, "group.consumer.min.heartbeat.interval.ms": 100}, heap="256m", java_options=QUICK_JVM
+    ) as kafka:
         make_topics(kafka)
         yield kafka
 

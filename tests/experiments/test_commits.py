@@ -26,7 +26,7 @@ import pytest
 from confluent_kafka import Producer
 
 from broker_lite import EmbeddedBroker
-from jobs.peers import java_command, kafka_classpath, missing_kafka_reason
+from jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 RECORDS = 10
 DEADLINE_S = 60.0
@@ -139,8 +139,7 @@ def test_javas_automatic_commits(broker: EmbeddedBroker, protocol: str, committe
     source = Path(__file__).with_name("CrashingConsumer.java")
     command = [
         java_command(),
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
+        *QUICK_JVM,
         "-Xmx128m",
         "-cp",
         str(kafka_classpath()),

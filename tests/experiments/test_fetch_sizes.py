@@ -28,7 +28,7 @@ from kafka import TopicPartition as PythonTopicPartition
 
 from broker_lite import EmbeddedBroker
 from broker_lite.protocol.records import decode_all, read_header, scan
-from jobs.peers import RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.experiments.raw_client import RawClient, batch_of
 
 KIB = 1024
@@ -54,7 +54,7 @@ def real_kafka() -> Iterator[RealKafka]:
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
-    with RealKafka(heap="256m") as kafka:
+    with RealKafka(heap="256m", java_options=QUICK_JVM) as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
             fill(client)
         yield kafka

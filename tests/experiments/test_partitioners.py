@@ -28,7 +28,7 @@ from kafka.partitioner import Partitioner
 from kafka.partitioner.sticky import StickyPartitioner
 
 from broker_lite import EmbeddedBroker
-from jobs.peers import java_command, kafka_classpath, missing_kafka_reason
+from jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 PARTITIONS = 5
 KEYS = [b"user-%d" % number for number in range(100)]
@@ -150,7 +150,7 @@ def test_java_takes_murmur2_and_sticks_without_a_key(broker: EmbeddedBroker, mur
         pytest.skip(reason)
     lines = [f"{key.decode()}\tjava-{number}" for number, key in enumerate(KEYS)]
     lines += [f"NULL\tjava-keyless-{number}" for number in range(KEYLESS)]
-    command = [java_command(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", str(kafka_classpath())]
+    command = [java_command(), *QUICK_JVM, "-Xmx128m", "-cp", str(kafka_classpath())]
     command += ["org.apache.kafka.tools.ConsoleProducer"]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--topic", TOPIC]
     command += ["--reader-property", "parse.key=true", "--reader-property", "null.marker=NULL"]

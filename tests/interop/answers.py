@@ -17,7 +17,7 @@ from broker_lite.protocol import apis
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
 from broker_lite.protocol.primitives import ZERO_UUID
-from jobs.peers import RealKafka, kafka_nodes
+from jobs.peers import QUICK_JVM, RealKafka, kafka_nodes
 from tests.interop.plain_client import PlainClient
 
 FILE: Final = Path(__file__).with_name("answers_of_kafka_4_3_0.json")
@@ -359,7 +359,7 @@ def kafka() -> tuple[RealKafka, str, str]:
         "advertised.listeners": f"PLAINTEXT://{v4},V6://{v6}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,V6:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
-    broker = RealKafka(config=config, heap="300m", node=node)
+    broker = RealKafka(config=config, heap="300m", java_options=QUICK_JVM, node=node)
     broker.await_ready()
     return broker, v4, v6
 

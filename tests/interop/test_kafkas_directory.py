@@ -9,7 +9,7 @@ import pytest
 from broker_lite import BrokerStartError, EmbeddedBroker
 from broker_lite.protocol.apis import ApiKey
 from broker_lite.protocol.errors import ErrorCode
-from jobs.peers import RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.interop.answers import play_topics
 from tests.interop.plain_client import PlainClient
 
@@ -26,7 +26,7 @@ def test_kafka_starts_again_on_the_directory_that_the_broker_has_used(tmp_path: 
     if reason is not None:
         pytest.skip(reason)
     directory = tmp_path / "data"
-    with RealKafka(tmp_path, heap="300m") as kafka:
+    with RealKafka(tmp_path, heap="300m", java_options=QUICK_JVM) as kafka:
         with PlainClient(kafka.bootstrap_servers) as client:
             client.create_topic("kept", 2)
         with pytest.raises(BrokerStartError, match="in use by another broker"):
@@ -41,7 +41,7 @@ def test_kafka_starts_again_on_the_directory_that_the_broker_has_used(tmp_path: 
                 client.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=30_000)
         assert contents(directory / METADATA_LOG) == metadata
     assert contents(directory / METADATA_LOG) == metadata
-    with RealKafka(tmp_path, heap="300m", node=port) as kafka:
+    with RealKafka(tmp_path, heap="300m", java_options=QUICK_JVM, node=port) as kafka:
         kafka.await_ready()
         with PlainClient(kafka.bootstrap_servers) as client:
             (topic,) = client.ask(ApiKey.METADATA, 1, topics=[("kept",)]).topics

@@ -17,7 +17,7 @@ import pytest
 from broker_lite import EmbeddedBroker
 from jobs.history import AnomalyName, judge, read_history
 from jobs.history.__main__ import CLEAN, main
-from jobs.peers import RealKafka, missing_kafka_reason, run_tool
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
 from tests.interop.verifiable_clients import Client
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def real_kafka() -> Iterator[RealKafka]:
     reason = missing_kafka_reason()
     if reason is not None:
         pytest.skip(reason)
-    with RealKafka() as kafka:
+    with RealKafka(java_options=QUICK_JVM) as kafka:
         yield kafka
 
 

@@ -9,12 +9,12 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from jobs.peers import java_command, kafka_classpath
+from jobs.peers import QUICK_JVM, java_command, kafka_classpath
 
 TOOLS = "org.apache.kafka.tools."
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 RUNNER = Path(__file__).parent / "ToolRunner.java"
-JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
+JAVA_OPTIONS = (*QUICK_JVM, "-Xmx128m")
 
 
 class Said(NamedTuple):

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from broker_lite import EmbeddedCluster
-from jobs.peers import kafka_classpath, missing_kafka_reason
+from jobs.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     QUIET,
@@ -89,7 +89,7 @@ def copier(cluster: EmbeddedCluster, topics: tuple[str, str], count: int) -> Ite
     classpath = kafka_classpath()
     assert classpath is not None
     command = [
-        *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, COPIER),
+        *("java", "-Xmx96m", *QUICK_JVM, "-cp", classpath, COPIER),
         *("--broker-list", cluster.bootstrap_servers, "--transactional-id", topics[0], "--consumer-group", topics[0]),
         *("--input-topic", topics[0], "--input-partition", "0", "--output-topic", topics[1]),
         *("--max-messages", str(count), "--transaction-size", str(PER_TRANSACTION)),

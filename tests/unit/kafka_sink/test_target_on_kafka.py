@@ -12,7 +12,7 @@ import pytest
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once.client import Client
 from connectors.kafka_once.sink.driver import Driver
-from jobs.peers import RealKafka, missing_kafka_reason
+from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from offset_store import clock
 from tests.unit.kafka_sink.course import Course
 from tests.unit.kafka_sink.pipeline import (
@@ -37,7 +37,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedBroker]:
     """Of an embedded broker only its address is asked for."""
-    with RealKafka() as running:
+    with RealKafka(java_options=QUICK_JVM) as running:
         broker = cast(EmbeddedBroker, running)
         client = Client(settings_of(broker))
         create_topics(client, INPUT, partitions=INPUT_PARTITIONS)

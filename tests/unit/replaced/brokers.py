@@ -10,7 +10,7 @@ from typing import Protocol
 
 from broker_lite import EmbeddedBroker
 from connectors.kafka_once import client as client_module
-from jobs.peers import RealKafka
+from jobs.peers import QUICK_JVM, RealKafka
 
 
 class Restorable(Protocol):
@@ -57,7 +57,7 @@ class Kafka:
 
     def __init__(self, root: Path) -> None:
         self._data, self._copy = root / "data", root / "copy"
-        self.broker = RealKafka(data_dir=root)
+        self.broker = RealKafka(data_dir=root, java_options=QUICK_JVM)
         self.bootstrap_servers = self.broker.bootstrap_servers
 
     def copy(self) -> None:
