@@ -177,19 +177,24 @@ class Broker:
             return  # a member of a cluster coordinates what it leads, as soon as it knows that
         if OFFSETS_TOPIC in self.logs.topics:
             _ = self.groups
-        self._finish_deletions()
+        self._resume_deletions()
         if TRANSACTIONS_TOPIC in self.logs.topics:
             _ = self.transactions
 
-    def _finish_deletions(self) -> None:
+    def _resume_deletions(self) -> None:
         """Remove groups' offsets of topics whose deletion a crash cut short; their files are gone by now."""
         groups = self._loaded_groups()
-        for name in self.logs.deletions.values():
-            # One that was made again since had the older one's offsets removed first.
-            if groups is not None and name not in self.logs.topics:
-                groups.forget_topic(name)
-        if self.logs.deletions:
-            self.logs.finish_deletions(list(self.logs.deletions))
+        finished = []
+        for topic_id, name in self.logs.deletions.items():
+            try:
+                # One that was made again since had the older one's offsets removed first.
+                if groups is not None and name not in self.logs.topics:
+                    groups.forget_topic(name)
+                finished.append(topic_id)
+            except KafkaError as error:
+                logger.warning("offsets of the deleted topic %s cannot be removed yet: %s", name, error)
+        if finished:
+            self._finish_deletions(finished)
 
     # What not every broker is asked for is loaded and made on first use, or where the log has something of it: loading
     # all of it would be a quarter of the start.
@@ -345,7 +350,18 @@ class Broker:
             yield ITEM * topic.partition_count
             while self.logs.remove_deleted(topic.name):
                 yield FILES
-        self.logs.finish_deletions([topic.topic_id for topic in topics])
+        self._finish_deletions([topic.topic_id for topic in topics])
+
+    def _finish_deletions(self, topic_ids: Sequence[uuid.UUID]) -> None:
+        """Note that topics are deleted for good, as soon as that their offsets are gone is on the disk."""
+        offsets = self.logs.topics.get(OFFSETS_TOPIC)
+        try:
+            for log in () if offsets is None else offsets.logs.values():
+                log.flush(self.clock.now_ms())
+        except (KafkaError, OSError) as error:
+            logger.warning("%s cannot be flushed: deletions are finished at the next start: %s", OFFSETS_TOPIC, error)
+            return
+        self.logs.finish_deletions(topic_ids)
 
     def _forget_deleted(self, name: str) -> None:
         """Remove what groups have of a topic that has been deleted, unless that is done."""

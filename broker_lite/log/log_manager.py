@@ -13,6 +13,7 @@ taken over by its `partition.metadata`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -292,6 +293,9 @@ class LogManager:
             for topic in topics:
                 self._add(topic)
                 del self.deletions[topic.topic_id]
+            # The file may say already that they are deleted, and the next start would remove them.
+            with contextlib.suppress(OSError):
+                self._write_topics()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
         for topic in topics:
             self._put_to_be_removed(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 import uuid
@@ -204,6 +205,29 @@ def test_a_deletion_of_many_partitions_that_was_cut_short_is_finished(caplog: py
     manager.finish_deletions([TOPIC_ID])
     manager.close(NOW)
     assert not open_manager(storage).deletions
+
+
+def test_a_deletion_that_was_refused_after_all_is_none_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may be there, and the flush of its folder have failed."""
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    topic = manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 1)
+    whole = storage.write
+    failures = [OSError(errno.EIO, "the folder's flush fails")]
+
+    def write(path: str, data: bytes, *, durable: bool) -> None:
+        whole(path, data, durable=durable)
+        if path.endswith("topics.json") and failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(storage, "write", write)
+    with pytest.raises(KafkaError):
+        manager.forget_topics([topic])
+    append(manager, "t", 0, 1)
+    manager.abandon()
+    manager = open_manager(storage)
+    assert manager.partition("t", 0).log_end_offset == 2
 
 
 def test_a_directory_without_topics_file_is_taken_over() -> None:
