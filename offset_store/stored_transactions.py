@@ -8,6 +8,7 @@ once instead, and from then on only the commits that are new.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
@@ -18,10 +19,13 @@ from offset_store.errors import OffsetStoreError
 FEW = 16
 """Up to so many identifiers are asked of delta-rs one by one."""
 
+_UNREADABLE = (OffsetStoreError, KeyError, TypeError, ValueError)
+"""What a log that was cleaned up, or that another writer has put strange things into, may raise."""
+
 
 @dataclass(slots=True)
 class StoredTransactions:
-    """The transaction identifiers of one table, at the version that the handle is at."""
+    """The transaction identifiers of one table, at the version that the handle is at; for one thread."""
 
     table: DeltaTable
     open_log: Callable[[], DeltaLog] = field(repr=False)
@@ -43,22 +47,19 @@ class StoredTransactions:
         self._follow()
         if count <= FEW or self._is_whole:
             return
-        try:
+        with suppress(*_UNREADABLE):
             self._found.update(self.open_log().transactions(self._version))
             self._is_whole = True
-        except OffsetStoreError:
-            return
 
     def _follow(self) -> None:
         """Go to the version that the handle is at by now."""
-        before, self._version = self._version, self.table.version()
-        if before == self._version:
+        version = self.table.version()
+        if version == self._version:
             return
-        if self._is_whole and before < self._version:
-            try:
-                self._found.update(self.open_log().transactions(self._version, before))
-                return
-            except OffsetStoreError:  # the commits were cleaned up
-                pass
-        self._found.clear()
-        self._is_whole = False
+        known, since, is_whole = dict(self._found), self._version, self._is_whole
+        self._found.clear()  # whatever fails from here on, nothing that is old is left
+        self._version, self._is_whole = version, False
+        if is_whole and since < version:
+            with suppress(*_UNREADABLE):
+                self._found.update(known | self.open_log().transactions(version, since))
+                self._is_whole = True

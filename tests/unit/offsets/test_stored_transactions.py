@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from offset_store.delta import DeltaOffsetStore
+from offset_store.delta_log import DeltaLog
 from offset_store.fingerprint import Fingerprint
 from offset_store.locations import Location
 from offset_store.offsets import OffsetRange, TopicPartition
@@ -97,3 +98,23 @@ def test_a_log_without_its_old_commits_is_left_to_delta_rs(tmp_path: Path) -> No
     for version in range(5):
         (path / "_delta_log" / f"{version:020d}.json").unlink()
     assert store.snapshot().next_offsets(KEYS[:MANY]) == dict.fromkeys(KEYS[:MANY], 3) | {KEYS[0]: 6}
+
+
+def test_a_read_that_fails_leaves_nothing_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t"
+    store = DeltaOffsetStore(Location.parse(str(path)), "app", create_missing=True)
+    for number in range(2):
+        snapshot = store.snapshot()
+        assert len(snapshot.next_offsets(KEYS[:MANY])) == (MANY if number else 0)
+        snapshot.commit(batch(number, KEYS[:MANY]))
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    snapshot = store.snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "transactions", fail)
+        with pytest.raises(MemoryError):
+            snapshot.last_batch("q")
+    assert store.snapshot().last_batch("q") == 1
+    assert store.snapshot().next_offsets(KEYS[:MANY]) == dict.fromkeys(KEYS[:MANY], 2)
