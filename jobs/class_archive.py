@@ -20,9 +20,9 @@ from pathlib import Path
 
 from jobs.java_check import java_command
 
-SHORT_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
-)
+SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+if sys.platform == "linux":
+    SHORT_JVM += " -Djdk.lang.Process.launchMechanism=VFORK"
 """Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
 nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
 `chmod` for each file of a checkpoint, and to start a process without a helper in between costs half."""
@@ -54,8 +54,10 @@ def make() -> None:
     path = archive()
     if path is None or path.exists():
         return
+    if not os.access(path.parent, os.W_OK):
+        return
     print("Keeping Spark's classes for faster starts (half a minute, once)", flush=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as folder:
         made = Path(folder, path.name)
         program = [sys.executable, "-m", "jobs.class_archive", "--run-queries", folder]
         environment = {**os.environ, VARIABLE: f"{SHORT_JVM} -XX:ArchiveClassesAtExit={made} {QUIET}"}
