@@ -342,7 +342,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """Return the child this interpreter's import path, in case the package is not installed."""
+    """Return an environment with this interpreter's import path, in case the package is not installed."""
     here = str(Path(__file__).resolve().parent.parent)
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}

@@ -195,7 +195,7 @@ class Chain:
         self.ranges = [extent for extent in kept if extent.end > extent.start]
 
     def covered(self) -> Iterator[OffsetRange]:
-        """Return what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
+        """Yield what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
         for ranges in (*self.earlier, self.ranges):
             yield from _joined(ranges)
 
@@ -205,7 +205,7 @@ class Chain:
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """Return ranges in order, each offset once."""
+    """Yield ranges in order, each offset once."""
     start = end = None
     for extent in sorted(ranges, key=lambda each: each.start):
         if start is None or end is None:

@@ -174,7 +174,7 @@ class CrashPlans:
         return cls(fixed, Path(folder) if folder else None)
 
     def armed(self) -> Iterable[CrashPlan]:
-        """Return the plans of this moment."""
+        """Yield the plans of this moment."""
         if self.fixed is not None:
             yield self.fixed
         if self.folder is None:

@@ -45,7 +45,7 @@ def in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
 
 
 def assign_range(members: Sequence[Subscriber], partition_counts: Mapping[uuid.UUID, int]) -> Assignment:
-    """Return each topic's subscribers contiguous ranges of it."""
+    """Assign contiguous ranges of each topic to its subscribers."""
     shares: dict[str, dict[uuid.UUID, frozenset[int]]] = {member.member_id: {} for member in members}
     ordered = in_order(members)
     for topic_id, count in partition_counts.items():

@@ -32,7 +32,7 @@ class Line:
     ours: bool
 
     def with_topic_ids(self, topics: Mapping[str, TopicMetadata]) -> Line:
-        """Return topics without an id those that the brokers know by now.
+        """Return the line, in which topics without an id have the one that the brokers know by now.
 
         Lines of Spark's connector have no ids, nor have ours from brokers before Kafka 2.8.
         """

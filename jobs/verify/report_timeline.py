@@ -48,7 +48,7 @@ def timeline(moments: Sequence[Moment]) -> str:
 
 
 def steps(moments: Sequence[Moment]) -> Iterable[Sequence[str]]:
-    """Return the lines of the table that belongs to the picture."""
+    """Yield the lines of the table that belongs to the picture."""
     for number, moment in enumerate(_ordered(moments), 1):
         yield str(number), f"{moment.at_s:.2f}", moment.lane, moment.what
 

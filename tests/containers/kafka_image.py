@@ -75,7 +75,7 @@ def image() -> str:
 
 @contextmanager
 def _engine_and_tools() -> Iterator[docker.DockerClient]:
-    """Return a client of the Docker engine; where none answers, name the tools that are missing too."""
+    """Yield a client of the Docker engine; where none answers, name the tools that are missing too."""
     try:
         with engine() as client:
             yield client

@@ -127,7 +127,7 @@ GENERATED = [
 
 
 def codes(element: Any) -> Iterable[int]:
-    """Return every error code in a message, at whatever depth."""
+    """Yield every error code in a message, at whatever depth."""
     for field in element._struct.fields.values():
         if not field.for_version_q(element.version):
             continue
