@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from exactly_once.batch import Batch
 from exactly_once.crash_points import CrashPoint, reach
 from exactly_once.decision import (
     AlreadyThere,
-    Decision,
     Fresh,
     Refused,
     Replay,
@@ -37,8 +35,8 @@ from exactly_once.errors import (
     UnknownOutcomeError,
 )
 from exactly_once.guarantee import Order
-from exactly_once.refusals import THE_TABLE, Place, behind, fenced, refusal, restored
-from exactly_once.restored import restore_before, restore_that_took_out
+from exactly_once.refusals import THE_TABLE, Place, fenced, refusal, restored
+from exactly_once.restored import restore_that_took_out
 from offset_store.administration import CommitEntry
 from offset_store.errors import CommitConflictError
 from offset_store.record import BatchRecord, CommittedBatch, Writes
@@ -46,10 +44,6 @@ from offset_store.store import Commit, Snapshot
 
 MAX_CONFLICTS = 10
 """How often a commit that lost against commits of *other* partitions or applications is decided anew."""
-
-
-COMMITS_LOOKED_AT = 100
-"""Among how many of the newest commits a RESTORE is looked for before each batch."""
 
 
 class SnapshotSource(Protocol):
@@ -91,6 +85,14 @@ class AccountedSnapshot(Protocol):
 
 
 @runtime_checkable
+class RestorableSnapshot(Protocol):
+    """A snapshot of a table whose rows can be taken back with the offsets."""
+
+    def first_taken_out(self, query_id: str) -> int | None:
+        """Return the first batch of a query that was taken out by that, if the query has written none since."""
+
+
+@runtime_checkable
 class CompletingResult(Protocol):
     """A result whose commit is a decision: what was decided is carried out afterwards."""
 
@@ -122,6 +124,8 @@ class Plan:
     """The version of the store of offsets that this was decided from."""
     rows_version: int
     """The version of the result at that time; the same number where both are one table."""
+    after_restore: bool = False
+    """Whether nothing was written since a restore took batches of the query out: then even an empty batch is noted."""
 
     @property
     def writes_rows(self) -> bool:
@@ -159,7 +163,8 @@ class Delivery:
             reach(CrashPoint.SINK_BEGUN, plan.batch_id, batch.record.app_id)
         if plan.writes_rows and self.order.before_tasks:
             for writes in self.order.before_tasks:
-                self._commit(batch, plan, Commit(batch.record, writes), compare=True)
+                commit: Commit[Any] = Commit(batch.record, writes, after_restore=plan.after_restore)
+                self._commit(batch, plan, commit, compare=True)
             reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
 
@@ -176,13 +181,14 @@ class Delivery:
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
-        if files or batch.record.moved or replaces:
+        if files or batch.record.moved or replaces or plan.after_restore:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
-                commit = Commit(batch.record, writes, files if Writes.ROWS in writes else (), has_half)
+                into = files if Writes.ROWS in writes else ()
+                commit = Commit(batch.record, writes, into, has_half, plan.after_restore)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
         if isinstance(self.result, CompletingResult):
@@ -197,23 +203,17 @@ class Delivery:
     def _plan(self, batch: Batch) -> Plan:
         snapshot = self._offsets.snapshot()
         rows = snapshot if self.offsets is None else self.result.snapshot()
-        decision = decide(look(snapshot, batch), batch)
+        seen = look(snapshot, batch)
+        decision = decide(seen, batch)
         if isinstance(decision, Refused):
             raise refusal(decision, batch, snapshot, self._place)
-        self._check_nothing_was_taken_out(batch, decision, rows)
-        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
-
-    def _check_nothing_was_taken_out(self, batch: Batch, decision: Decision, rows: Snapshot) -> None:
-        if not isinstance(rows, LoggedSnapshot):
-            return
-        if isinstance(decision, Replay):
+        if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
             restore = restore_that_took_out(batch.record, rows.entries_since(-1))
             if restore is not None:
                 raise restored(restore, batch, self._place)
-        elif isinstance(decision, Fresh) and (batch.stateful or batch.foreign):
-            restore = restore_before(batch.record, islice(rows.entries_since(-1), COMMITS_LOOKED_AT))
-            if restore is not None:
-                raise behind(restore, batch, self._place)
+        after_restore = seen.first_taken_out is not None
+        ids = batch.record.attempt_id, batch.record.batch_id
+        return Plan(*ids, decision, snapshot.version, rows.version, after_restore)
 
     @property
     def _offsets(self) -> SnapshotSource:
@@ -302,7 +302,10 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     fingerprint = None
     if last_batch_id is not None and last_batch_id >= record.batch_id:
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint)
+    taken_out = None
+    if isinstance(snapshot, RestorableSnapshot) and (batch.stateful or batch.foreign):
+        taken_out = snapshot.first_taken_out(record.query_id)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, taken_out)
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:

@@ -14,6 +14,9 @@ So the batch id is looked at first, then what the batch was, then the offsets, i
    also reads other sources, whose rows of this batch nobody knows of: `OthersUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
+Where the offsets show no gap, since the query reads others than ours or its watermark writes rows, one shows in the
+numbers: batches that ``sparkonce offsets rewind --restore`` took out come again, or this one is `BehindOthers`, not 3.
+
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
 `NeverStored`, in place of 3 and 4.
@@ -50,6 +53,9 @@ class Stored:
     next_offsets: Mapping[PartitionKey, int]
     fingerprint: Fingerprint | None = None
     """What is stored under the batch's id, if that is not past the last one; None if nothing is known of it."""
+    first_taken_out: int | None = None
+    """The first batch of the query that a restore took out of the table, if none was written since; of queries whose
+    offsets do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,13 @@ class OtherBatch:
     stored_batch_id: int
     is_known: bool
     """Whether the store still knows what was written under this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BehindOthers:
+    """The batch follows others that a restore took out of the table: its checkpoint is ahead of the table."""
+
+    first_taken_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,7 @@ class OthersUnknown:
     extent: OffsetRange
 
 
-Refused = ReusedBatchId | OtherBatch | StatefulRestart | Mismatch | NeverStored | OthersUnknown
+Refused = ReusedBatchId | OtherBatch | BehindOthers | StatefulRestart | Mismatch | NeverStored | OthersUnknown
 Decision = Fresh | Replay | AlreadyThere | Refused
 
 
@@ -147,6 +160,8 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
     skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
+        if stored.first_taken_out is not None and record.batch_id > stored.first_taken_out:
+            return BehindOthers(stored.first_taken_out)
         return skipping or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from exactly_once.batch import Batch
 from exactly_once.decision import (
+    BehindOthers,
     Decision,
     Mismatch,
     NeverStored,
@@ -48,7 +49,9 @@ THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    if isinstance(decision, StatefulRestart) or (isinstance(decision, Mismatch) and not decision.is_overlap):
+    if isinstance(decision, StatefulRestart | BehindOthers) or (
+        isinstance(decision, Mismatch) and not decision.is_overlap
+    ):
         return refusal(decision, batch, snapshot, place)
     return FencedError(
         f"{batch} was free to be written at version {planned_version}; since then "
@@ -61,6 +64,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
     """Explain why a batch is refused."""
     if isinstance(decision, OtherBatch):
         return _other_batch(decision, batch, snapshot, place)
+    if isinstance(decision, BehindOthers):
+        return _behind_others(decision, batch, place)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -142,13 +147,12 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
     )
 
 
-def behind(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
-    """Explain why a batch is not written behind others that a RESTORE of ours took out."""
-    target = None if restore.change is None else restore.change.to_version
+def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
     return OffsetMismatchError(
-        f"{batch} follows batches that are in {place.name} no more: version {restore.version} (RESTORE) took it back "
-        f"to version {target}, and the checkpoint is newer. Their rows would be missing. Start from the checkpoint "
-        "that goes with the stored offsets, a copy of that time; or, to go on without these rows, use a new appId"
+        f"{batch} follows batches that are in {place.name} no more: it was taken back (sparkonce offsets rewind "
+        f"--restore), batch {decision.first_taken_out} was taken out and has not come again, and the checkpoint is "
+        "newer. Rows would be missing. Start from the checkpoint that goes with the stored offsets, a copy of that "
+        "time; or, to go on without these rows, use a new appId"
     )
 
 

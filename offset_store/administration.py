@@ -43,6 +43,7 @@ from offset_store.stored_transactions import StoredTransactions
 from offset_store.tables import append, check_remembers, commit_properties, load_table
 from offset_store.txn_ids import (
     MOVED_TO_ID,
+    NOTHING_TAKEN_OUT,
     UNKNOWN_EPOCH,
     UNKNOWN_FINGERPRINT,
     BatchTxn,
@@ -52,12 +53,14 @@ from offset_store.txn_ids import (
     QueryTxn,
     batch_txn_id,
     epoch_txn_id,
+    first_taken_out,
     hand_txn_id,
     intent_txn_id,
     merge_txn_id,
     offset_txn_id,
     parse_txn_id,
     query_txn_id,
+    taken_out_txn_id,
 )
 
 LAST_TIME_MS = 253_402_300_799_999
@@ -363,7 +366,7 @@ class OffsetsTable:
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
-        transactions |= self._fingerprints_of_then(change)
+        transactions |= self._fingerprints_of_then(change) | self._taken_out(change)
         try:
             self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
@@ -398,6 +401,29 @@ class OffsetsTable:
             if now != before:
                 moved[txn_id] = UNKNOWN_FINGERPRINT if before is None else before
         return moved
+
+    def _taken_out(self, change: ManualChange) -> dict[str, int]:
+        """Return, for each query, the first of its batches that a restore takes out, now or as it was back then."""
+        if change.kind is not ChangeKind.RESTORE or change.to_version is None:
+            return {}
+        then, found = self._load_version(change.to_version), dict[str, int]()
+        last = {(move.key.app_id, move.key.query_id): move.after for move in change.batches}
+        for entry in self.entries():
+            record = None if entry.batch is None else entry.batch.record
+            if record is None or entry.version <= change.to_version:
+                continue
+            kept = last.get((record.app_id, record.query_id), -1)
+            if record.batch_id > kept and (record.app_id, record.query_id) in last:
+                txn_id = taken_out_txn_id(record.app_id, record.query_id)
+                found[txn_id] = min(record.batch_id, found.get(txn_id, record.batch_id))
+        for app_id, query_id in last:
+            txn_id = taken_out_txn_id(app_id, query_id)
+            before = first_taken_out(then.transaction_version, app_id, query_id)
+            if before is not None:
+                found[txn_id] = min(before, found.get(txn_id, before))
+            elif txn_id not in found and self.table.transaction_version(txn_id) is not None:
+                found[txn_id] = NOTHING_TAKEN_OUT
+        return found
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Return the applications whose rows a restore takes out, of which some may have stored no offset as yet."""

@@ -36,6 +36,7 @@ from offset_store.store import Commit, FileT, read_offsets
 from offset_store.stored_transactions import StoredTransactions
 from offset_store.tables import append, check_remembers, load_table
 from offset_store.txn_ids import (
+    first_taken_out,
     hand_txn_id,
     query_txn_id,
     stored_epoch,
@@ -195,6 +196,10 @@ class DeltaSnapshot:
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
         """See `Snapshot.fingerprint`."""
         return stored_fingerprint(self.look_up, self.app_id, query_id, batch_id)
+
+    def first_taken_out(self, query_id: str) -> int | None:
+        """See `RestorableSnapshot.first_taken_out`."""
+        return first_taken_out(self.look_up, self.app_id, query_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

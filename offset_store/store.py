@@ -27,6 +27,8 @@ class Commit(Generic[FileT]):
     files: Sequence[FileT] = ()
     is_second: bool = False
     """Whether the other half of the batch stands in a commit of its own already: a hand must not have undone it."""
+    after_restore: bool = False
+    """Whether it is the query's first since a restore took batches of it out."""
 
 
 class Snapshot(Protocol):

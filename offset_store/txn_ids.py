@@ -38,6 +38,9 @@ UNKNOWN_EPOCH = -1
 UNKNOWN_FINGERPRINT = -1
 """What is stored for a fingerprint that a restore has taken out, if nothing had its place before."""
 
+NOTHING_TAKEN_OUT = -1
+"""What is stored of a query whose batches were taken out by a restore, from its first commit after that on."""
+
 LookUp = Callable[[str], int | None]
 """Gives the stored version of a transaction id, or None."""
 
@@ -77,6 +80,14 @@ def intent_txn_id(app_id: str) -> str:
 def hand_txn_id(app_id: str) -> str:
     """Name the id that changes by hand and the second of a batch's two commits both write, so that they conflict."""
     return f"{PREFIX}/{_encode(app_id)}/hand"
+
+
+def taken_out_txn_id(app_id: str, query_id: str) -> str:
+    """Name the id whose version is the first batch of a query that a restore of ours took out of the table.
+
+    What the query writes next must be that batch, or one before it: all others follow rows that are gone.
+    """
+    return f"{PREFIX}/{_encode(app_id)}/taken-out/{query_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -186,11 +197,19 @@ def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
     return None if epoch == UNKNOWN_EPOCH else epoch
 
 
+def first_taken_out(look_up: LookUp, app_id: str, query_id: str) -> int | None:
+    """Return what stands under `taken_out_txn_id`, if the query has written nothing since."""
+    number = look_up(taken_out_txn_id(app_id, query_id))
+    return None if number == NOTHING_TAKEN_OUT else number
+
+
 def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
     """Return the transaction ids that a commit moves in a store: `transactions_of`, names it takes over, and epochs."""
     moved = transactions_of(commit)
     if moved:
         moved |= _epochs_onto(look_up, commit.record)
+    if moved and commit.after_restore:
+        moved[taken_out_txn_id(commit.record.app_id, commit.record.query_id)] = NOTHING_TAKEN_OUT
     for own, by_name in named_txn_ids(commit).items():
         if look_up(own) is None and look_up(by_name) not in (None, MOVED_TO_ID):
             moved[by_name] = MOVED_TO_ID
