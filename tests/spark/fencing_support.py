@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -29,6 +30,7 @@ class Driver:
     def __init__(self, folder: Path, **conf: str) -> None:
         self.plans = folder / "plans"
         self.plans.mkdir(parents=True)
+        self._numbers = itertools.count()
         self._scratch = folder / "scratch"
         self.stage_attempts = 0
         """How often the query waited for last had to try one of its stages."""
@@ -71,8 +73,7 @@ class Driver:
         return self.wait("one")
 
     def arm(self, plan: str) -> CrashPlan:
-        name = f"plan-{len(list(self.plans.iterdir()))}"
-        return arm(self.plans, name, plan)
+        return arm(self.plans, f"plan-{next(self._numbers)}", plan)  # a name used again would have its mark already
 
     def await_firing(self, plan: CrashPlan) -> dict[str, Any]:
         deadline = time.monotonic() + DEADLINE_S
