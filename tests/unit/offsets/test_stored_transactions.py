@@ -85,13 +85,19 @@ def test_it_is_what_delta_rs_says_whoever_commits(tmp_path: Path, seed: int) -> 
             shutil.rmtree(path)
 
 
-def test_a_log_without_its_old_commits_is_left_to_delta_rs(tmp_path: Path) -> None:
-    path = tmp_path / "t"
+def written(path: Path, batches: int) -> DeltaOffsetStore:
+    """A store that has read the log as a whole, and got so many batches."""
     store = DeltaOffsetStore(Location.parse(str(path)), "app", create_missing=True)
-    for number in range(3):
+    for number in range(batches):
         snapshot = store.snapshot()
         assert len(snapshot.next_offsets(KEYS[:MANY])) == (MANY if number else 0)
         snapshot.commit(batch(number, KEYS[:MANY]))
+    return store
+
+
+def test_a_log_without_its_old_commits_is_left_to_delta_rs(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    store = written(path, 3)
     for number in range(3, 6):
         append(DeltaTable(path), {offset_txn_id("app", *KEYS[0]): number + 1}, {})
     DeltaTable(path).create_checkpoint()
@@ -101,12 +107,7 @@ def test_a_log_without_its_old_commits_is_left_to_delta_rs(tmp_path: Path) -> No
 
 
 def test_a_read_that_fails_leaves_nothing_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t"
-    store = DeltaOffsetStore(Location.parse(str(path)), "app", create_missing=True)
-    for number in range(2):
-        snapshot = store.snapshot()
-        assert len(snapshot.next_offsets(KEYS[:MANY])) == (MANY if number else 0)
-        snapshot.commit(batch(number, KEYS[:MANY]))
+    store = written(tmp_path / "t", 2)
 
     def fail(*_: object) -> None:
         raise MemoryError
