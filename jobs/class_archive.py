@@ -20,9 +20,8 @@ from pathlib import Path
 
 from jobs.java_check import java_command
 
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-if sys.platform == "linux":
-    SHORT_JVM += " -Djdk.lang.Process.launchMechanism=VFORK"
+_NO_HELPER = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
+SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_NO_HELPER}"
 """Of a JVM that lives for seconds or minutes: the slower compiler takes a third of its processor time, and pays back
 nothing. Without it Java keeps room for a fifth of the code only, and throws some away to compile it again. Hadoop runs
 `chmod` for each file of a checkpoint, and to start a process without a helper in between costs half."""
