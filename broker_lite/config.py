@@ -384,14 +384,14 @@ def _one_directory(log_dirs: str) -> str:
 
 
 def _check_member(config: BrokerConfig) -> None:
-    """Look at what a member of a cluster needs, which a broker by itself does not."""
+    """Look at what a member of a cluster needs, which a standalone broker does not."""
     from broker_lite.security.acls import ANONYMOUS  # here, since most are by themselves
 
     assert config.metadata_log_dir is not None
     if not config.metadata_log_dir.strip():
         raise ConfigError(
             "metadata.log.dir is empty: give the directory that all brokers of the cluster share, or leave it out "
-            "for a broker by itself"
+            "for a standalone broker"
         )
     if "node.id" not in config.given:
         raise ConfigError(

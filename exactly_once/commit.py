@@ -187,8 +187,8 @@ class Delivery:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
-                into = files if Writes.ROWS in writes else ()
-                commit = Commit(batch.record, writes, into, has_half, plan.after_restore)
+                written = files if Writes.ROWS in writes else ()
+                commit = Commit(batch.record, writes, written, has_half, plan.after_restore)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
         if isinstance(self.result, CompletingResult):

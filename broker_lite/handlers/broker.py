@@ -74,7 +74,7 @@ class RequestFaults(Protocol):
 
 
 def _check_alone(storage: Storage, log_dir: str) -> None:
-    """Refuse a cluster's data: what a broker by itself would write there is not what the others have at its offsets.
+    """Refuse a cluster's data: what a standalone broker would write there is not what the others have at its offsets.
 
     Raises:
         LogDirectoryError: if it is a member's.
@@ -134,9 +134,9 @@ class Broker:
         self.faults: RequestFaults | None = None
         """What stands between connections and handlers while there are faults to inject; else None."""
         self.member: ClusterMember | None = None
-        """This broker as a member of its cluster; None by itself."""
+        """This broker as a member of its cluster; None for a standalone one."""
         self.cluster: ClusterPartitions | None = None
-        """What a member leads and follows; None by itself."""
+        """What a member leads and follows; None for a standalone one."""
         self.metrics: Metrics | None = None
         """What is counted, if anybody wants to know."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
@@ -236,7 +236,7 @@ class Broker:
         return max(ids, default=NO_PRODUCER_ID)
 
     def _leads_all(self, topic: str, index: int) -> Led:
-        """Return a partition of a broker by itself."""
+        """Return a partition of a standalone broker."""
         return Led(self.partition(topic, index), self.logs.leader_epoch)
 
     def topics(self) -> Iterable[Topic]:
@@ -353,7 +353,7 @@ class Broker:
         self._finish_deletions([topic.topic_id for topic in topics])
 
     def _finish_deletions(self, topic_ids: Sequence[uuid.UUID]) -> None:
-        """Note that topics are deleted for good, as soon as that their offsets are gone is on the disk."""
+        """Note that topics are deleted for good, once the removal of their offsets is on the disk."""
         offsets = self.logs.topics.get(OFFSETS_TOPIC)
         try:
             for log in () if offsets is None else offsets.logs.values():

@@ -50,7 +50,7 @@ class Coordinator(Protocol):
 
 
 class Coordinated:
-    """All partitions of one internal topic, of a broker by itself."""
+    """All partitions of one internal topic, of a standalone broker."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._broker = broker

@@ -1,6 +1,6 @@
 """CreatePartitions, versions 0 to 3 (KIP-195); in a cluster, the controller's to do.
 
-Assignments are checked; to a broker by itself, all they can say is this broker.
+Assignments are checked; to a standalone broker, all they can say is this broker.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _make(broker: Broker, name: str, count: int, replicas: Sequence[tuple[int, .
 
 
 def known_brokers(broker: Broker) -> Collection[int]:
-    """Return the ids of the brokers that have registered; of a broker by itself, its own."""
+    """Return the ids of the brokers that have registered; of a standalone broker, its own id."""
     return (broker.config.node_id,) if broker.member is None else broker.member.image.brokers.keys()
 
 

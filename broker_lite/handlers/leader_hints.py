@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
-    """Return who leads a partition now; None if nobody does, or this broker is by itself."""
+    """Return who leads a partition now; None if nobody does, or this broker is standalone."""
     if broker.member is None:
         return None
     image = broker.member.image

@@ -1,4 +1,4 @@
-"""The ends of decided transactions on their way into their partitions, of a broker by itself.
+"""The ends of decided transactions on their way into their partitions, of a standalone broker.
 
 Theory of operation: up to a bound the markers are written in the same turn of the event loop as the decision, the rest
 in the next ones, so that a transaction over a thousand partitions does not hold up others. Markers that could not be

@@ -1,4 +1,4 @@
-"""Producer ids, each given out once for all times, by a broker by itself (in a cluster: `producer_id_blocks.py`).
+"""Producer ids, each given out once for all times, by a standalone broker (in a cluster: `producer_id_blocks.py`).
 
 Theory of operation: ids are taken from a block; before the first of a block is given out, the block's end is on the
 disk. A broker that dies loses what was left of its block, never gives an id twice. A log directory that was a Kafka

@@ -97,7 +97,7 @@ def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[An
 
 @by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Steps:
-    """Begin moves, or give them up; a broker by itself has all partitions where they can be."""
+    """Begin moves, or give them up; a standalone broker has all partitions where they can be."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), responses=[])

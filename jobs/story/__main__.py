@@ -98,7 +98,7 @@ def tell(story: Story, which: str) -> list[tuple[Telling, bool]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command by itself; returns the exit status."""
+    """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.story")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
