@@ -7,16 +7,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from broker_lite import EmbeddedCluster
 from connectors.kafka_once import client as client_module
 from connectors.kafka_once.data_loss import DataLossError
 from exactly_once.audit_findings import Problem
 from jobs.audit_report import Verdict
-from tests.parity.support import DEADLINE_S, Cluster
+from jobs.peers import RealKafkaCluster, missing_kafka_reason
+from tests.parity.support import DEADLINE_S, Cluster, wait_for
 from tests.unit.replaced.pipeline import Pipeline
 
+TOPIC = "unclean"
 QUICK = {
     "broker.heartbeat.interval.ms": 200,
     "broker.session.timeout.ms": 1_500,
@@ -25,33 +27,38 @@ QUICK = {
 }
 
 
-@pytest.fixture
-def brokers() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3, process=True, config=QUICK) as found:
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.soak)])
+def brokers(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster | RealKafkaCluster]:
+    if request.param == "real" and (reason := missing_kafka_reason()) is not None:
+        pytest.skip(reason)
+    made = EmbeddedCluster(3, process=True, config=QUICK) if request.param == "embedded" else RealKafkaCluster(3, QUICK)
+    with made as found:
         yield found
     for kept in client_module._shared.values():
         kept.close()
 
 
-def test_a_query_reads_on_from_where_the_new_leader_parted(brokers: EmbeddedCluster, tmp_path: Path) -> None:
-    cluster, topic = Cluster(brokers.bootstrap_servers), "unclean"
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+def test_a_query_reads_on_from_where_the_new_leader_parted(
+    brokers: EmbeddedCluster | RealKafkaCluster, tmp_path: Path
+) -> None:
+    cluster, admin = Cluster(brokers.bootstrap_servers), AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+    controller = brokers.controller_id if isinstance(brokers, EmbeddedCluster) else 1
+    leader, follower = (each for each in (1, 2, 3) if each != controller)
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    leader, follower = (each for each in brokers.brokers if each != brokers.controller_id)
-    made = NewTopic(topic, 1, replica_assignment=[[leader, follower]], config=settings)
-    admin.create_topics([made])[topic].result(DEADLINE_S)
-    cluster.send(topic, range(20), 0)
+    made = NewTopic(TOPIC, 1, replica_assignment=[[leader, follower]], config=settings)
+    admin.create_topics([made])[TOPIC].result(DEADLINE_S)
+    cluster.send(TOPIC, range(20), 0)
     brokers.kill(follower)
-    brokers.wait_until(lambda: brokers.in_sync_replicas(topic, 0) == (leader,), "the dead follower is in sync")
-    cluster.send(topic, range(20, 30), 0)
-    options = cluster.source_options(subscribe=topic, startingOffsets="earliest", appId="app")
+    wait_for(lambda: partition(admin).isrs == [leader], "an ISR of the leader alone")
+    cluster.send(TOPIC, range(20, 30), 0)
+    options = cluster.source_options(subscribe=TOPIC, startingOffsets="earliest", appId="app")
     with closing(Pipeline(tmp_path, {**options, "failOnDataLoss": "false"})) as pipeline:
         assert pipeline.run() == list(range(30))
         brokers.kill(leader)
         brokers.restart(follower)
-        brokers.wait_until(lambda: brokers.leader(topic, 0) == follower, "nobody leads")
+        wait_for(lambda: partition(admin).leader == follower, "the election of the one that lacks records")
         new = list(range(100, 115))
-        Cluster(brokers.bootstrap_servers).send(topic, new, 0)
+        Cluster(brokers.bootstrap_servers).send(TOPIC, new, 0)
         strict = {**options, "offsetStore": f"delta:{tmp_path / 'table'}"}
         with closing(Pipeline(tmp_path, strict, "strict")) as stops, pytest.raises(DataLossError, match=r"\[20, 30\)"):
             stops.run()
@@ -60,3 +67,7 @@ def test_a_query_reads_on_from_where_the_new_leader_parted(brokers: EmbeddedClus
         assert pipeline.run() == new  # the very query that was running
         examined = pipeline.audit(brokers.bootstrap_servers, "partition,offset,topic")
         assert examined.verdict is Verdict.PROVEN
+
+
+def partition(admin: AdminClient) -> PartitionMetadata:
+    return admin.list_topics(TOPIC, timeout=DEADLINE_S).topics[TOPIC].partitions[0]
