@@ -26,13 +26,13 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Install everything into .venv
 
 java: $(STAMP)
-	@$(BIN)/python -m jobs.java_check
+	@$(BIN)/python -m sparkonce.jobs.java_check
 
 classes: java
-	@$(BIN)/python -m jobs.class_archive
+	@$(BIN)/python -m sparkonce.jobs.class_archive
 
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
-	@$(BIN)/python -m jobs.demo
+	@$(BIN)/python -m sparkonce.jobs.demo
 
 test: classes ## All tests (25 minutes on two cores)
 	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
@@ -45,7 +45,7 @@ check: $(STAMP) ## Format, lint and types
 	@$(BIN)/mypy
 
 bench: java ## Ratios against Apache Kafka and Spark's JVM connector, in one run
-	@$(BIN)/python -m jobs.bench
+	@$(BIN)/python -m sparkonce.jobs.bench
 
 soak: classes ## Long runs: many seeds, many kills
 	@$(BIN)/python -m pytest -m "soak"

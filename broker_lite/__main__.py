@@ -1,4 +1,4 @@
-"""`python -m broker_lite`: a broker as a process of its own.
+"""`python -m sparkonce.broker_lite`: a broker as a process of its own.
 
 It ends cleanly on SIGTERM or SIGINT, and when the socket `--parent` reaches its end, that is when its parent is gone.
 When it can be reached it writes `host:port` of its first listener into `--ready-file` (whole or not at all), and that
@@ -20,11 +20,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.config import BrokerConfig, ConfigError, file_settings
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError, file_settings
 
 if TYPE_CHECKING:
-    from broker_lite.faults.backends import ControlServer
-    from broker_lite.server.server import Server
+    from sparkonce.broker_lite.faults.backends import ControlServer
+    from sparkonce.broker_lite.server.server import Server
 
 DEFAULT_DATA_DIR = "broker-data"
 
@@ -38,7 +38,7 @@ class _HelpSettings(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, **more)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from broker_lite.settings_page import plain
+        from sparkonce.broker_lite.settings_page import plain
 
         print(plain())
         parser.exit()
@@ -61,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop; returns the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-    from broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
+    from sparkonce.broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
 
     keep_kafka_light()
     keep_crc32c_light()
     _allow_many_files()
-    from broker_lite.log.directories import LogDirectoryError
-    from broker_lite.server.log_rate import LogRate
-    from broker_lite.server.server import ServerError
+    from sparkonce.broker_lite.log.directories import LogDirectoryError
+    from sparkonce.broker_lite.server.log_rate import LogRate
+    from sparkonce.broker_lite.server.server import ServerError
 
     rate = LogRate(time.monotonic)
     handlers = list(logging.getLogger().handlers)
@@ -131,7 +131,7 @@ def _what_is_wrong(settings: Mapping[str, object]) -> str | None:
 
 
 async def _serve(config: BrokerConfig, data_dir: str, ready_file: str | None, parent: int | None) -> None:
-    from broker_lite.server.server import Server
+    from sparkonce.broker_lite.server.server import Server
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -185,7 +185,7 @@ class _Parent:
             self._loop.remove_reader(self._descriptor)
             return
         if self._control is None:
-            from broker_lite.faults.backends import ControlServer  # slow to import, and few brokers need it
+            from sparkonce.broker_lite.faults.backends import ControlServer  # slow to import, and few brokers need it
 
             assert self._server.broker is not None
             self._control = ControlServer(self._server.broker, self._server.write_gate, self._loop, self._descriptor)
@@ -194,7 +194,7 @@ class _Parent:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(prog="python -m broker_lite", description="Run a broker until SIGTERM.")
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.broker_lite", description="Run a broker until SIGTERM.")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from broker_lite.log.config import LogConfig, topic_settings
-from broker_lite.security.settings import (
+from sparkonce.broker_lite.log.config import LogConfig, topic_settings
+from sparkonce.broker_lite.security.settings import (
     LISTENER_PREFIX,
     STANDARD_AUTHORIZER,
     ListenerConfig,
@@ -25,7 +25,7 @@ from broker_lite.security.settings import (
     listener_configs,
     read_listener_setting,
 )
-from broker_lite.settings import (
+from sparkonce.broker_lite.settings import (
     INT_MAX,
     LONG_MAX,
     Kind,
@@ -311,7 +311,7 @@ def _security(config: BrokerConfig) -> dict[str, Any]:
 
 
 def _unknown(name: str) -> str:
-    from broker_lite.unserved_settings import HARMLESS, is_kafkas
+    from sparkonce.broker_lite.unserved_settings import HARMLESS, is_kafkas
 
     known = broker_settings()
     if name in _OTHER_NAMES:
@@ -335,7 +335,7 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     Raises:
         ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
     """
-    from broker_lite.unserved_settings import HARMLESS
+    from sparkonce.broker_lite.unserved_settings import HARMLESS
 
     found = read_properties(path)
     ignored = [name for name in found if name in HARMLESS]
@@ -385,7 +385,7 @@ def _one_directory(log_dirs: str) -> str:
 
 def _check_member(config: BrokerConfig) -> None:
     """Look at what a member of a cluster needs, which a standalone broker does not."""
-    from broker_lite.security.acls import ANONYMOUS  # here, since most are by themselves
+    from sparkonce.broker_lite.security.acls import ANONYMOUS  # here, since most are by themselves
 
     assert config.metadata_log_dir is not None
     if not config.metadata_log_dir.strip():
@@ -416,7 +416,7 @@ def _check(config: BrokerConfig) -> None:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
     if config.super_users:
-        from broker_lite.security.authorizer import super_users  # here, since most do without
+        from sparkonce.broker_lite.security.authorizer import super_users  # here, since most do without
 
         try:
             super_users(config.super_users)

@@ -3,9 +3,10 @@
     with EmbeddedBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m broker_lite`,
-which tells its port through a pipe and ends when its parent does, by the end of a socket, over which faults are told.
-Its ports are held here until it is closed (`embedded_ports`), since others may be given them while it is down.
+Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m
+sparkonce.broker_lite`, which tells its port through a pipe and ends when its parent does, by the end of a socket, over
+which faults are told. Its ports are held here until it is closed (`embedded_ports`), since others may be given them
+while it is down.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from broker_lite.config import BrokerConfig
-from broker_lite.embedded_ports import HeldPorts
-from broker_lite.server.server import Server
+import sparkonce
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.embedded_ports import HeldPorts
+from sparkonce.broker_lite.server.server import Server
 
 if TYPE_CHECKING:
-    from broker_lite.faults import Faults
-    from broker_lite.faults.faults import Backend
+    from sparkonce.broker_lite.faults import Faults
+    from sparkonce.broker_lite.faults.faults import Backend
 
 STOP_TIMEOUT_S = 30.0
 LOG_NAME = "broker.log"
@@ -109,7 +111,7 @@ class EmbeddedBroker:
     @property
     def faults(self) -> Faults:
         """What can be made to go wrong: see docs/faults.md."""
-        from broker_lite.faults import Faults
+        from sparkonce.broker_lite.faults import Faults
 
         with self._lock:
             if self._faults is None:
@@ -216,7 +218,7 @@ class _Thread:
 
     def fault_backend(self, faults: Faults) -> Backend:
         """Return the way to this broker for faults."""
-        from broker_lite.faults.backends import LocalBackend
+        from sparkonce.broker_lite.faults.backends import LocalBackend
 
         assert self._server.broker is not None
         assert self._loop is not None
@@ -251,7 +253,7 @@ class _Thread:
 
 
 class _Process:
-    """`python -m broker_lite` as a child."""
+    """`python -m sparkonce.broker_lite` as a child."""
 
     def __init__(self, settings: Mapping[str, object], data_dir: Path) -> None:
         self._log_path = log_path = data_dir / LOG_NAME
@@ -264,7 +266,7 @@ class _Process:
         command = [
             sys.executable,
             "-m",
-            "broker_lite",
+            "sparkonce.broker_lite",
             "--settings-from-stdin",
             "--data-dir",
             str(data_dir),
@@ -313,7 +315,7 @@ class _Process:
 
     def fault_backend(self, faults: Faults) -> Backend:
         """Return the way to this broker for faults."""
-        from broker_lite.faults.backends import RemoteBackend
+        from sparkonce.broker_lite.faults.backends import RemoteBackend
 
         return RemoteBackend(self._channel, faults.note, faults.restart_wanted)
 
@@ -343,6 +345,6 @@ class _Process:
 
 def _environment() -> dict[str, str]:
     """Return an environment with this interpreter's import path, in case the package is not installed."""
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(sparkonce.__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}

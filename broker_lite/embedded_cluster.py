@@ -21,14 +21,14 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final
 
-from broker_lite.cluster.coordination import LockCoordination
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
-from broker_lite.cluster.watching import WatchedImage
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.embedded import BrokerStartError, EmbeddedBroker
-from broker_lite.log.storage import DiskStorage
-from broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.cluster.coordination import LockCoordination
+from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader
+from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.replication.invariants import ViolationError
 
 MAX_FACTOR: Final = 3
 LOOK_INTERVAL_S: Final = 0.01

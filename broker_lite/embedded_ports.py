@@ -12,8 +12,8 @@ import contextlib
 import socket
 from collections.abc import Mapping
 
-from broker_lite.config import BrokerConfig
-from broker_lite.security.settings import ListenerConfig
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.security.settings import ListenerConfig
 
 
 class HeldPorts:

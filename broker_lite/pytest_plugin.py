@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from broker_lite.embedded import EmbeddedBroker
-    from broker_lite.embedded_cluster import EmbeddedCluster
+    from sparkonce.broker_lite.embedded import EmbeddedBroker
+    from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 
 EMBEDDED = "embedded"
 CONTAINER = "container"
@@ -58,7 +58,7 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker | Fo
     kind = os.environ.get("KAFKA", EMBEDDED)
     arguments = _arguments(request.node, MARKER)
     if kind == EMBEDDED:
-        from broker_lite.embedded import EmbeddedBroker
+        from sparkonce.broker_lite.embedded import EmbeddedBroker
 
         with EmbeddedBroker(**arguments) as broker:
             yield broker
@@ -82,7 +82,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     kind = os.environ.get("KAFKA", EMBEDDED)
     if kind != EMBEDDED:
         pytest.skip(f"kafka_cluster needs KAFKA={EMBEDDED}, the default")
-    from broker_lite.embedded_cluster import EmbeddedCluster
+    from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
 
     with EmbeddedCluster(**_arguments(request.node, CLUSTER_MARKER)) as cluster:
         yield cluster

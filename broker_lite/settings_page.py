@@ -1,6 +1,6 @@
 """Every setting as text: for `--help-settings`, and for docs/broker_settings.md.
 
-`python -m broker_lite.settings_page > docs/broker_settings.md` writes the page anew.
+`python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md` writes the page anew.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from broker_lite.config import BrokerConfig, broker_log_settings
-from broker_lite.handlers.dynamic_settings import group_settings
-from broker_lite.log.config import topic_settings
-from broker_lite.security.settings import SecurityConfig
-from broker_lite.settings import INT_MAX, LONG_MAX, Kind, Setting, settings_of
-from broker_lite.unserved_settings import HARMLESS
+from sparkonce.broker_lite.config import BrokerConfig, broker_log_settings
+from sparkonce.broker_lite.handlers.dynamic_settings import group_settings
+from sparkonce.broker_lite.log.config import topic_settings
+from sparkonce.broker_lite.security.settings import SecurityConfig
+from sparkonce.broker_lite.settings import INT_MAX, LONG_MAX, Kind, Setting, settings_of
+from sparkonce.broker_lite.unserved_settings import HARMLESS
 
 _NUMBERS = (Kind.INT, Kind.SHORT, Kind.LONG, Kind.DOUBLE)
 _NAMED = {INT_MAX: "the largest 32-bit number", LONG_MAX: "the largest 64-bit number"}
@@ -22,7 +22,7 @@ _NAMED = {INT_MAX: "the largest 32-bit number", LONG_MAX: "the largest 64-bit nu
 _HEAD = """\
 # Settings of the broker
 
-<!-- Generated: python -m broker_lite.settings_page > docs/broker_settings.md -->
+<!-- Generated: python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md -->
 
 Names, types and defaults are Apache Kafka 4.3's; where a default differs, Kafka's stands beside it. Give settings to
 `EmbeddedBroker(config={...})`, in a properties file (`sparkonce broker --config FILE`), or one by one

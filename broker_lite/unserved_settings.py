@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_lite.settings import Kind, Setting, Update
+from sparkonce.broker_lite.settings import Kind, Setting, Update
 
 _HARMLESS = (
     # Threads, queues and buffers that are not there.

@@ -13,9 +13,9 @@ import gc
 import sys
 from collections.abc import Collection
 
-from connectors.memory import keep_freed_memory
+from sparkonce.connectors.memory import keep_freed_memory
 
-DAEMONS = ("pyspark.daemon", "connectors.worker_daemon")
+DAEMONS = ("pyspark.daemon", "sparkonce.connectors.worker_daemon")
 """The modules that Spark's Python workers run as."""
 FREEZE_AT = (2, 10)
 """The calls that begin with a freeze: in the first one nearly everything is loaded, and what is left of it is garbage

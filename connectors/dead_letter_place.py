@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from offset_store.locations import Location
+from sparkonce.offset_store.locations import Location
 
 TOPIC, TABLE = "topic:", "table:"
 """How the texts begin that say where dead letters go."""
 DOC = (
-    "where rows go whose column `_dead_letter` is not null (see connectors.dead_letters): topic:<name>, or "
+    "where rows go whose column `_dead_letter` is not null (see sparkonce.connectors.dead_letters): topic:<name>, or "
     "table:<path of a Delta table>"
 )
 

@@ -17,22 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
-from connectors.dead_letters import COLUMN, LETTER, REASON
-from connectors.options import OptionError
-from connectors.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
-from exactly_once.batch import Batch
-from exactly_once.clipping import Behind, Starts, clip, clipped, still_there
-from exactly_once.decision import Stored
-from exactly_once.errors import DeliveryError, OffsetMismatchError
-from exactly_once.guarantee import Guarantee
-from exactly_once.refusals import Place
-from offset_store import GROUP
-from offset_store.locations import Location
+from sparkonce.connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
+from sparkonce.connectors.dead_letters import COLUMN, LETTER, REASON
+from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.target import AroundPlan, Target, TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.clipping import Behind, Starts, clip, clipped, still_there
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.refusals import Place
+from sparkonce.offset_store import GROUP
+from sparkonce.offset_store.locations import Location
 
 if TYPE_CHECKING:
-    from connectors.kafka_once.settings import ClientSettings
-    from connectors.kafka_once.sink.settings import ProducerSettings
+    from sparkonce.connectors.kafka_once.settings import ClientSettings
+    from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 
 Extents = Mapping[tuple[str, int], tuple[int, int, int]]
 """By topic and partition: where the batch begins, where it begins for the target, and where it ends."""
@@ -67,12 +67,12 @@ def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace 
     if place is not None and found is None:
         raise OptionError(
             f"{format_name}: deadLetters={place}, but the rows have no column {COLUMN}, so none would go there: "
-            "build it with connectors.dead_letters.mark and keep it in what you select; or leave the option out"
+            "build it with sparkonce.mark and keep it in what you select; or leave the option out"
         )
     if found is not None and found.dataType.simpleString() != LETTER.simpleString():
         raise OptionError(
             f"{format_name}: the column {COLUMN} is {found.dataType.simpleString()}, and must be "
-            f"{LETTER.simpleString()}: build it with connectors.dead_letters.mark"
+            f"{LETTER.simpleString()}: build it with sparkonce.mark"
         )
 
 
@@ -89,8 +89,8 @@ def letters_table(
     storage_options: Mapping[str, str] | None = None,
 ) -> LetterTarget:
     """Return the target of dead letters that go to a Delta table; their offsets are in that table's own commits."""
-    from connectors.delta_once.options import SinkOptions
-    from connectors.delta_once.target import DeltaTarget
+    from sparkonce.connectors.delta_once.options import SinkOptions
+    from sparkonce.connectors.delta_once.target import DeltaTarget
 
     options = SinkOptions(table, app_id, checkpoint, guarantee, storage_options=storage_options or {})
     place = DeadLetterPlace(table=table)
@@ -101,9 +101,9 @@ def letters_topic(
     topic: str, app_id: str, guarantee: Guarantee, client: ClientSettings, producer: ProducerSettings
 ) -> LetterTarget:
     """Return the target of dead letters that go to a topic; their offsets are in the group `letters_group` names."""
-    from connectors.kafka_once.sink.options import DEFAULT_DECISION_TOPIC
-    from connectors.kafka_once.sink.rows import RowLayout
-    from connectors.kafka_once.sink.target import KafkaTarget
+    from sparkonce.connectors.kafka_once.sink.options import DEFAULT_DECISION_TOPIC
+    from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+    from sparkonce.connectors.kafka_once.sink.target import KafkaTarget
 
     target = KafkaTarget(
         client=client,
@@ -286,7 +286,7 @@ def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> p
         if letters.column(name).null_count:
             raise DeliveryError(
                 f"batch {batch_id}: a row has null as the {name} of its {COLUMN}: that must be the record that the row "
-                "comes from. Build the column with connectors.dead_letters.mark"
+                "comes from. Build the column with sparkonce.mark"
             )
     topics = letters.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()

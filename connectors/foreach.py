@@ -19,11 +19,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from offset_store.errors import CommitConflictError
-from offset_store.fingerprint import Fingerprint
-from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
-from offset_store.store import Commit, FileT
-from offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.txn_ids import query_txn_id, stored_fingerprint, stored_offset, transactions_onto
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS sparkonce_commits (app_id VARCHAR(200) NOT NULL, number BIGINT NOT NULL, "

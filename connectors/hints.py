@@ -6,9 +6,9 @@ tables of settings import this module only to make an error.
 
 from __future__ import annotations
 
-from connectors.kafka_once.setting_table import PREFIX, SettingTable
-from connectors.options import OptionSet, nearest
-from connectors.reference import REFERENCES, Reference
+from sparkonce.connectors.kafka_once.setting_table import PREFIX, SettingTable
+from sparkonce.connectors.options import OptionSet, nearest
+from sparkonce.connectors.reference import REFERENCES, Reference
 
 _WHOSE = {
     "source": "of the source: set it on readStream or read",

@@ -136,7 +136,7 @@ class OptionSet:
             if lower == name.lower() or (name.endswith("*") and lower.startswith(name[:-1].lower())):
                 return f"option {key if name.endswith('*') else name} {what}"
         if self.reference:
-            from connectors.hints import option_hint  # which imports all formats
+            from sparkonce.connectors.hints import option_hint  # which imports all formats
 
             return option_hint(self, key)
         near = nearest(lower, known)

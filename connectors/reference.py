@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from connectors.delta_once.options import OPTIONS as DELTA_OPTIONS
-from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from connectors.kafka_once.setting_table import PREFIX, SettingTable
-from connectors.kafka_once.settings import READER
-from connectors.kafka_once.sink.options import OPTIONS as SINK_OPTIONS
-from connectors.kafka_once.sink.settings import PRODUCER
-from connectors.options import STORAGE_PREFIX, Option, OptionSet, Scope, nearest
+from sparkonce.connectors.delta_once.options import OPTIONS as DELTA_OPTIONS
+from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.connectors.kafka_once.setting_table import PREFIX, SettingTable
+from sparkonce.connectors.kafka_once.settings import READER
+from sparkonce.connectors.kafka_once.sink.options import OPTIONS as SINK_OPTIONS
+from sparkonce.connectors.kafka_once.sink.settings import PRODUCER
+from sparkonce.connectors.options import STORAGE_PREFIX, Option, OptionSet, Scope, nearest
 
 WITHOUT_EFFECT = "Accepted, without effect"
 REFUSED = "Refused"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from connectors import worker_daemon, worker_python
+from sparkonce.connectors import worker_daemon, worker_python
 
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark leaves out of plans, besides those named like passwords: Spark's own default, and ours."""
@@ -32,6 +32,18 @@ _ON_ONE_MACHINE = {
     # Loads what the connectors need once, and not in each worker: half the processor time of small batches.
     "spark.python.daemon.module": worker_daemon.MODULE,
 }
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session where PySpark does not find them.
+
+    It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``.
+    """
+    from sparkonce.connectors.delta_once import DeltaOnceDataSource
+    from sparkonce.connectors.kafka_once import KafkaOnceDataSource
+
+    spark.dataSource.register(KafkaOnceDataSource)
+    spark.dataSource.register(DeltaOnceDataSource)
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:

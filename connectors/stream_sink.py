@@ -28,13 +28,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from connectors.collector import begin_call
-from connectors.options import OptionError
-from connectors.target import Routing, Target, TargetPlan, Task, TaskWriter
-from exactly_once.batch import Batch, read_batch
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.errors import CheckpointError
+from sparkonce.connectors.collector import begin_call
+from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.target import Routing, Target, TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch, read_batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import CheckpointError
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 CALL_SITE_PROPERTY = "callSite.short"

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from exactly_once.batch import Batch
-from exactly_once.decision import Stored
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.decision import Stored
 
 Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Gives the rows of each target, or of each route of one, in their order. Travels to the tasks."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
-from connectors.delta_once.options import SinkOptions
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.sink.options import KafkaSinkOptions
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.sink.options import KafkaSinkOptions
 
 KafkaSource = TypedDict(
     "KafkaSource",

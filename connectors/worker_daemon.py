@@ -11,8 +11,8 @@ thread, and if there is a second thread after the imports all the same, or its n
 /proc), or an import fails, this process replaces itself by the daemon of PySpark. numpy's random numbers, which are
 seeded when numpy is imported, are seeded anew in each worker: otherwise all workers would draw the same.
 
-Spark starts it as ``python -m connectors.worker_daemon WORKER_MODULE`` where ``spark.python.daemon.module`` names it,
-as `connectors.session.spark_session` does.
+Spark starts it as ``python -m sparkonce.connectors.worker_daemon WORKER_MODULE`` where
+``spark.python.daemon.module`` names it, as `sparkonce.spark_session` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-MODULE = "connectors.worker_daemon"
+MODULE = "sparkonce.connectors.worker_daemon"
 PLAIN_DAEMON = "pyspark.daemon"
 PRELOADED = (
     "pyspark.worker",
@@ -31,11 +31,11 @@ PRELOADED = (
     "pyspark.sql.worker.write_into_data_source",
     "numpy",
     "pyarrow.parquet",
-    "connectors.kafka_once.reading",
-    "connectors.kafka_once.source",
-    "connectors.delta_once.sink",
-    "connectors.kafka_once.sink.writer",
-    "connectors.kafka_once.sink.warm",
+    "sparkonce.connectors.kafka_once.reading",
+    "sparkonce.connectors.kafka_once.source",
+    "sparkonce.connectors.delta_once.sink",
+    "sparkonce.connectors.kafka_once.sink.writer",
+    "sparkonce.connectors.kafka_once.sink.warm",
 )
 """What a task of our source or sink imports. The second and third define what Spark sends to tasks."""
 _NO_BACKGROUND_THREAD = "background_thread:false"

@@ -24,16 +24,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
-from exactly_once.guarantee import Guarantee
-from offset_store.administration import ChangeKind, ManualChange
-from offset_store.clones import CloneSource
-from offset_store.commit_log import LogCommit, StoredState
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.own_commits import OwnCommit
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.store import Commit
-from offset_store.txn_ids import (
+from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Findings, Problem
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.administration import ChangeKind, ManualChange
+from sparkonce.offset_store.clones import CloneSource
+from sparkonce.offset_store.commit_log import LogCommit, StoredState
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.own_commits import OwnCommit
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
     UNKNOWN_EPOCH,
     OffsetTxn,

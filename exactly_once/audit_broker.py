@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from exactly_once.audit_findings import Chain, Finding, Problem
+from sparkonce.exactly_once.audit_findings import Chain, Finding, Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from offset_store.commit_log import LogCommit
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.commit_log import LogCommit
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 KEPT_FINDINGS = 20
 """How many findings of one problem are told in full; the rest are counted."""

@@ -18,8 +18,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from exactly_once.audit_findings import Chain
-from offset_store.offsets import OffsetRange
+from sparkonce.exactly_once.audit_findings import Chain
+from sparkonce.offset_store.offsets import OffsetRange
 
 MAX_OFFSETS_IN_MEMORY = 64 << 20
 PIECE_OFFSETS = 1 << 20

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exactly_once.checkpoint import Checkpoint, LoggedBatch
-from exactly_once.errors import CheckpointError
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import (
+from sparkonce.exactly_once.checkpoint import Checkpoint, LoggedBatch
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import (
     OffsetFormatError,
     OffsetRange,
     SourceOffset,
@@ -26,7 +26,7 @@ from offset_store.offsets import (
     batch_ranges,
     is_ours,
 )
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from typing import Any
 
 from pyarrow import fs
 
-from exactly_once.errors import CheckpointError
-from offset_store.errors import plain
-from offset_store.locations import Location
-from offset_store.secrets import without_secrets
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.errors import plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import without_secrets
 
 NO_OFFSET = "-"
 HEADER_LINES = 2

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from exactly_once.batch import Batch
-from exactly_once.decision import Stored
-from offset_store.offsets import OffsetRange
-from offset_store.record import PartitionKey
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import PartitionKey
 
 Starts = Mapping[PartitionKey, int]
 """Where partitions of a batch begin for a target that is ahead of them; empty if it is ahead of none."""

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from exactly_once.batch import Batch
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.decision import (
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.decision import (
     AlreadyThere,
     Fresh,
     Refused,
@@ -29,18 +29,18 @@ from exactly_once.decision import (
     Stored,
     decide,
 )
-from exactly_once.errors import (
+from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
     UnknownOutcomeError,
 )
-from exactly_once.guarantee import Order
-from exactly_once.refusals import THE_TABLE, Place, fenced, refusal, restored
-from exactly_once.restored import restore_that_took_out
-from offset_store.administration import CommitEntry
-from offset_store.errors import CommitConflictError
-from offset_store.record import BatchRecord, CommittedBatch, Writes
-from offset_store.store import Commit, Snapshot
+from sparkonce.exactly_once.guarantee import Order
+from sparkonce.exactly_once.refusals import THE_TABLE, Place, fenced, refusal, restored
+from sparkonce.exactly_once.restored import restore_that_took_out
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
+from sparkonce.offset_store.store import Commit, Snapshot
 
 MAX_CONFLICTS = 10
 """How often a commit that lost against commits of *other* partitions or applications is decided anew."""

@@ -38,10 +38,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exactly_once.batch import Batch
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from exactly_once.batch import read_batch
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.commit import Delivery, SnapshotSource
-from exactly_once.errors import CheckpointError
-from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.refusals import Place
-from offset_store.fingerprint import Fingerprint
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.store import Commit, FileT
+from sparkonce.exactly_once.batch import read_batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.commit import Delivery, SnapshotSource
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.refusals import Place
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit, FileT
 
 THE_RESULT = Place("the result", None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from offset_store.record import Writes
+from sparkonce.offset_store.record import Writes
 
 
 class Guarantee(Enum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from offset_store.administration import (
+from sparkonce.offset_store.administration import (
     NOTHING_KEPT,
     BatchMove,
     ChangeKind,
@@ -20,9 +20,9 @@ from offset_store.administration import (
     Move,
     Stored,
 )
-from offset_store.offsets import TopicPartition
-from offset_store.record import Writes
-from offset_store.txn_ids import OffsetTxn, offset_txn_id
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id
 
 
 class RecoveryError(ValueError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from exactly_once.batch import Batch
-from exactly_once.decision import (
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.decision import (
     BehindOthers,
     Decision,
     Mismatch,
@@ -20,12 +20,12 @@ from exactly_once.decision import (
     ReusedBatchId,
     StatefulRestart,
 )
-from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, StatefulRestartError
-from offset_store.administration import CommitEntry
-from offset_store.errors import OffsetStoreError
-from offset_store.fingerprint import RING
-from offset_store.record import BatchRecord, CommittedBatch, Writes
-from offset_store.store import Snapshot
+from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, StatefulRestartError
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.fingerprint import RING
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
+from sparkonce.offset_store.store import Snapshot
 
 HISTORY_FOR_ERRORS = 200
 """How many commits back an error looks for the one it should name."""

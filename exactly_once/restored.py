@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from offset_store.administration import ChangeKind, CommitEntry
-from offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.administration import ChangeKind, CommitEntry
+from sparkonce.offset_store.record import BatchRecord, Writes
 
 RESTORE = "RESTORE"
 

@@ -24,9 +24,9 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, unquote
 
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.offsets import TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
 FORMAT_VERSION = 1
 MARK = "sparkonce"

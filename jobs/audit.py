@@ -14,24 +14,24 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from broker_lite.config import ConfigError
-from broker_lite.protocol.errors import KafkaError
-from connectors.kafka_once.client import MissingTopicError
-from connectors.options import OptionError
-from exactly_once.audit import Auditor, Report, Scope
-from exactly_once.audit_broker import BrokerSide, compare_with_broker
-from exactly_once.audit_findings import Chain, CommitName, Finding, Problem
-from exactly_once.audit_rows import RowCount
-from jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
-from jobs.audit_report import Examined, Verdict, as_json, as_text
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.housekeeping.arguments import UsageError, add_kafka, add_table
-from jobs.housekeeping.brokers import settings_from
-from offset_store.accounted_rows import is_own_or_elsewhere, stored_in
-from offset_store.clones import CloneSource
-from offset_store.commit_log import CommitLog, StoredState
-from offset_store.errors import OffsetStoreError
-from offset_store.txn_ids import OffsetTxn
+from sparkonce.broker_lite.config import ConfigError
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.kafka_once.client import MissingTopicError
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.audit import Auditor, Report, Scope
+from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
+from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from sparkonce.exactly_once.audit_rows import RowCount
+from sparkonce.jobs.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
+from sparkonce.jobs.audit_report import Examined, Verdict, as_json, as_text
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.housekeeping.arguments import UsageError, add_kafka, add_table
+from sparkonce.jobs.housekeeping.brokers import settings_from
+from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
+from sparkonce.offset_store.clones import CloneSource
+from sparkonce.offset_store.commit_log import CommitLog, StoredState
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.txn_ids import OffsetTxn
 
 PROGRESS_FROM_COMMITS = 2_000
 """Logs shorter than this are read before a progress bar could be of use."""

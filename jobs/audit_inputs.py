@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from exactly_once.audit_broker import BrokerTopic
-from exactly_once.audit_findings import Chain
-from exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
-from jobs.housekeeping.brokers import BrokerView, ask, find_parted
-from offset_store.errors import plain
-from offset_store.offsets import OffsetRange, Position
-from offset_store.secrets import hidden_secrets
+from sparkonce.exactly_once.audit_broker import BrokerTopic
+from sparkonce.exactly_once.audit_findings import Chain
+from sparkonce.exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
+from sparkonce.jobs.housekeeping.brokers import BrokerView, ask, find_parted
+from sparkonce.offset_store.errors import plain
+from sparkonce.offset_store.offsets import OffsetRange, Position
+from sparkonce.offset_store.secrets import hidden_secrets
 
 ISOLATION = "kafka.isolation.level"
 BATCH_ROWS = 1 << 17

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from exactly_once.audit import Report
-from exactly_once.audit_broker import BrokerSide
-from exactly_once.audit_findings import Chain, CommitName, Finding, Problem
-from exactly_once.audit_rows import RowCount
-from jobs.audit_inputs import Coordinates, RowCounts
-from offset_store.offsets import OffsetRange
-from offset_store.own_commits import OwnCommit
+from sparkonce.exactly_once.audit import Report
+from sparkonce.exactly_once.audit_broker import BrokerSide
+from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from sparkonce.exactly_once.audit_rows import RowCount
+from sparkonce.jobs.audit_inputs import Coordinates, RowCounts
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.own_commits import OwnCommit
 
 SHOWN_PARTITIONS = 50
 """Partitions in the text; JSON has all."""

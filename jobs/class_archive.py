@@ -5,7 +5,7 @@ start costs. Java can map them from an archive of an earlier run (JEP 350). The 
 installation of PySpark, so it lies in the environment, and goes with it: 150 MB. A JVM that it does not fit goes on
 without it.
 
-Run as ``python -m jobs.class_archive`` (as ``make test`` does) to have it made, if there is none.
+Run as ``python -m sparkonce.jobs.class_archive`` (as ``make test`` does) to have it made, if there is none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from jobs.java_check import java_command
+from sparkonce.jobs.java_check import java_command
 
 _NO_HELPER = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 SHORT_JVM = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC{_NO_HELPER}"
@@ -58,7 +58,7 @@ def make() -> None:
     print("Keeping Spark's classes for faster starts (half a minute, once)", flush=True)
     with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as folder:
         made = Path(folder, path.name)
-        program = [sys.executable, "-m", "jobs.class_archive", "--run-queries", folder]
+        program = [sys.executable, "-m", "sparkonce.jobs.class_archive", "--run-queries", folder]
         environment = {**os.environ, VARIABLE: f"{SHORT_JVM} -XX:ArchiveClassesAtExit={made} {QUIET}"}
         try:
             ended = subprocess.run(
@@ -73,11 +73,10 @@ def make() -> None:
 
 def run_queries(folder: Path) -> None:
     """Load the classes: a stream from a topic to a table, one that counts in windows, and a query over the table."""
-    from broker_lite import EmbeddedBroker
-    from connectors import register
-    from connectors.session import spark_session
-    from jobs.verify.records import Sending, create_topic
-    from jobs.verify.records import make as make_records
+    from sparkonce.broker_lite.embedded import EmbeddedBroker
+    from sparkonce.connectors.session import register, spark_session
+    from sparkonce.jobs.verify.records import Sending, create_topic
+    from sparkonce.jobs.verify.records import make as make_records
 
     spark = spark_session("classes", **{"spark.master": "local[2]", "spark.sql.shuffle.partitions": "1"})
     spark.sparkContext.setLogLevel("ERROR")

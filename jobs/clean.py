@@ -6,9 +6,9 @@ import argparse
 import sys
 import time
 
-from jobs.housekeeping.arguments import add_table, duration_s, show_bytes, show_columns, show_time
-from jobs.housekeeping.orphans import FolderFile, TableFolder
-from offset_store.errors import OffsetStoreError
+from sparkonce.jobs.housekeeping.arguments import add_table, duration_s, show_bytes, show_columns, show_time
+from sparkonce.jobs.housekeeping.orphans import FolderFile, TableFolder
+from sparkonce.offset_store.errors import OffsetStoreError
 
 LEAST_AGE_S = 3600
 MAX_SHOWN = 20

@@ -17,8 +17,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from jobs.exit_status import USAGE
-from jobs.extras import missing_extra
+from sparkonce.jobs.exit_status import USAGE
+from sparkonce.jobs.extras import missing_extra
 
 
 class Command(NamedTuple):
@@ -30,22 +30,30 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("broker", "run a broker until SIGTERM", "broker_lite.__main__"),
-    Command("audit", "prove from a table's log that every offset was written once", "jobs.audit"),
-    Command("offsets", "show the offsets stored in a table, set them, take them back, copy them", "jobs.offsets"),
-    Command("transactions", "show what the Kafka sink has open and why, finish it, abort it", "jobs.transactions"),
-    Command("compact", "merge small files of a table, beside running queries", "jobs.compact"),
-    Command("clean", "remove files of a table that no commit names", "jobs.clean"),
-    Command("options", "look up an option of a source or sink", "jobs.options"),
-    Command("completion", "print what a shell needs to complete these commands", "jobs.completion"),
-    Command("verify", "crash a pipeline at every point, and judge what is in the table", "jobs.verify.cli"),
-    Command("duel", "let two drivers with one appId compete, each paused in turn", "jobs.duel.__main__"),
-    Command("story", "tell step by step how replicated logs lose records, and what keeps them", "jobs.story.__main__"),
-    Command("sim", "simulate clusters from seeds, with faults, and judge them by invariants", "jobs.sim"),
-    Command("cluster-check", "look whether the replicas of a stopped cluster agree", "jobs.cluster_check"),
-    Command("history", "look for anomalies in what clients saw", "jobs.history.__main__"),
-    Command("verifiable-producer", "send numbered records, and tell in JSON", "jobs.verifiable_producer"),
-    Command("verifiable-consumer", "read records, and tell in JSON", "jobs.verifiable_consumer"),
+    Command("broker", "run a broker until SIGTERM", "sparkonce.broker_lite.__main__"),
+    Command("audit", "prove from a table's log that every offset was written once", "sparkonce.jobs.audit"),
+    Command(
+        "offsets", "show the offsets stored in a table, set them, take them back, copy them", "sparkonce.jobs.offsets"
+    ),
+    Command(
+        "transactions", "show what the Kafka sink has open and why, finish it, abort it", "sparkonce.jobs.transactions"
+    ),
+    Command("compact", "merge small files of a table, beside running queries", "sparkonce.jobs.compact"),
+    Command("clean", "remove files of a table that no commit names", "sparkonce.jobs.clean"),
+    Command("options", "look up an option of a source or sink", "sparkonce.jobs.options"),
+    Command("completion", "print what a shell needs to complete these commands", "sparkonce.jobs.completion"),
+    Command("verify", "crash a pipeline at every point, and judge what is in the table", "sparkonce.jobs.verify.cli"),
+    Command("duel", "let two drivers with one appId compete, each paused in turn", "sparkonce.jobs.duel.__main__"),
+    Command(
+        "story",
+        "tell step by step how replicated logs lose records, and what keeps them",
+        "sparkonce.jobs.story.__main__",
+    ),
+    Command("sim", "simulate clusters from seeds, with faults, and judge them by invariants", "sparkonce.jobs.sim"),
+    Command("cluster-check", "look whether the replicas of a stopped cluster agree", "sparkonce.jobs.cluster_check"),
+    Command("history", "look for anomalies in what clients saw", "sparkonce.jobs.history.__main__"),
+    Command("verifiable-producer", "send numbered records, and tell in JSON", "sparkonce.jobs.verifiable_producer"),
+    Command("verifiable-consumer", "read records, and tell in JSON", "sparkonce.jobs.verifiable_consumer"),
 )
 
 

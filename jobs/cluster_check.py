@@ -18,18 +18,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, damage, has_whole_batch, read_steps
-from broker_lite.cluster.watching import WatchedImage
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.log import checkpoints, meta_properties
-from broker_lite.log.directories import partition_path
-from broker_lite.log.log_manager import LOCK_FILE
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.records import BatchHeader, validate
-from broker_lite.replication.invariants import Batch, PartitionHistory, Replica, ViolationError, chained
-from jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.broker_lite.cluster.metadata_log import (
+    CLUSTER_FILE,
+    FOLDER,
+    MetadataLog,
+    damage,
+    has_whole_batch,
+    read_steps,
+)
+from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.log import checkpoints, meta_properties
+from sparkonce.broker_lite.log.directories import partition_path
+from sparkonce.broker_lite.log.log_manager import LOCK_FILE
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.records import BatchHeader, validate
+from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory, Replica, ViolationError, chained
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
 
 DAMAGED = "whole"
 """Not one of the simulator's invariants, as its disks are looked at when they are read: batches are whole."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobs.housekeeping.arguments import add_table, key_value, positive, show_bytes
-from jobs.housekeeping.compaction import DEFAULT_TARGET_BYTES, Compaction, CompactionError, PartitionKey, as_text
-from offset_store.errors import OffsetStoreError
+from sparkonce.jobs.housekeeping.arguments import add_table, key_value, positive, show_bytes
+from sparkonce.jobs.housekeeping.compaction import (
+    DEFAULT_TARGET_BYTES,
+    Compaction,
+    CompactionError,
+    PartitionKey,
+    as_text,
+)
+from sparkonce.offset_store.errors import OffsetStoreError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

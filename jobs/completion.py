@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import shtab
 
-from jobs.exit_status import GOOD
+from sparkonce.jobs.exit_status import GOOD
 
 SHELLS = ("bash", "zsh")
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _whole_parser() -> argparse.ArgumentParser:
-    from jobs.cli import whole_parser
+    from sparkonce.jobs.cli import whole_parser
 
     parser = whole_parser()
     for action in _actions(parser):

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, from_json
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.demo import dataset
-from jobs.job_settings import JobSettings, run_job
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.job_settings import JobSettings, run_job
 
 
 def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]) -> StreamingQuery:

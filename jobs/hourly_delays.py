@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import avg, col, count, expr, from_json, window
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors.delta_once.merge import MergeWriter
-from jobs.enrich_flights import flight_columns
-from jobs.job_settings import JobSettings, run_job
+from sparkonce.connectors.delta_once.merge import MergeWriter
+from sparkonce.jobs.enrich_flights import flight_columns
+from sparkonce.jobs.job_settings import JobSettings, run_job
 
 
 def start(spark: SparkSession, settings: JobSettings, trigger: Mapping[str, Any]) -> StreamingQuery:

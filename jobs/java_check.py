@@ -1,6 +1,6 @@
 """Say clearly, before Spark does not, that a Java is missing or too old.
 
-Run as ``python -m jobs.java_check``; exits with 0 if Spark will find a Java it can run on.
+Run as ``python -m sparkonce.jobs.java_check``; exits with 0 if Spark will find a Java it can run on.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker_lite.protocol.errors import KafkaError
-from connectors.kafka_once.client import KafkaUnreachableError, MissingTopicError
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.planner import Planner
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.kafka_once.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.planner import Planner
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.options import OptionError
-from connectors.session import spark_session
-from jobs.conf_folder import CONF
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.extras import missing_extra
-from jobs.housekeeping.arguments import positive
-from jobs.job_failures import check_topics, reason
-from jobs.peers import delta_jars
+from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.conf_folder import CONF
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.extras import missing_extra
+from sparkonce.jobs.housekeeping.arguments import positive
+from sparkonce.jobs.job_failures import check_topics, reason
+from sparkonce.jobs.peers import delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ def run_job(
     ``start`` starts the query from a session, the settings, and the keyword arguments of its trigger; ``own`` and
     ``result`` are as for `JobSettings.read`.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m jobs.{name}", description=description)
+    parser = argparse.ArgumentParser(prog=f"python -m sparkonce.jobs.{name}", description=description)
     config = CONF / f"{name}.toml"
     parser.add_argument("--config", type=Path, default=config, help=f"the configuration (default: conf/{name}.toml)")
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="instead of those in the configuration")
@@ -183,9 +183,9 @@ def sample(settings: JobSettings, flights: int) -> Iterator[JobSettings]:
     Raises:
         JobSettingsError: if the configuration does not subscribe to one topic.
     """
-    from broker_lite import EmbeddedBroker
-    from jobs.demo import dataset
-    from jobs.demo.publish import create_topic, publish
+    from sparkonce.broker_lite.embedded import EmbeddedBroker
+    from sparkonce.jobs.demo import dataset
+    from sparkonce.jobs.demo.publish import create_topic, publish
 
     topic = settings.kafka.get("subscribe", "")
     if not topic or "," in topic:

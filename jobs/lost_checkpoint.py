@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from broker_lite import EmbeddedBroker
-from connectors.session import spark_session
-from jobs.demo import dataset
-from jobs.demo.publish import create_topic, publish
-from jobs.peers import PeerMissingError, jvm_session
-from jobs.working_folder import empty_folder, working_folder
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.demo.publish import create_topic, publish
+from sparkonce.jobs.peers import PeerMissingError, jvm_session
+from sparkonce.jobs.working_folder import empty_folder, working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,7 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m jobs.lost_checkpoint", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m sparkonce.jobs.lost_checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--records", type=int, default=20_000, help=f"flights, 10 to {MOST_RECORDS:,} (default: 20000)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topic (default: 4)")

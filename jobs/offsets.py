@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from broker_lite.config import ConfigError
-from broker_lite.protocol.errors import KafkaError
-from connectors.options import OptionError
-from exactly_once.recovery import (
+from sparkonce.broker_lite.config import ConfigError
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.recovery import (
     Missed,
     RecoveryError,
     check_settled,
@@ -31,9 +31,9 @@ from exactly_once.recovery import (
     version_at,
     version_before_batches,
 )
-from jobs.exit_status import FAILED, USAGE
-from jobs.housekeeping import brokers
-from jobs.housekeeping.arguments import (
+from sparkonce.jobs.exit_status import FAILED, USAGE
+from sparkonce.jobs.housekeeping import brokers
+from sparkonce.jobs.housekeeping.arguments import (
     UsageError,
     add_kafka,
     add_table,
@@ -44,16 +44,23 @@ from jobs.housekeeping.arguments import (
     timestamp_ms,
     whole_number,
 )
-from jobs.housekeeping.brokers import BrokerView
-from jobs.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
-from offset_store.accounted_rows import stored_in
-from offset_store.administration import NOTHING_KEPT, ChangeKind, CommitEntry, ManualChange, OffsetsTable, Stored
-from offset_store.clones import CloneSource
-from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
-from offset_store.offsets import TopicPartition
-from offset_store.record import Writes
-from offset_store.txn_ids import offset_txn_id, query_txn_id
+from sparkonce.jobs.housekeeping.brokers import BrokerView
+from sparkonce.jobs.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
+from sparkonce.offset_store.accounted_rows import stored_in
+from sparkonce.offset_store.administration import (
+    NOTHING_KEPT,
+    ChangeKind,
+    CommitEntry,
+    ManualChange,
+    OffsetsTable,
+    Stored,
+)
+from sparkonce.offset_store.clones import CloneSource
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
 DEFAULT_SOURCE = "kafka"
 

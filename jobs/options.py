@@ -12,10 +12,10 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from connectors.options import Scope
-from connectors.reference import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
-from jobs.exit_status import GOOD, USAGE
-from jobs.typed_options import typed_module
+from sparkonce.connectors.options import Scope
+from sparkonce.connectors.reference import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
+from sparkonce.jobs.exit_status import GOOD, USAGE
+from sparkonce.jobs.typed_options import typed_module
 
 NARROWEST = 60
 
@@ -133,7 +133,7 @@ def markdown(reference: Reference) -> str:
         _paragraph(
             "Names are compared without case. A name that is not here is an error, which tells the nearest one. An "
             "option marked S is one of Spark's own connector, with the same meaning. No message and no log shows the "
-            "text of one that is marked *secret*, nor does a plan in a session of `connectors.session.spark_session`."
+            "text of one that is marked *secret*, nor does a plan in a session of `sparkonce.spark_session`."
         ),
     ]
     if reference.note:

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, concat, expr, lit, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors import dead_letters
-from connectors.kafka_once.settings import COMMON, PREFIX, SECURITY
-from jobs.demo import dataset
-from jobs.enrich_flights import flight_columns
-from jobs.job_settings import JobSettings, run_job
+from sparkonce.connectors import dead_letters
+from sparkonce.connectors.kafka_once.settings import COMMON, PREFIX, SECURITY
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.enrich_flights import flight_columns
+from sparkonce.jobs.job_settings import JobSettings, run_job
 
 OWN = ("dead_letters", "compression", "latest_minutes_early")
 """What its configuration has besides what every job has."""

@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from broker_lite.sim.campaign import BUGS, Tally, run_one, run_seeds, search, shrunk
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.plan import plan_of
-from broker_lite.sim.planted import PLANTED
-from broker_lite.sim.shrinking import keep_steps
-from broker_lite.sim.world import Outcome
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
+from sparkonce.broker_lite.sim.campaign import BUGS, Tally, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.planted import PLANTED
+from sparkonce.broker_lite.sim.shrinking import keep_steps
+from sparkonce.broker_lite.sim.world import Outcome
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
 
 _BAR = 30
 _LINE_EVERY_S = 30.0

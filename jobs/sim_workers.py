@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
-from broker_lite.sim.campaign import Tally, run_seeds
+from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 
 SEEDS_AT_ONCE: Final = 20
 BLOCKS_PER_PROCESS: Final = 20

@@ -12,26 +12,26 @@ import json
 import sys
 from collections.abc import Iterator
 
-from broker_lite.config import ConfigError
-from broker_lite.protocol.errors import KafkaError
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.settings import read_settings
-from connectors.kafka_once.sink import by_hand
-from connectors.kafka_once.sink.by_hand import ByHandError
-from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
-from connectors.kafka_once.sink.driver import Driver, Scope
-from connectors.kafka_once.sink.endings import Ended
-from connectors.kafka_once.sink.transactions import State, TransactionError
-from connectors.options import OptionError
-from exactly_once.errors import DeliveryError
-from exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.housekeeping.arguments import UsageError, add_kafka
-from jobs.housekeeping.brokers import settings_from
-from jobs.housekeeping.open_transactions import look
-from jobs.housekeeping.transactions_report import as_json, as_text, batch_text, counted, size_text
-from offset_store.clock import now_ms
-from offset_store.errors import OffsetStoreError
+from sparkonce.broker_lite.config import ConfigError
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_once.sink import by_hand
+from sparkonce.connectors.kafka_once.sink.by_hand import ByHandError
+from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_once.sink.endings import Ended
+from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionError
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.housekeeping.arguments import UsageError, add_kafka
+from sparkonce.jobs.housekeeping.brokers import settings_from
+from sparkonce.jobs.housekeeping.open_transactions import look
+from sparkonce.jobs.housekeeping.transactions_report import as_json, as_text, batch_text, counted, size_text
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.errors import OffsetStoreError
 
 PROGRESS_FROM = 100
 """As many transactions take a moment to end."""

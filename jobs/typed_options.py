@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.reference import REFERENCES, Entry, Reference
+from sparkonce.connectors.reference import REFERENCES, Entry, Reference
 
 HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
 
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
-from connectors.delta_once.options import SinkOptions
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.sink.options import KafkaSinkOptions
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.sink.options import KafkaSinkOptions
 
 '''
 TAIL = '''

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 
 from confluent_kafka import KafkaError, KafkaException
 
-from broker_lite.config import ConfigError, read_properties
-from jobs.exit_status import FAILED
-from jobs.housekeeping.arguments import whole_number
+from sparkonce.broker_lite.config import ConfigError, read_properties
+from sparkonce.jobs.exit_status import FAILED
+from sparkonce.jobs.housekeeping.arguments import whole_number
 
 _LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 """Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""

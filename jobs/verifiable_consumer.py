@@ -1,6 +1,6 @@
 """A consumer that says in JSON what it is assigned, what it reads and what it commits.
 
-    python -m jobs.verifiable_consumer --bootstrap-servers localhost:9092 --topic t --group-id g --verbose
+    python -m sparkonce.jobs.verifiable_consumer --bootstrap-servers localhost:9092 --topic t --group-id g --verbose
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableConsumer (org.apache.kafka.tools), with the same names,
 on librdkafka. Records are taken one at a time, so that a rebalance, which librdkafka announces from within the same
@@ -21,9 +21,9 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from jobs.exit_status import USAGE
-from jobs.housekeeping.arguments import whole_number
-from jobs.verifiable import (
+from sparkonce.jobs.exit_status import USAGE
+from sparkonce.jobs.housekeeping.arguments import whole_number
+from sparkonce.jobs.verifiable import (
     BrokerWatch,
     EventWriter,
     Stop,
@@ -270,7 +270,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "exit status: 0 the end was reached or a signal came, 1 failure, 2 usage. Judge the events (--verbose) with "
-        "python -m jobs.history."
+        "python -m sparkonce.jobs.history."
     )
     add_common_arguments(parser)
     reader = parser.add_mutually_exclusive_group(required=True)
@@ -334,7 +334,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the consumer by its command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.verifiable_consumer")
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.verifiable_consumer")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
 

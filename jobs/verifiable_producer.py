@@ -1,6 +1,6 @@
 """A producer that numbers its records and says in JSON what it sends and what the broker acknowledged.
 
-    python -m jobs.verifiable_producer --bootstrap-servers localhost:9092 --topic t --max-messages 1000 > producer.jsonl
+    sparkonce verifiable-producer --bootstrap-servers localhost:9092 --topic t --max-messages 1000 > producer.jsonl
 
 Theory of operation: in the spirit of Apache Kafka's VerifiableProducer (org.apache.kafka.tools), with the same names,
 on librdkafka. Before a record is handed over, an event says so; so after a kill of this process, or of the broker,
@@ -21,9 +21,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jobs.exit_status import USAGE
-from jobs.housekeeping.arguments import positive
-from jobs.verifiable import (
+from sparkonce.jobs.exit_status import USAGE
+from sparkonce.jobs.housekeeping.arguments import positive
+from sparkonce.jobs.verifiable import (
     BrokerWatch,
     EventWriter,
     Stop,
@@ -254,7 +254,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "signal gives that up."
     )
     parser.epilog = (
-        "exit status: 0 all records acknowledged, 1 not all, 2 usage. Judge the events with python -m jobs.history."
+        "exit status: 0 all records acknowledged, 1 not all, 2 usage. "
+        "Judge the events with python -m sparkonce.jobs.history."
     )
     add_common_arguments(parser)
     parser.add_argument(
@@ -308,7 +309,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the producer by its command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.verifiable_producer")
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.verifiable_producer")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
 

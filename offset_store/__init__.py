@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
-from offset_store.group import GroupOffsets, GroupOffsetStore
-from offset_store.locations import Location
-from offset_store.memory import MemoryOffsetStore
-from offset_store.store import OffsetStore
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError
+from sparkonce.offset_store.group import GroupOffsets, GroupOffsetStore
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.store import OffsetStore
 
 if TYPE_CHECKING:
-    from offset_store.delta import DeltaOffsetStore
+    from sparkonce.offset_store.delta import DeltaOffsetStore
 
 __all__ = [
     "DELTA",
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     """Import `DeltaOffsetStore` on first use: delta-rs is a quarter of the start of a query that needs none of it."""
     if name != "DeltaOffsetStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from offset_store.delta import DeltaOffsetStore
+    from sparkonce.offset_store.delta import DeltaOffsetStore
 
     return DeltaOffsetStore
 
@@ -75,7 +75,7 @@ def open_store(
         raise ValueError("offsetStore needs appId: offsets are kept for each application")
     check_spec(spec)
     if spec.startswith(DELTA):
-        from offset_store.delta import DeltaOffsetStore
+        from sparkonce.offset_store.delta import DeltaOffsetStore
 
         location = Location.parse(spec.removeprefix(DELTA))
         return DeltaOffsetStore(location, app_id, dict(storage_options or {}), create_missing)

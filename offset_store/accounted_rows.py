@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
-from offset_store.clones import CloneSource, lies_elsewhere
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
-from offset_store.locations import Location
-from offset_store.record import Writes
-from offset_store.txn_ids import parse_txn_id
+from sparkonce.offset_store.administration import CommitEntry, OffsetsTable, Stored, read_entry
+from sparkonce.offset_store.clones import CloneSource, lies_elsewhere
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import OffsetStoreError, RowsWithoutOffsetsError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import parse_txn_id
 
 _OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
 """As `connectors.delta_once.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offset_store.locations import Location
+from sparkonce.offset_store.locations import Location
 
 OPERATION = "CLONE"
 _PATH = re.compile(r"delta\.`(.+)`", re.DOTALL)

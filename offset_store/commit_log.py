@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from offset_store.administration import CommitEntry, read_entry
-from offset_store.delta_log import DAMAGE, Action, DeltaLog, LogListing
-from offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
-from offset_store.locations import Location
-from offset_store.record import COMMIT_INFO_KEY
-from offset_store.tables import load_table
-from offset_store.txn_ids import PREFIX
+from sparkonce.offset_store.administration import CommitEntry, read_entry
+from sparkonce.offset_store.delta_log import DAMAGE, Action, DeltaLog, LogListing
+from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, StoreMissingError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import COMMIT_INFO_KEY
+from sparkonce.offset_store.tables import load_table
+from sparkonce.offset_store.txn_ids import PREFIX
 
 _KINDS = ("commitInfo", "txn", "remove", DAMAGE)
 

@@ -23,19 +23,19 @@ from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
-from offset_store.accounted_rows import check_rows_have_offsets, table_name
-from offset_store.administration import CommitEntry, read_entry
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError, StoreMissingError, plain
-from offset_store.fingerprint import Fingerprint
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
-from offset_store.secrets import hidden_secrets
-from offset_store.store import Commit, FileT, read_offsets
-from offset_store.stored_transactions import StoredTransactions
-from offset_store.tables import append, check_remembers, load_table
-from offset_store.txn_ids import (
+from sparkonce.offset_store.accounted_rows import check_rows_have_offsets, table_name
+from sparkonce.offset_store.administration import CommitEntry, read_entry
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.stored_transactions import StoredTransactions
+from sparkonce.offset_store.tables import append, check_remembers, load_table
+from sparkonce.offset_store.txn_ids import (
     first_taken_out,
     hand_txn_id,
     query_txn_id,

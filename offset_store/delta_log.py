@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from offset_store.errors import LogFileMissingError, OffsetStoreError, plain
-from offset_store.locations import Location
-from offset_store.secrets import hidden_secrets
-from offset_store.tables import join, table_filesystem
+from sparkonce.offset_store.errors import LogFileMissingError, OffsetStoreError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
 DAMAGE = "(damage)"

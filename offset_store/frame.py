@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from offset_store.record import CommittedBatch, Writes
-from offset_store.store import OffsetStore, Snapshot
+from sparkonce.offset_store.record import CommittedBatch, Writes
+from sparkonce.offset_store.store import OffsetStore, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

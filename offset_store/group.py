@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from offset_store.clock import now_ms
-from offset_store.errors import CommitConflictError, OffsetStoreError
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit, FileT, read_offsets
 
 MARK = "sparkonce"
 REFRESH_MS = 24 * 60 * 60 * 1000

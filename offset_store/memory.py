@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from offset_store.clock import now_ms
-from offset_store.errors import CommitConflictError
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import TopicPartition
-from offset_store.record import CommittedBatch, PartitionKey
-from offset_store.store import Commit, FileT, read_offsets
-from offset_store.txn_ids import (
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import CommittedBatch, PartitionKey
+from sparkonce.offset_store.store import Commit, FileT, read_offsets
+from sparkonce.offset_store.txn_ids import (
     query_txn_id,
     stored_epoch,
     stored_fingerprint,

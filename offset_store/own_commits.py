@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from offset_store.record import COMMIT_INFO_KEY
-from offset_store.txn_ids import IntentTxn, MergeTxn, parse_txn_id
+from sparkonce.offset_store.record import COMMIT_INFO_KEY
+from sparkonce.offset_store.txn_ids import IntentTxn, MergeTxn, parse_txn_id
 
 INTENT_INFO_KEY = "sparkonceIntent"
 """The field of the commit info that records a MERGE before it runs."""

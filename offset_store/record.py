@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Flag
 from typing import Any
 
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 COMMIT_INFO_KEY = "sparkonce"
 

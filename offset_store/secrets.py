@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import quote, quote_plus
 
-from offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.errors import OffsetStoreError
 
 HIDDEN = "***"
 LEAST_ANYWHERE = 8
@@ -20,7 +20,6 @@ _SECRET_OPTION = re.compile(r"(?i)secret|key|token|password|sas|credential")
 _FLAG_NAME = re.compile(r"(?i)_enabled$")
 _PLAIN_VALUE = re.compile(rf"(?i)true|false|[-+]?[0-9.]{{1,{LEAST_ANYWHERE - 1}}}")
 _SIGNED = re.compile(r"(?i)\b(sig|x-amz-signature|x-amz-security-token|x-goog-signature)=[^&\s\"']+")
-_OWN_PACKAGES = ("offset_store", "exactly_once", "connectors", "jobs")
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bo
 def retold(error: Exception, told: str) -> Exception:
     """Return an error with another text: of the same class if it is one of ours that is made of a text."""
     kind = type(error)
-    if kind.__module__.partition(".")[0] in _OWN_PACKAGES and error.args == (str(error),):
+    if kind.__module__.startswith("sparkonce.") and error.args == (str(error),):
         try:
             return kind(told)
         except TypeError:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
 FileT = TypeVar("FileT")
 

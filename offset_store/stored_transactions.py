@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import OffsetStoreError
 
 FEW = 16
 """Up to so many identifiers are asked of delta-rs one by one."""

@@ -18,9 +18,9 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
-from offset_store.locations import Location
-from offset_store.secrets import hidden_secrets
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import hidden_secrets
 
 COMMIT_ATTEMPTS = 100
 """How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-from offset_store.errors import OffsetStoreError
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.offsets import TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit, FileT
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit, FileT
 
 PREFIX = "sparkonce"
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from broker_lite import EmbeddedBroker
-from jobs import class_archive
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +136,7 @@ def kafka() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def delta_jar_paths() -> list[str] | None:
     """Delta's jars for Spark's JVM, or None where Maven cannot give them."""
-    from jobs.peers import PeerMissingError, delta_jars
+    from sparkonce.jobs.peers import PeerMissingError, delta_jars
 
     try:
         return [str(path) for path in delta_jars()]
@@ -147,7 +147,7 @@ def delta_jar_paths() -> list[str] | None:
 @pytest.fixture(scope="session")
 def kafka_jar_paths() -> list[str] | str:
     """The jars of Spark's own Kafka connector for its JVM, or why they are not to be had."""
-    from jobs.peers import PeerMissingError, spark_kafka_jars
+    from sparkonce.jobs.peers import PeerMissingError, spark_kafka_jars
 
     try:
         return spark_kafka_jars()
@@ -166,8 +166,8 @@ def spark(
     delta_jar_paths: list[str] | None, kafka_jar_paths: list[str] | str, crash_folder: Path
 ) -> Iterator[SparkSession]:
     """The session. It has the jars of Delta and of Spark's own Kafka connector where they are to be had."""
-    from connectors.session import spark_session
-    from exactly_once.crash_points import FOLDER_VARIABLE
+    from sparkonce.connectors.session import spark_session
+    from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
 
     jars = [*(delta_jar_paths or []), *(kafka_jar_paths if isinstance(kafka_jar_paths, list) else [])]
     conf = {**SPARK_CONF, **({} if delta_jar_paths is None else DELTA_CONF), "spark.jars": ",".join(jars)}

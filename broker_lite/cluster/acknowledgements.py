@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
-from broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Replicas
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 Then = Callable[[ErrorCode], None]
 logger = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from broker_lite.cluster.coordination import Coordination
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataWriter
-from broker_lite.controller.controller import Controller, ControllerSettings
-from broker_lite.controller.records import BrokerChanged, Record
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.cluster.coordination import Coordination
+from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataWriter
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.records import BrokerChanged, Record
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

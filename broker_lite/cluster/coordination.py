@@ -18,7 +18,7 @@ import logging
 import re
 from typing import Final, Protocol
 
-from broker_lite.log.storage import Lock, Storage
+from sparkonce.broker_lite.log.storage import Lock, Storage
 
 MAX_STEP_MS: Final = 200
 BEATS_PER_TIMEOUT: Final = 8

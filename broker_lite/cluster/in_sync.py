@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import PartitionState
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.replication.leader import PartitionLeader, Proposal
-from broker_lite.replication.replicas import Event, Replicas
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import PartitionState
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.replicas import Event, Replicas
 
 VERSION = 3
 

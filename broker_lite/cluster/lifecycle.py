@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH
-from broker_lite.log.checkpoints import BROKER_EPOCH
-from broker_lite.log.storage import Storage
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""

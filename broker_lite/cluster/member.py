@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from broker_lite.cluster.acknowledgements import Acknowledgements
-from broker_lite.cluster.controller_service import ControllerService
-from broker_lite.cluster.coordination import Coordination
-from broker_lite.cluster.in_sync import InSyncProposals
-from broker_lite.cluster.lifecycle import Lifecycle
-from broker_lite.cluster.metadata_log import MetadataReader, taken
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replica_log import ReplicaLog
-from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
-from broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
+from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.cluster.coordination import Coordination
+from sparkonce.broker_lite.cluster.in_sync import InSyncProposals
+from sparkonce.broker_lite.cluster.lifecycle import Lifecycle
+from sparkonce.broker_lite.cluster.metadata_log import MetadataReader, taken
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replica_log import ReplicaLog
+from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 POLL_MS: Final = 20
 """How often the controller's log is looked at, and whether others are alive."""

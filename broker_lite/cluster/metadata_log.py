@@ -20,14 +20,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record, encode_snapshot
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import ControllerElected
-from broker_lite.controller.records import Record as Change
-from broker_lite.log.storage import File, Storage
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.cluster.record_format import MetadataFormatError, decode, encode_record, encode_snapshot
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import ControllerElected
+from sparkonce.broker_lite.controller.records import Record as Change
+from sparkonce.broker_lite.log.storage import File, Storage
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import (
     HEADER_BYTES,
     MAGIC,
     Record,

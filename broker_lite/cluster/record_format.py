@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from broker_lite.controller import records as kinds
-from broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
-from broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.controller import records as kinds
+from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, TopicImage
+from sparkonce.broker_lite.controller.records import PartitionState, Record
 
 SNAPSHOT: Final = "Snapshot"
 

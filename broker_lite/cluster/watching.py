@@ -10,11 +10,16 @@ from __future__ import annotations
 from copy import copy
 from typing import Final
 
-from broker_lite.cluster.metadata_log import Step
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import ControllerElected, PartitionChanged, PartitionState
-from broker_lite.controller.records import Record as Change
-from broker_lite.replication.invariants import PartitionHistory, ViolationError, check_image, check_images_equal
+from sparkonce.broker_lite.cluster.metadata_log import Step
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import ControllerElected, PartitionChanged, PartitionState
+from sparkonce.broker_lite.controller.records import Record as Change
+from sparkonce.broker_lite.replication.invariants import (
+    PartitionHistory,
+    ViolationError,
+    check_image,
+    check_images_equal,
+)
 
 SNAPSHOT_RECORDS: Final = 1
 """How many records of the log a snapshot is."""

@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from broker_lite.controller.election import next_state
-from broker_lite.controller.image import BrokerImage, ClusterImage, PartitionKey, TopicImage
-from broker_lite.controller.placement import place
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.controller.election import next_state
+from sparkonce.broker_lite.controller.image import BrokerImage, ClusterImage, PartitionKey, TopicImage
+from sparkonce.broker_lite.controller.placement import place
+from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     BrokerChanged,
@@ -35,7 +35,7 @@ from broker_lite.controller.records import (
     TopicDeleted,
     TopicSettingsChanged,
 )
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK: Final = 1000
 """How many producer ids a broker gets at once."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     BrokerChanged,

@@ -25,8 +25,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from broker_lite.coordinators.assignors import ASSIGNORS, Subscriber
-from broker_lite.coordinators.consumer_group_image import (
+from sparkonce.broker_lite.coordinators.assignors import ASSIGNORS, Subscriber
+from sparkonce.broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
@@ -44,16 +44,16 @@ from broker_lite.coordinators.consumer_group_image import (
     TargetChanged,
     TargetEpochChanged,
 )
-from broker_lite.coordinators.consumer_group_messages import (
+from sparkonce.broker_lite.coordinators.consumer_group_messages import (
     ConsumerGroupSettings,
     Decision,
     Heartbeat,
     HeartbeatAnswer,
     Topics,
 )
-from broker_lite.coordinators.reconciliation import Goal, next_step
-from broker_lite.coordinators.topic_patterns import PatternError, check_pattern, matching
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.coordinators.reconciliation import Goal, next_step
+from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, check_pattern, matching
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 _Described = tuple[str, uuid.UUID, int]
 """A topic: its name, its id, how many partitions it has."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import TypeVar
 
-from broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.assignors import Partitions
 
 _Value = TypeVar("_Value")
 

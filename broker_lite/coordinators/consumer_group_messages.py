@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group_image import Change, GroupImage, Owned
+from sparkonce.broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.consumer_group_image import Change, GroupImage, Owned
 
 
 class Topics(Protocol):

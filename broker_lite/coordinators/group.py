@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker_lite.coordinators.group_messages import (
+from sparkonce.broker_lite.coordinators.group_messages import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Answer,
     GroupSettings,
@@ -36,7 +36,7 @@ from broker_lite.coordinators.group_messages import (
     SyncAnswer,
     refused,
 )
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group_image import (
+from sparkonce.broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.consumer_group_image import (
     Change,
     ConsumerMember,
     CurrentChanged,
@@ -27,8 +27,8 @@ from broker_lite.coordinators.consumer_group_image import (
     TargetChanged,
     TargetEpochChanged,
 )
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import (
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import (
     Reader,
     put_array_length,
     put_bytes,
@@ -36,7 +36,7 @@ from broker_lite.protocol.primitives import (
     put_tagged_fields,
     put_unsigned_varint,
 )
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol.records import Record
 
 CLASSIC_GROUP = 2
 GROUP_EPOCH = 3

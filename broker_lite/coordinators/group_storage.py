@@ -7,10 +7,17 @@ begin anew, or Empty. Of what the members support only the chosen protocol's par
 
 from __future__ import annotations
 
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, JoinAnswer, Member, SyncAnswer
-from broker_lite.coordinators.group_records import StoredGroup, StoredMember
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import (
+    Answer,
+    GroupSettings,
+    GroupState,
+    JoinAnswer,
+    Member,
+    SyncAnswer,
+)
+from sparkonce.broker_lite.coordinators.group_records import StoredGroup, StoredMember
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 
 def store(group: ClassicGroup, timestamp_ms: int) -> StoredGroup:

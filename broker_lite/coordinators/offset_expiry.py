@@ -13,12 +13,12 @@ A classic group with members whose subscriptions cannot be read, or that is in a
 
 from __future__ import annotations
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import GroupState
-from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import Reader
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import GroupState
+from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import Reader
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

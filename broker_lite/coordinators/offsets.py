@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID, Reader, put_string, put_tagged_fields
+from sparkonce.broker_lite.protocol.records import Record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _KEY_VERSIONS = (0, 1)

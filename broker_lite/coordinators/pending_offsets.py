@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker_lite.coordinators.offsets import OffsetKey, decode_key
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.coordinators.offsets import OffsetKey, decode_key
+from sparkonce.broker_lite.protocol.records import Record
 
 
 class _Open(NamedTuple):

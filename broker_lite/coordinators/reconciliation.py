@@ -19,8 +19,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group_image import ConsumerMember, MemberState, Owned
+from sparkonce.broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerMember, MemberState, Owned
 
 
 @dataclass(frozen=True, slots=True)

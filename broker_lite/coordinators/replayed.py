@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_lite.coordinators.consumer_group_image import GroupImage
-from broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
-from broker_lite.coordinators.offsets import OffsetTable
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.coordinators.consumer_group_image import GroupImage
+from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, StoredGroup, decode
+from sparkonce.broker_lite.coordinators.offsets import OffsetTable
+from sparkonce.broker_lite.protocol.records import Record
 
 
 class Replayed:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import struct
 
-from broker_lite.coordinators.transaction_messages import LEGACY, TopicPartition, Transaction, TransactionState
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
-from broker_lite.protocol.records import NO_PRODUCER_ID, Record
+from sparkonce.broker_lite.coordinators.transaction_messages import (
+    LEGACY,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import Reader, put_array_length, put_string, put_tagged_fields
+from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID, Record
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 

@@ -34,7 +34,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from broker_lite.coordinators.transaction_messages import (
+from sparkonce.broker_lite.coordinators.transaction_messages import (
     EPOCH_BUMP,
     LEGACY,
     NO_TIMESTAMP,
@@ -47,8 +47,8 @@ from broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
     TransactionState,
 )
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_TRANSACTIONAL_IDS: Final = 100_000
 """The most transactional ids kept; beyond, new ones are refused until old ones expire."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from broker_lite.faults.faults import FaultHandle, FaultNeverFiredError, Faults
+from sparkonce.broker_lite.faults.faults import FaultHandle, FaultNeverFiredError, Faults
 
 __all__ = ["FaultHandle", "FaultNeverFiredError", "Faults"]

@@ -18,11 +18,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker_lite.faults.faults import Status
-from broker_lite.faults.injector import Injector
-from broker_lite.faults.rules import Effect, FaultSpec, Rule, RuleBook
-from broker_lite.handlers.broker import Broker
-from broker_lite.log.storage import WriteGate
+from sparkonce.broker_lite.faults.faults import Status
+from sparkonce.broker_lite.faults.injector import Injector
+from sparkonce.broker_lite.faults.rules import Effect, FaultSpec, Rule, RuleBook
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.log.storage import WriteGate
 
 ANSWER_S = 30.0
 Note = Callable[[int, int, int], None]

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, TypedDict, Unpack
 
-from broker_lite.faults.rules import Effect, FaultSpec
-from broker_lite.protocol.apis import APIS
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.faults.rules import Effect, FaultSpec
+from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 WAIT_S = 30.0
 

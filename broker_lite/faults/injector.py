@@ -18,15 +18,15 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_lite.faults import messages
-from broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import DROP, Body, Request
-from broker_lite.protocol import apis, fetch, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.fetch import parts_size
+from sparkonce.broker_lite.faults import messages
+from sparkonce.broker_lite.faults.rules import NOTHING, Effect, Facts, Place, Plan, Rule, RuleBook
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import DROP, Body, Request
+from sparkonce.broker_lite.protocol import apis, fetch, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.fetch import parts_size
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker_lite.faults.rules import Place
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.faults.rules import Place
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
 
 _ERROR_FIELDS = ("error_code", "partition_error_code")
 _INDEX_FIELDS = ("partition_index", "partition")

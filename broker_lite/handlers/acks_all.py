@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import produce
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 
 class Unsafe(NamedTuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import ITEM, Steps
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import (
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     Binding,
     BindingFilter,
@@ -24,7 +24,7 @@ from broker_lite.security.acls import (
     ResourceType,
     Rule,
 )
-from broker_lite.security.authorizer import Authorizer, authorized_on_cluster
+from sparkonce.broker_lite.security.authorizer import Authorizer, authorized_on_cluster
 
 MAX_NAME_LENGTH = 1024
 """The longest name, principal or host of a rule: the lists are kept in memory."""

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import producer_error
-from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Producer, TopicPartition
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import producer_error
+from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 PRODUCER_FENCED_FROM = 2
 BATCHED_FROM = 4

@@ -14,25 +14,25 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.config import broker_settings
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.create_partitions import known_brokers
-from broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
-from broker_lite.handlers.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import WRITTEN, Steps
-from broker_lite.log.config import topic_settings
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster
-from broker_lite.settings import Kind, Setting
+from sparkonce.broker_lite.config import broker_settings
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.create_partitions import known_brokers
+from sparkonce.broker_lite.handlers.describe_configs import ConfigResource, check_broker_name
+from sparkonce.broker_lite.handlers.dynamic_settings import ALL_BROKERS, DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import WRITTEN, Steps
+from sparkonce.broker_lite.log.config import topic_settings
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.broker_lite.settings import Kind, Setting
 
 if TYPE_CHECKING:
-    from broker_lite.controller.controller import Controller
-    from broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import Record
 
 
 class Change(IntEnum):

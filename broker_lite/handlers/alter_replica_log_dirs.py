@@ -6,12 +6,12 @@ in Kafka, where the directory is looked at before the partition. Of a partition 
 
 from __future__ import annotations
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 
 def handle(broker: Broker, request: Request) -> Body:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.request import Request
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import CLUSTER_NAME, Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import CLUSTER_NAME, Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
 
 
 def find_topic(

@@ -13,40 +13,40 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from broker_lite.config import BrokerConfig
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.pending_offsets import PendingOffsets
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.handlers.dynamic_settings import DynamicSettings
-from broker_lite.handlers.internal_topics import internal_topic_settings
-from broker_lite.handlers.leader import Led
-from broker_lite.handlers.new_topics import NewTopics
-from broker_lite.handlers.producer_ids import ProducerIds
-from broker_lite.handlers.purgatory import FetchPurgatory
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Turns, in_units
-from broker_lite.log.checkpoints import BROKER_EPOCH
-from broker_lite.log.directories import LogDirectoryError
-from broker_lite.log.log_manager import LogManager, NewTopic, Topic
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.steps import finish
-from broker_lite.log.storage import Files, Storage
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.records import NO_PRODUCER_ID
-from broker_lite.scheduling import Scheduler
-from broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
-from broker_lite.security.credentials import ScramCredentials, configured_credentials
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.pending_offsets import PendingOffsets
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.handlers.dynamic_settings import DynamicSettings
+from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings
+from sparkonce.broker_lite.handlers.leader import Led
+from sparkonce.broker_lite.handlers.new_topics import NewTopics
+from sparkonce.broker_lite.handlers.producer_ids import ProducerIds
+from sparkonce.broker_lite.handlers.purgatory import FetchPurgatory
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Turns, in_units
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
+from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.log.storage import Files, Storage
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.records import NO_PRODUCER_ID
+from sparkonce.broker_lite.scheduling import Scheduler
+from sparkonce.broker_lite.security.authorizer import Authorizer, SecurityFileError, super_users
+from sparkonce.broker_lite.security.credentials import ScramCredentials, configured_credentials
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.coordinators.fetch_sessions import FetchSessions
-    from broker_lite.handlers.cluster_partitions import ClusterPartitions
-    from broker_lite.handlers.cluster_topics import WantedTopics
-    from broker_lite.handlers.group_coordinator import GroupCoordinator
-    from broker_lite.handlers.metrics import Metrics
-    from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
-    from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
+    from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+    from sparkonce.broker_lite.handlers.cluster_topics import WantedTopics
+    from sparkonce.broker_lite.handlers.group_coordinator import GroupCoordinator
+    from sparkonce.broker_lite.handlers.metrics import Metrics
+    from sparkonce.broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
+    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 __all__ = ["Broker", "Clock", "Topic"]
 
@@ -202,7 +202,7 @@ class Broker:
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
         """The sessions of fetches that name only what changes."""
-        from broker_lite.coordinators.fetch_sessions import FetchSessions
+        from sparkonce.broker_lite.coordinators.fetch_sessions import FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
         return FetchSessions(slots, lambda: self.new_uuid().int & _INT32_MAX)
@@ -210,20 +210,20 @@ class Broker:
     @cached_property
     def groups(self) -> GroupCoordinator:
         """The consumer groups and their offsets."""
-        from broker_lite.handlers.group_coordinator import GroupCoordinator
+        from sparkonce.broker_lite.handlers.group_coordinator import GroupCoordinator
 
         return GroupCoordinator(self)
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         """The transactions."""
-        from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+        from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
         return TransactionCoordinator(self)
 
     @cached_property
     def _wanted_topics(self) -> WantedTopics:
-        from broker_lite.handlers.cluster_topics import WantedTopics
+        from sparkonce.broker_lite.handlers.cluster_topics import WantedTopics
 
         return WantedTopics(self)
 
@@ -420,7 +420,7 @@ class Broker:
 def _shared_files(config: BrokerConfig, storage: Storage) -> Files:
     if config.metadata_log_dir is None:
         return storage
-    from broker_lite.handlers.shared_files import AnnouncedFiles
+    from sparkonce.broker_lite.handlers.shared_files import AnnouncedFiles
 
     return AnnouncedFiles(storage)
 
@@ -429,6 +429,6 @@ def _kind_of_logs(config: BrokerConfig) -> type[LogManager]:
     """Return what manages the logs: loaded only where it is needed."""
     if config.metadata_log_dir is None:
         return LogManager
-    from broker_lite.log.replicated_logs import ReplicatedLogs
+    from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
 
     return ReplicatedLogs

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.handlers import cluster_view
-from broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader_hints import endpoints_of_leaders
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.produce import LeaderHint
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.handlers import cluster_view
+from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, as_set, cluster_operations
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.produce import LeaderHint
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.cluster.member import ClusterMember
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1

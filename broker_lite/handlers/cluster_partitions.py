@@ -11,25 +11,25 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.image import PartitionKey as ClusterKey
-from broker_lite.handlers.deletions import Deletions, Then
-from broker_lite.handlers.leader import Led
-from broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey
-from broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.fetch import FetchPartition, FetchRequest
-from broker_lite.replication.leader import PartitionLeader
-from broker_lite.replication.replicas import Event, HighWatermarkMoved
-from broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.image import PartitionKey as ClusterKey
+from sparkonce.broker_lite.handlers.deletions import Deletions, Then
+from sparkonce.broker_lite.handlers.leader import Led
+from sparkonce.broker_lite.handlers.purgatory import FetchPurgatory, PartitionKey
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs, WantedTopic
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.coordinators.fetch_sessions import CachedPartition
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.log.replicated_log import ReplicatedLog
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.coordinators.fetch_sessions import CachedPartition
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 
 RETRY_S: Final = 1.0
 """After how long what the disk has failed is tried again."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.forwarding import enclose, enclosed_answer
-from broker_lite.handlers.internal_topics import internal_topic_settings
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.forwarding import enclose, enclosed_answer
+from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 VERSION: Final = 7
 TIMEOUT_MS: Final = 10_000

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.request import Request
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 
 class Node(NamedTuple):

@@ -10,24 +10,24 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.consumer_group_image import (
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.consumer_group_image import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
     ConsumerMember,
     Owned,
 )
-from broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
-from broker_lite.handlers.authorization import NOT_ASKED, find_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.coordinated import Refusals, error_answer
-from broker_lite.handlers.group_answers import group_refusal
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_operations
+from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
+from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, find_topic
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.coordinated import Refusals, error_answer
+from sparkonce.broker_lite.handlers.group_answers import group_refusal
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_operations
 
 OWN_MEMBER_ID_FROM = 1
 CONSUMER_MEMBER = 1

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker_lite.cluster.controller_service import ControllerService
-from broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import APIS
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.controller.controller import Controller, Heartbeat, InSyncProposal
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 EPOCHS_FROM = 3
 """The version of AlterPartition from which on brokers are named with their epochs."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from broker_lite.coordinators.offsets import partition_of
-from broker_lite.coordinators.producer_state import Verification
-from broker_lite.handlers.request import Body, Request
-from broker_lite.log.partition_log import Appended, PartitionLog
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.coordinators.offsets import partition_of
+from sparkonce.broker_lite.coordinators.producer_state import Verification
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.log.partition_log import Appended, PartitionLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.broker import Broker
 
 Refusals = Mapping[str, ErrorCode]
 """Of each group or transactional id that cannot be spoken of after all, why."""
@@ -148,6 +148,6 @@ def coordinated(broker: Broker, topic: str) -> Coordinated:
     """Return the partitions of an internal topic that this broker coordinates by."""
     if broker.member is None:
         return Coordinated(broker, topic)
-    from broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster
+    from sparkonce.broker_lite.handlers.coordinated_in_cluster import CoordinatedInCluster
 
     return CoordinatedInCluster(broker, topic, broker.member)

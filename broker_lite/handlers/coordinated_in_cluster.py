@@ -16,21 +16,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.coordinators.offsets import partition_of
-from broker_lite.coordinators.producer_state import Verification
-from broker_lite.handlers.client_errors import coordinator_error
-from broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
-from broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators.offsets import partition_of
+from sparkonce.broker_lite.coordinators.producer_state import Verification
+from sparkonce.broker_lite.handlers.client_errors import coordinator_error
+from sparkonce.broker_lite.handlers.coordinated import Coordinated, Coordinator, Placed, Refusals
+from sparkonce.broker_lite.handlers.producer_id_blocks import ProducerIdBlocks
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved, Leads
 
 if TYPE_CHECKING:
     import uuid
 
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.handlers.broker import Broker
 
 logger = logging.getLogger(__name__)
 

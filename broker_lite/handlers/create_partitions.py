@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import ITEM, WRITTEN, Steps
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 MAX_RECORDS = 10_000
 """How many records one request may have the controller write (QuorumController.MAX_RECORDS_PER_USER_OP)."""

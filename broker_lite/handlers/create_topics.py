@@ -14,25 +14,30 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_lite.handlers.authorization import check_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.create_partitions import MAX_RECORDS, check_replicas, known_brokers, too_many_records
-from broker_lite.handlers.describe_configs import Entry, topic_entries
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.new_topics import NewTopics
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import DESCRIBED, ITEM, Steps
-from broker_lite.log.directories import check_not_metadata_log
-from broker_lite.log.log_manager import NewTopic
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.broker_lite.handlers.authorization import check_topic
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.create_partitions import (
+    MAX_RECORDS,
+    check_replicas,
+    known_brokers,
+    too_many_records,
+)
+from sparkonce.broker_lite.handlers.describe_configs import Entry, topic_entries
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.new_topics import NewTopics
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import DESCRIBED, ITEM, Steps
+from sparkonce.broker_lite.log.directories import check_not_metadata_log
+from sparkonce.broker_lite.log.log_manager import NewTopic
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 if TYPE_CHECKING:
-    from broker_lite.controller.controller import Controller
-    from broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import Record
 
 DEFAULT = -1
 UNKNOWN = -1

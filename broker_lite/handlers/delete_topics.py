@@ -12,21 +12,21 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import ITEM, Steps
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.create_partitions import MAX_RECORDS, too_many_records
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.controller.controller import Controller
-    from broker_lite.controller.records import Record
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import Record
 
 BY_ID_FROM = 6
 _TEXTS = {

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.controller.image import PartitionKey
-    from broker_lite.replication.leader import PartitionLeader
-    from broker_lite.scheduling import Scheduler, Timer
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.replication.leader import PartitionLeader
+    from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 Then = Callable[[ErrorCode, int], None]
 """Told an error, and the low watermark."""

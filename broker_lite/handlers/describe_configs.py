@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker_lite.config import broker_log_settings, broker_settings
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.dynamic_settings import ALL_BROKERS, declared, group_settings
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import DESCRIBED, Steps, in_turns
-from broker_lite.log.config import LogConfig, topic_settings
-from broker_lite.log.directories import check_topic_name
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster
-from broker_lite.settings import Setting, Update
+from sparkonce.broker_lite.config import broker_log_settings, broker_settings
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.dynamic_settings import ALL_BROKERS, declared, group_settings
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import DESCRIBED, Steps, in_turns
+from sparkonce.broker_lite.log.config import LogConfig, topic_settings
+from sparkonce.broker_lite.log.directories import check_topic_name
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
+from sparkonce.broker_lite.settings import Setting, Update
 
 TYPES_FROM = 3
 

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import ITEM, Steps, in_turns
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 UNKNOWN_BYTES = -1
 ERROR_FROM = 3

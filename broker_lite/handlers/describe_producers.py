@@ -5,12 +5,12 @@ Absent: nothing.
 
 from __future__ import annotations
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import ITEM, Steps, in_turns
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 _Producer = tuple[int, int, int, int, int, int]
 _Partition = tuple[int, int, str | None, list[_Producer]]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.log.directories import KRAFT_METADATA_TOPIC
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 PARTITION = 0
 TIMES_FROM = 1

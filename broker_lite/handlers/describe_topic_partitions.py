@@ -9,16 +9,16 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from broker_lite.handlers import cluster_view
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.log.directories import check_topic_name
-from broker_lite.log.log_manager import Topic
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_operations
+from sparkonce.broker_lite.handlers import cluster_view
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.log.directories import check_topic_name
+from sparkonce.broker_lite.log.log_manager import Topic
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_operations
 
 MAX_PARTITIONS_PER_ANSWER = 2000
 """Kafka's `max.request.partition.size.limit`."""

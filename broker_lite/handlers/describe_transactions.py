@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_lite.coordinators.topic_patterns import PatternError, matching
-from broker_lite.coordinators.transaction_messages import Transaction, TransactionState
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import ITEM, Steps, in_turns
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.coordinators.topic_patterns import PatternError, matching
+from sparkonce.broker_lite.coordinators.transaction_messages import Transaction, TransactionState
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 STATES = frozenset(state.value for state in TransactionState)
 DURATION_FROM = 1

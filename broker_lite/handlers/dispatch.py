@@ -9,9 +9,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.apis import APIS, ApiKey, serves
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey, serves
 
 Handler = Callable[[Broker, Request], Body | None]
 
@@ -84,7 +84,7 @@ class _Loaded(dict[int, Handler]):
 
     def __missing__(self, api_key: int) -> Handler:
         module, _, function = HANDLERS[api_key].partition(".")
-        handler: Handler = getattr(import_module(f"broker_lite.handlers.{module}"), function)
+        handler: Handler = getattr(import_module(f"sparkonce.broker_lite.handlers.{module}"), function)
         self[api_key] = handler
         return handler
 

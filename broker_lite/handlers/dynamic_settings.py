@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from broker_lite.config import BrokerConfig, ConfigError, broker_settings
-from broker_lite.log.storage import Files
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.settings import Setting, SettingError, Update, integer, settings_of
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError, broker_settings
+from sparkonce.broker_lite.log.storage import Files
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.settings import Setting, SettingError, Update, integer, settings_of
 
 FILE: Final = "dynamic-settings.json"
 ALL_BROKERS: Final = ""
@@ -217,7 +217,7 @@ def declared(name: str) -> Setting | None:
     found = broker_settings().get(name)
     if found is not None:
         return found
-    from broker_lite.unserved_settings import CHANGEABLE
+    from sparkonce.broker_lite.unserved_settings import CHANGEABLE
 
     return CHANGEABLE.get(name)
 
@@ -225,7 +225,7 @@ def declared(name: str) -> Setting | None:
 def _without_effect(name: str) -> bool:
     if name in broker_settings():
         return False
-    from broker_lite.unserved_settings import HARMLESS
+    from sparkonce.broker_lite.unserved_settings import HARMLESS
 
     return name in HARMLESS
 

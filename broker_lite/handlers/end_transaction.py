@@ -7,14 +7,14 @@ two-phase commit from outside. Absent: nothing.
 
 from __future__ import annotations
 
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import producer_error
-from broker_lite.handlers.coordinated import error_answer
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import producer_error
+from sparkonce.broker_lite.handlers.coordinated import error_answer
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 PRODUCER_FENCED_FROM = 2
 EPOCH_BUMP_FROM = 5

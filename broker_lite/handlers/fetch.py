@@ -11,23 +11,23 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
-from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader import Led
-from broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
-from broker_lite.handlers.purgatory import PartitionKey, Waiter
-from broker_lite.handlers.request import Body, Request
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.segment import Slice
-from broker_lite.protocol import fetch
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
-from exactly_once.crash_points import CrashPoint, reach
+from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
+from sparkonce.broker_lite.handlers.authorization import find_topic
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.leader import Led
+from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
+from sparkonce.broker_lite.handlers.purgatory import PartitionKey, Waiter
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.protocol import fetch
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
 
 if TYPE_CHECKING:
-    from broker_lite.log.leader_epochs import EpochEnd
+    from sparkonce.broker_lite.log.leader_epochs import EpochEnd
 
 READ_COMMITTED = 1
 

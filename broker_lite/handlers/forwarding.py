@@ -12,20 +12,20 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import DROP, Body, Request
-from broker_lite.handlers.turns import Steps, one_after_the_other
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.frames import (
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import DROP, Body, Request
+from sparkonce.broker_lite.handlers.turns import Steps, one_after_the_other
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.frames import (
     encode_request_header,
     encode_response_header,
     read_request_header,
     read_response_header,
 )
-from broker_lite.security.hosts import host_of, packed_address
+from sparkonce.broker_lite.security.hosts import host_of, packed_address
 
 FORWARDED: Final = frozenset(
     {
@@ -114,7 +114,7 @@ def _send_on(broker: Broker, request: Request, body: bytes) -> None:
 
 def handle_envelope(broker: Broker, request: Request) -> Body | None:
     """Answer what is in an envelope, as its sender's."""
-    from broker_lite.handlers.controller_apis import controller_of  # only in a cluster
+    from sparkonce.broker_lite.handlers.controller_apis import controller_of  # only in a cluster
 
     wanted = request.message()
     try:

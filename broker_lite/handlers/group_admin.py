@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.group_messages import GroupState
-from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
-from broker_lite.handlers.authorization import as_set, may_see_group
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
-from broker_lite.handlers.group_answers import group_refusal
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import ITEM, WRITTEN, Steps, in_turns
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized_on_cluster, authorized_operations
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.group_messages import GroupState
+from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE
+from sparkonce.broker_lite.handlers.authorization import as_set, may_see_group
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.coordinated import NO_REFUSALS, Refusals, error_answer
+from sparkonce.broker_lite.handlers.group_answers import group_refusal
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps, in_turns
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster, authorized_operations
 
 CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"

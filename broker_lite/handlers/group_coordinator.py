@@ -18,25 +18,30 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION, ConsumerGroup
-from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
-from broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
-from broker_lite.coordinators.group_storage import new_group_record, restore, store, turned_away
-from broker_lite.coordinators.offset_expiry import expired
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
-from broker_lite.coordinators.replayed import Replayed
-from broker_lite.handlers.coordinated import Refusals, coordinated
-from broker_lite.handlers.group_answers import send
-from broker_lite.handlers.offsets_log import OffsetsLog
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.scheduling import Timer
+from sparkonce.broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION, ConsumerGroup
+from sparkonce.broker_lite.coordinators.consumer_group_messages import (
+    ConsumerGroupSettings,
+    Decision,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import Answer, GroupSettings, GroupState, refused
+from sparkonce.broker_lite.coordinators.group_records import encode_change, encode_classic, removal_of
+from sparkonce.broker_lite.coordinators.group_storage import new_group_record, restore, store, turned_away
+from sparkonce.broker_lite.coordinators.offset_expiry import expired
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
+from sparkonce.broker_lite.coordinators.replayed import Replayed
+from sparkonce.broker_lite.handlers.coordinated import Refusals, coordinated
+from sparkonce.broker_lite.handlers.group_answers import send
+from sparkonce.broker_lite.handlers.offsets_log import OffsetsLog
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.broker import Broker
 
 logger = logging.getLogger(__name__)
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import heartbeat_error, join_error, sync_error
-from broker_lite.handlers.coordinated import error_answer
-from broker_lite.handlers.group_answers import group_refusal, send
-from broker_lite.handlers.group_coordinator import Group
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.group_messages import Join, JoinAnswer, Sync, SyncAnswer
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import heartbeat_error, join_error, sync_error
+from sparkonce.broker_lite.handlers.coordinated import error_answer
+from sparkonce.broker_lite.handlers.group_answers import group_refusal, send
+from sparkonce.broker_lite.handlers.group_coordinator import Group
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
 
 logger = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker_lite.coordinators.transaction_messages import Decision, Producer
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import producer_error
-from broker_lite.handlers.coordinated import error_answer
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
+from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Producer
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import producer_error
+from sparkonce.broker_lite.handlers.coordinated import error_answer
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_any, authorized_on_cluster
 
 PRODUCER_FROM = 3
 PRODUCER_FENCED_FROM = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_lite.config import BrokerConfig
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 
 OFFSETS_TOPIC_SEGMENT_BYTES = 104_857_600
 """Kafka's default of `offsets.topic.segment.bytes`."""

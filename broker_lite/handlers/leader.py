@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker_lite.log.partition_log import PartitionLog
-    from broker_lite.replication.leader import PartitionLeader
+    from sparkonce.broker_lite.log.partition_log import PartitionLog
+    from sparkonce.broker_lite.replication.leader import PartitionLeader
 
 
 class Led(NamedTuple):

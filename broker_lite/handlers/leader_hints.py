@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_lite.protocol.produce import LeaderHint, NodeEndpoint
+from sparkonce.broker_lite.protocol.produce import LeaderHint, NodeEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from broker_lite.controller.image import ClusterImage
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.handlers.request import Endpoint
+    from sparkonce.broker_lite.controller.image import ClusterImage
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.request import Endpoint
 
 
 def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:

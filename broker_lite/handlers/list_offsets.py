@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_lite.handlers.authorization import check_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.leader import Led
-from broker_lite.handlers.request import Request
-from broker_lite.handlers.turns import ITEM, Steps, in_turns
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
-from exactly_once.crash_points import CrashPoint, reach
+from sparkonce.broker_lite.handlers.authorization import check_topic
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.leader import Led
+from sparkonce.broker_lite.handlers.request import Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
 
 LATEST = -1
 EARLIEST = -2

@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.coordinators.transaction_messages import Markers
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.coordinators.transaction_messages import Markers
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 

@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.coordinators.transaction_messages import Markers, TopicPartition
-from broker_lite.handlers.coordinated import Refusals
-from broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
-from broker_lite.handlers.markers import MARKERS_PER_TURN, is_done, marker_of
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators.transaction_messages import Markers, TopicPartition
+from sparkonce.broker_lite.handlers.coordinated import Refusals
+from sparkonce.broker_lite.handlers.coordinated_in_cluster import SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.handlers.markers import MARKERS_PER_TURN, is_done, marker_of
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.controller.image import ClusterImage
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.handlers.transaction_coordinator import TransactionCoordinator
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.image import ClusterImage
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 

@@ -9,17 +9,17 @@ import uuid
 from collections.abc import Generator
 from typing import Any
 
-from broker_lite.handlers import cluster_view
-from broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Steps
-from broker_lite.log.directories import KRAFT_METADATA_TOPIC
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
+from sparkonce.broker_lite.handlers import cluster_view
+from sparkonce.broker_lite.handlers.authorization import NOT_ASKED, as_set, check_topic, cluster_operations, find_topic
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import FILES, ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.log.directories import KRAFT_METADATA_TOPIC
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster, authorized_operations
 
 _ALL_IN_VERSION_0 = 0
 

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from broker_lite.log.segment import Slice
-from broker_lite.protocol.fetch import FetchTopicResult
+from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.protocol.fetch import FetchTopicResult
 
 
 @dataclass(slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker_lite.log.topics_file import check_room
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log.topics_file import check_room
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker_lite.log.log_manager import LogManager
+    from sparkonce.broker_lite.log.log_manager import LogManager
 
 
 class NewTopics:

@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.client_errors import commit_error
-from broker_lite.handlers.group_answers import group_refusal
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
+from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.handlers.authorization import find_topic
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.client_errors import commit_error
+from sparkonce.broker_lite.handlers.group_answers import group_refusal
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
 
 TOPIC_ID_FROM = 10
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import GroupState
-from broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
-from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.coordinated import error_answer
-from broker_lite.handlers.group_answers import group_refusal
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import GroupState
+from sparkonce.broker_lite.coordinators.offset_expiry import CONSUMER_PROTOCOL_TYPE, is_subscribed
+from sparkonce.broker_lite.handlers.authorization import find_topic
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.coordinated import error_answer
+from sparkonce.broker_lite.handlers.group_answers import group_refusal
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
 
 
 def handle(broker: Broker, request: Request) -> Body | None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import fetch_error
-from broker_lite.handlers.coordinated import Refusals
-from broker_lite.handlers.group_answers import group_refusal
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.handlers.authorization import find_topic
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import fetch_error
+from sparkonce.broker_lite.handlers.coordinated import Refusals
+from sparkonce.broker_lite.handlers.group_answers import group_refusal
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 GROUP_ERROR_FROM = 2
 REQUIRE_STABLE_FROM = 7

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.offsets import OffsetTable
-from broker_lite.handlers.coordinated import Coordinated
-from broker_lite.handlers.replay import replay_slices
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.records import BatchHeader, Record, encode_batch
+from sparkonce.broker_lite.coordinators.offsets import OffsetTable
+from sparkonce.broker_lite.handlers.coordinated import Coordinated
+from sparkonce.broker_lite.handlers.replay import replay_slices
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
+from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.broker import Broker
 
 
 class OffsetsLog:

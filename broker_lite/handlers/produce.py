@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
-from broker_lite.handlers.authorization import find_topic
-from broker_lite.handlers.broker import Broker, Topic
-from broker_lite.handlers.leader_hints import leader_hint
-from broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
-from broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
-from broker_lite.handlers.turns import FILES, Steps
-from broker_lite.log.steps import finish
-from broker_lite.log.validation import InvalidRecordsError
-from broker_lite.protocol import produce
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import HEADER_BYTES, read_header
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
-from exactly_once.crash_points import CrashPoint, reach
+from sparkonce.broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
+from sparkonce.broker_lite.handlers.authorization import find_topic
+from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.leader_hints import leader_hint
+from sparkonce.broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
+from sparkonce.broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
+from sparkonce.broker_lite.handlers.turns import FILES, Steps
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.log.validation import InvalidRecordsError
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import HEADER_BYTES, read_header
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_lite.log.storage import Storage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000
 """As in Kafka: an id that is known to the logs came from the block of this size that it is in."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from broker_lite.scheduling import Scheduler, Timer
+from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 PartitionKey = tuple[str, int]
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.create_partitions import check_replicas
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import ITEM, WRITTEN, Steps
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.create_partitions import check_replicas
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import ITEM, WRITTEN, Steps
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from broker_lite.controller.controller import Controller
-    from broker_lite.controller.records import Record
+    from sparkonce.broker_lite.controller.controller import Controller
+    from sparkonce.broker_lite.controller.records import Record
 
 PREFERRED, UNCLEAN = 0, 1
 TYPES_FROM = 1

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.records import BatchHeader, Record, decode_records, scan
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.fetch import Part
-from broker_lite.protocol.frames import SIZE, encode_response_header
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.fetch import Part
+from sparkonce.broker_lite.protocol.frames import SIZE, encode_response_header
 
 Body = Sequence[Part]
 NO_ANSWER: Body = ()

@@ -6,9 +6,9 @@ without SASL, after authentication without `connections.max.reauth.ms`, or again
 
 from __future__ import annotations
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 
 def handle_handshake(_broker: Broker, request: Request) -> Body:

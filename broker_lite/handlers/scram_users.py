@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.forwarding import by_the_controller
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.turns import ITEM, Steps
-from broker_lite.protocol import apis
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
-from broker_lite.security.credentials import Key
-from broker_lite.security.scram import MAX_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.forwarding import by_the_controller
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.turns import ITEM, Steps
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.security.credentials import Key
+from sparkonce.broker_lite.security.scram import MAX_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 
 MAX_USER_NAME_LENGTH = 1024
 MAX_SALT_BYTES = 1024

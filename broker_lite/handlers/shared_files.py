@@ -13,17 +13,17 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_lite.handlers.dynamic_settings import FILE as SETTINGS_FILE
-from broker_lite.log.storage import Storage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
-from broker_lite.security.credentials import CREDENTIALS_FILE
+from sparkonce.broker_lite.handlers.dynamic_settings import FILE as SETTINGS_FILE
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.security.authorizer import ACLS_FILE, SecurityFileError
+from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.controller.image import ClusterImage
-    from broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.image import ClusterImage
+    from sparkonce.broker_lite.handlers.broker import Broker
 
 _PRIVATE: Final = frozenset({CREDENTIALS_FILE})
 

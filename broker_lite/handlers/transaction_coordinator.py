@@ -12,31 +12,36 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, decode_key, decode_value
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.coordinators.transaction_log import (
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, decode_key, decode_value
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.coordinators.transaction_log import (
     TRANSACTIONS_TOPIC,
     encode,
     encode_tombstone,
 )
-from broker_lite.coordinators.transaction_log import decode_key as decode_transactional_id
-from broker_lite.coordinators.transaction_log import (
+from sparkonce.broker_lite.coordinators.transaction_log import decode_key as decode_transactional_id
+from sparkonce.broker_lite.coordinators.transaction_log import (
     decode_value as decode_transaction,
 )
-from broker_lite.coordinators.transaction_messages import Decision, TopicPartition, Transaction, TransactionSettings
-from broker_lite.coordinators.transactions import Transactions
-from broker_lite.handlers.coordinated import coordinated
-from broker_lite.handlers.markers import MarkerWriter
-from broker_lite.handlers.replay import replay_slices
-from broker_lite.handlers.request import Body, Request
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import BatchHeader, Record, encode_batch
-from broker_lite.scheduling import Timer
+from sparkonce.broker_lite.coordinators.transaction_messages import (
+    Decision,
+    TopicPartition,
+    Transaction,
+    TransactionSettings,
+)
+from sparkonce.broker_lite.coordinators.transactions import Transactions
+from sparkonce.broker_lite.handlers.coordinated import coordinated
+from sparkonce.broker_lite.handlers.markers import MarkerWriter
+from sparkonce.broker_lite.handlers.replay import replay_slices
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import BatchHeader, Record, encode_batch
+from sparkonce.broker_lite.scheduling import Timer
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.handlers.markers_in_cluster import MarkerSender
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.handlers.markers_in_cluster import MarkerSender
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +64,7 @@ class TransactionCoordinator:
     def _marker_writer(self) -> MarkerWriter | MarkerSender:
         if self._broker.member is None:
             return MarkerWriter(self)
-        from broker_lite.handlers.markers_in_cluster import MarkerSender
+        from sparkonce.broker_lite.handlers.markers_in_cluster import MarkerSender
 
         return MarkerSender(self._broker, self, self._broker.member)
 

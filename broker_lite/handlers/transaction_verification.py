@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from broker_lite.coordinators.producer_state import Verification
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
-from broker_lite.handlers.broker import Broker
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import HEADER_BYTES, MAGIC, read_header
+from sparkonce.broker_lite.coordinators.producer_state import Verification
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TopicPartition
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import HEADER_BYTES, MAGIC, read_header
 
 ABORTABLE_FROM = 11
 """From this version of Produce on clients know TRANSACTION_ABORTABLE."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator
 from functools import wraps
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker_lite.handlers.request import DROP, Body, Request
+from sparkonce.broker_lite.handlers.request import DROP, Body, Request
 
 if TYPE_CHECKING:
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.scheduling import Scheduler
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.scheduling import Scheduler
 
 MAX_UNITS_PER_TURN: Final = 1_000
 """How much of one request is done before the others get their turn; a unit takes about 20 microseconds."""

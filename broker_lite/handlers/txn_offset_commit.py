@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.coordinators.producer_state import Verification
-from broker_lite.coordinators.transaction_messages import Producer
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.client_errors import commit_error
-from broker_lite.handlers.request import Body, Request
-from broker_lite.handlers.transaction_verification import Errors, verify
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import encode_batch
-from broker_lite.security.acls import Operation, ResourceType
-from broker_lite.security.authorizer import authorized
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
+from sparkonce.broker_lite.coordinators.producer_state import Verification
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.client_errors import commit_error
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.transaction_verification import Errors, verify
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.broker_lite.security.acls import Operation, ResourceType
+from sparkonce.broker_lite.security.authorizer import authorized
 
 ABORTABLE_FROM = 4
 ADDS_FROM = 5

@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import Body, Request
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Operation
-from broker_lite.security.authorizer import authorized_on_cluster
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import Operation
+from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.cluster.member import ClusterMember
 
 TRANSACTION_VERSION_FROM = 2
 

@@ -13,11 +13,11 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_lite.log.offset_map import OffsetMap
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from broker_lite.protocol.record_scan import FoundRecord, empty, find_records, inflate, rebuild
-from broker_lite.protocol.records import MAGIC, BatchHeader
+from sparkonce.broker_lite.log.offset_map import OffsetMap
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.broker_lite.protocol.record_scan import FoundRecord, empty, find_records, inflate, rebuild
+from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader
 
 RECORDS_PER_STEP = 256
 """How many records are looked at before others get their turn."""

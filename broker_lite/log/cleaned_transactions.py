@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from broker_lite.log.transaction_index import AbortedTransaction
-from broker_lite.protocol.records import BatchHeader, ControlType
+from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
+from sparkonce.broker_lite.protocol.records import BatchHeader, ControlType
 
 
 @dataclass(slots=True)

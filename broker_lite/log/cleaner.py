@@ -16,18 +16,18 @@ import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from broker_lite.log.batch_filter import RECORDS_PER_STEP, CleaningRound, LastRecord, filter_batch
-from broker_lite.log.cleaned_transactions import CleanedTransactions
-from broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
-from broker_lite.log.offset_map import OffsetMap
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.segment import Segment
-from broker_lite.log.storage import Flush
-from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker_lite.protocol.legacy_records import decode_any
-from broker_lite.protocol.record_scan import find_records, inflate
-from broker_lite.protocol.records import MAGIC, BatchHeader, control_type, decode_records, read_header
+from sparkonce.broker_lite.log.batch_filter import RECORDS_PER_STEP, CleaningRound, LastRecord, filter_batch
+from sparkonce.broker_lite.log.cleaned_transactions import CleanedTransactions
+from sparkonce.broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from sparkonce.broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
+from sparkonce.broker_lite.log.offset_map import OffsetMap
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.segment import Segment
+from sparkonce.broker_lite.log.storage import Flush
+from sparkonce.broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from sparkonce.broker_lite.protocol.legacy_records import decode_any
+from sparkonce.broker_lite.protocol.record_scan import find_records, inflate
+from sparkonce.broker_lite.protocol.records import MAGIC, BatchHeader, control_type, decode_records, read_header
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.settings import (
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.settings import (
     INT_MAX,
     LONG_MAX,
     Setting,

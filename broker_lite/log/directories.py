@@ -18,9 +18,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from broker_lite.log import checkpoints
-from broker_lite.log.storage import Storage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"

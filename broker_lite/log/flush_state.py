@@ -12,7 +12,7 @@ import errno
 import logging
 from collections import deque
 
-from broker_lite.log.storage import File, Flush
+from sparkonce.broker_lite.log.storage import File, Flush
 
 _NAMES = (
     *("EBADMSG", "EIO", "ENODEV", "ENOENT", "ENOTDIR", "ENXIO", "EREMOTEIO", "EROFS", "ESTALE", "EUCLEAN"),

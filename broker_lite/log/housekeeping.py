@@ -14,13 +14,13 @@ import logging
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from broker_lite.log.cleaner import DirtyLog, OffsetMapFullError, Steps, assess, clean
-from broker_lite.log.log_manager import LogManager
-from broker_lite.log.offset_map import OffsetMap
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.retention import delete_old_segments
-from broker_lite.log.storage import Flush
-from broker_lite.protocol.errors import CorruptBatchError, KafkaError
+from sparkonce.broker_lite.log.cleaner import DirtyLog, OffsetMapFullError, Steps, assess, clean
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.offset_map import OffsetMap
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.retention import delete_old_segments
+from sparkonce.broker_lite.log.storage import Flush
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, KafkaError
 
 FILE_REMOVAL_INTERVAL_MS = 1_000
 RETRY_INTERVAL_MS = 1_000

@@ -12,14 +12,14 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker_lite.log.checkpoints import (
+from sparkonce.broker_lite.log.checkpoints import (
     LEADER_EPOCHS,
     CheckpointFormatError,
     EpochStart,
     decode_leader_epochs,
     encode_leader_epochs,
 )
-from broker_lite.log.storage import Flush, Storage
+from sparkonce.broker_lite.log.storage import Flush, Storage
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker_lite.log import checkpoints, directories, meta_properties, topics_file
-from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import LogDirectoryError
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.steps import finish
-from broker_lite.log.storage import Lock, Storage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log import checkpoints, directories, meta_properties, topics_file
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.directories import LogDirectoryError
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.log.storage import Lock, Storage
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 TOPICS_FILE: Final = "topics.json"
 LOCK_FILE: Final = ".lock"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from broker_lite.log.checkpoints import (
+from sparkonce.broker_lite.log.checkpoints import (
     META_PROPERTIES,
     CheckpointFormatError,
     decode_properties,
     encode_properties,
     encode_uuid,
 )
-from broker_lite.log.directories import LogDirectoryError, NewUuid
-from broker_lite.log.storage import Storage
+from sparkonce.broker_lite.log.directories import LogDirectoryError, NewUuid
+from sparkonce.broker_lite.log.storage import Storage
 
 logger = logging.getLogger(__name__)
 

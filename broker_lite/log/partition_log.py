@@ -21,31 +21,31 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
-from broker_lite.log.checkpoints import PARTITION_METADATA
-from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import is_log_file
-from broker_lite.log.flush_state import FlushState
-from broker_lite.log.leader_epochs import LeaderEpochs
-from broker_lite.log.offset_index import CorruptIndexError
-from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from broker_lite.log.producer_snapshot import encode_snapshot
-from broker_lite.log.recovery import (
+from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates, Verification
+from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.directories import is_log_file
+from sparkonce.broker_lite.log.flush_state import FlushState
+from sparkonce.broker_lite.log.leader_epochs import LeaderEpochs
+from sparkonce.broker_lite.log.offset_index import CorruptIndexError
+from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from sparkonce.broker_lite.log.producer_snapshot import encode_snapshot
+from sparkonce.broker_lite.log.recovery import (
     load_producers,
     rebuild_transaction_index,
     recover_segments,
     remove_stray_snapshots,
 )
-from broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
-from broker_lite.log.segment_swap import CLEANED, DELETED, SWAP, DeletedSegments, finish_swaps
-from broker_lite.log.storage import Flush, Storage
-from broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
-from broker_lite.log.transaction_index import AbortedTransaction
-from broker_lite.log.validation import check_batch
-from broker_lite.protocol.control_records import EndMarker, encode_end_marker
-from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
+from sparkonce.broker_lite.log.segment import LOG_SUFFIX, Segment, Slice, file_name
+from sparkonce.broker_lite.log.segment_swap import CLEANED, DELETED, SWAP, DeletedSegments, finish_swaps
+from sparkonce.broker_lite.log.storage import Flush, Storage
+from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimestampOffset
+from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
+from sparkonce.broker_lite.log.validation import check_batch
+from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import BatchHeader, read_header, set_log_append_time
 
 logger = logging.getLogger(__name__)
 

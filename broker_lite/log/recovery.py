@@ -13,18 +13,18 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates
-from broker_lite.log.directories import is_log_file
-from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
-from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
-from broker_lite.log.segment import Segment, file_name
-from broker_lite.log.storage import Storage
-from broker_lite.log.transaction_index import AbortedTransaction
-from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.legacy_records import check_any
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker, ProducerStates
+from sparkonce.broker_lite.log.directories import is_log_file
+from sparkonce.broker_lite.log.offset_index import MAX_RELATIVE_OFFSET
+from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from sparkonce.broker_lite.log.segment import Segment, file_name
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.log.transaction_index import AbortedTransaction
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.legacy_records import check_any
+from sparkonce.broker_lite.protocol.records import (
     HEADER_BYTES,
     BatchHeader,
     decode_records,

@@ -15,20 +15,25 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.producer_state import CompletedTransaction, Marker
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from broker_lite.log.recovery import ended_transactions, load_producers, remove_stray_snapshots, snapshot_offsets
-from broker_lite.log.segment import Segment, file_name
-from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.legacy_records import check_any
-from broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
+from sparkonce.broker_lite.coordinators.producer_state import CompletedTransaction, Marker
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from sparkonce.broker_lite.log.recovery import (
+    ended_transactions,
+    load_producers,
+    remove_stray_snapshots,
+    snapshot_offsets,
+)
+from sparkonce.broker_lite.log.segment import Segment, file_name
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.legacy_records import check_any
+from sparkonce.broker_lite.protocol.records import HEADER_BYTES, BatchHeader, decode_records, read_header
 
 if TYPE_CHECKING:
-    from broker_lite.log.config import LogConfig
-    from broker_lite.log.leader_epochs import EpochEnd
-    from broker_lite.log.storage import Storage
+    from sparkonce.broker_lite.log.config import LogConfig
+    from sparkonce.broker_lite.log.leader_epochs import EpochEnd
+    from sparkonce.broker_lite.log.storage import Storage
 
 
 class OverlappingBatchError(KafkaError):

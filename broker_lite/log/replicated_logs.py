@@ -16,14 +16,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker_lite.log import checkpoints, directories
-from broker_lite.log.config import LogConfig
-from broker_lite.log.flush_state import FAILED
-from broker_lite.log.log_manager import LogManager, Topic
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.log.steps import finish
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log import checkpoints, directories
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.flush_state import FAILED
+from sparkonce.broker_lite.log.log_manager import LogManager, Topic
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 

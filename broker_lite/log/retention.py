@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.segment import Segment
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 

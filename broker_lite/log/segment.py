@@ -14,18 +14,18 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker_lite.log.config import LogConfig
-from broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker_lite.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex
-from broker_lite.log.storage import NO_FILE, File, Storage
-from broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
-from broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
-from broker_lite.log.transaction_index import TransactionIndex
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.legacy_records import decode_any
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from sparkonce.broker_lite.log.offset_index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex
+from sparkonce.broker_lite.log.storage import NO_FILE, File, Storage
+from sparkonce.broker_lite.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from sparkonce.broker_lite.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from sparkonce.broker_lite.log.transaction_index import SUFFIX as TRANSACTION_INDEX_SUFFIX
+from sparkonce.broker_lite.log.transaction_index import TransactionIndex
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.legacy_records import decode_any
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import (
     HEADER_BYTES,
     LEGACY_HEADER_BYTES,
     LOG_OVERHEAD_BYTES,

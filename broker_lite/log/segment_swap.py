@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import is_log_file
-from broker_lite.log.segment import LOG_SUFFIX, Segment
-from broker_lite.log.storage import Storage
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.directories import is_log_file
+from sparkonce.broker_lite.log.segment import LOG_SUFFIX, Segment
+from sparkonce.broker_lite.log.storage import Storage
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"

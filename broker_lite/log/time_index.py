@@ -12,8 +12,8 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
-from broker_lite.log.offset_index import CorruptIndexError
-from broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.log.offset_index import CorruptIndexError
+from sparkonce.broker_lite.protocol.primitives import Buffer
 
 ENTRY_BYTES = 12
 NO_TIMESTAMP = -1

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from broker_lite.log import checkpoints
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 VERSION: Final = 1
 MAX_PARTITIONS: Final = 50_000

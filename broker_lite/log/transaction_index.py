@@ -14,8 +14,8 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker_lite.log.offset_index import CorruptIndexError
-from broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.log.offset_index import CorruptIndexError
+from sparkonce.broker_lite.protocol.primitives import Buffer
 
 SUFFIX = ".txnindex"
 ENTRY_BYTES = 34

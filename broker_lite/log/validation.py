@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker_lite.log.config import LONG_MAX, LogConfig
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
-from broker_lite.protocol.record_scan import FoundRecord, find_records, inflate, recompress
-from broker_lite.protocol.records import BatchHeader, check_whole, clear_log_append_time, read_header
+from sparkonce.broker_lite.log.config import LONG_MAX, LogConfig
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.record_scan import FoundRecord, find_records, inflate, recompress
+from sparkonce.broker_lite.protocol.records import BatchHeader, check_whole, clear_log_append_time, read_header
 
 _CODECS: Final = {
     "uncompressed": Compression.NONE,

@@ -24,9 +24,9 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
-from broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_GENERIC_REQUEST_BYTES, MAX_HIGH_BYTE_RUN
+from sparkonce.broker_lite.protocol.primitives import Buffer
 
 
 class ApiKey(IntEnum):
@@ -102,7 +102,7 @@ AMONG_BROKERS = frozenset(
 )
 """What the brokers of a cluster ask each other, and clients are not told of."""
 
-OWN_SCHEMAS = "broker_lite.protocol.schemas"
+OWN_SCHEMAS = "sparkonce.broker_lite.protocol.schemas"
 """Where the codecs live that kafka-python has no schemas for."""
 
 
@@ -275,7 +275,9 @@ def _encode(message: Any, version: int) -> bytearray:
 def _codec_class(api_key: int, kind: str) -> Any:
     api = APIS[api_key]
     if api.codec_module is None:
-        raise ValueError(f"{api.codec_name} has a codec of its own: use broker_lite.protocol.{api.codec_name.lower()}")
+        raise ValueError(
+            f"{api.codec_name} has a codec of its own: use sparkonce.broker_lite.protocol.{api.codec_name.lower()}"
+        )
     with warnings.catch_warnings():
         # kafka-python reads its schemas by a call that Python 3.11 and 3.12 say is deprecated; 3.13 took that back.
         warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)

@@ -11,9 +11,9 @@ import struct
 import zlib
 from enum import IntEnum
 
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.limits import MAX_INFLATED_BYTES
-from broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.broker_lite.protocol.primitives import Buffer
 
 
 class Compression(IntEnum):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.records import ControlType, Record, control_type, encode_batch
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.records import ControlType, Record, control_type, encode_batch
 
 _VERSION = 0
 _KEY = struct.Struct(">hh")

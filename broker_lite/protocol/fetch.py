@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.primitives import (
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.primitives import (
     ZERO_UUID,
     Buffer,
     Reader,
@@ -23,7 +23,7 @@ from broker_lite.protocol.primitives import (
     put_string,
     put_tagged_fields,
 )
-from broker_lite.protocol.produce import (
+from sparkonce.broker_lite.protocol.produce import (
     LeaderHint,
     NodeEndpoint,
     encode_endpoints,

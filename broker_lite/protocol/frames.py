@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from broker_lite.protocol.apis import ApiKey, is_flexible, serves
-from broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
-from broker_lite.protocol.primitives import Buffer, Reader, put_string
+from sparkonce.broker_lite.protocol.apis import ApiKey, is_flexible, serves
+from sparkonce.broker_lite.protocol.errors import ProtocolError, UnsupportedVersionError
+from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_string
 
 SIZE = struct.Struct(">i")
 API_KEY = struct.Struct(">h")

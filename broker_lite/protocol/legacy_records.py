@@ -16,12 +16,12 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression, compress, decompress, with_lz4_header_checksum
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.limits import MAX_INFLATED_BYTES
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress, with_lz4_header_checksum
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.records import (
     LEGACY_HEADER_BYTES,
     LOG_APPEND_TIME,
     MAGIC,

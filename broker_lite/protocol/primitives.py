@@ -12,8 +12,8 @@ import struct
 import uuid
 from functools import lru_cache
 
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_STRING_BYTES, MAX_TAGGED_FIELDS
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS, MAX_STRING_BYTES, MAX_TAGGED_FIELDS
 
 Buffer = bytes | bytearray | memoryview
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker_lite.protocol.primitives import (
+from sparkonce.broker_lite.protocol.primitives import (
     ZERO_UUID,
     Buffer,
     Reader,

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from broker_lite.protocol.compression import Compression, compress, decompress
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.limits import MAX_INFLATED_BYTES
-from broker_lite.protocol.primitives import Buffer, put_varint
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.broker_lite.protocol.primitives import Buffer, put_varint
+from sparkonce.broker_lite.protocol.records import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     MAGIC,

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker_lite.protocol.compression import compress, decompress
-from broker_lite.protocol.errors import CorruptBatchError, ProtocolError
-from broker_lite.protocol.limits import MAX_INFLATED_BYTES, MAX_RECORD_HEADERS
-from broker_lite.protocol.primitives import Buffer, Reader, put_varint
+from sparkonce.broker_lite.protocol.compression import compress, decompress
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ProtocolError
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES, MAX_RECORD_HEADERS
+from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_varint
 
 MAGIC = 2
 HEADER_BYTES = 61

@@ -16,8 +16,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 
 class TruncationRule(Enum):

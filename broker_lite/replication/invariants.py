@@ -34,9 +34,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
 
 
 class ViolationError(Exception):

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replica_log import EpochEnd, ReplicaLog
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replica_log import EpochEnd, ReplicaLog
 
 _UNKNOWN_OFFSET = -1
 _FINAL_REFUSALS = frozenset(

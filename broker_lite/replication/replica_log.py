@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker_lite.log.leader_epochs import EpochEnd
+from sparkonce.broker_lite.log.leader_epochs import EpochEnd
 
 __all__ = ["EpochEnd", "ReplicaLog"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.follower import PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader, Proposal
-from broker_lite.replication.replica_log import ReplicaLog
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.replica_log import ReplicaLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from broker_lite.log.storage import Files
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import (
+from sparkonce.broker_lite.log.storage import Files
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     USER_PREFIX,
@@ -28,8 +28,8 @@ from broker_lite.security.acls import (
     Rule,
     operation_bits,
 )
-from broker_lite.security.hosts import right_spelling
-from broker_lite.settings import SettingError
+from sparkonce.broker_lite.security.hosts import right_spelling
+from sparkonce.broker_lite.settings import SettingError
 
 logger = logging.getLogger(__name__)
 

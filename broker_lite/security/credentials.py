@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from broker_lite.log.storage import Files
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.authorizer import SecurityFileError
-from broker_lite.security.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
-from broker_lite.security.settings import ListenerConfig
+from sparkonce.broker_lite.log.storage import Files
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.authorizer import SecurityFileError
+from sparkonce.broker_lite.security.scram import DEFAULT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
+from sparkonce.broker_lite.security.settings import ListenerConfig
 
 logger = logging.getLogger(__name__)
 

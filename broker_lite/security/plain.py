@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker_lite.security.mechanism import SaslError
+from sparkonce.broker_lite.security.mechanism import SaslError
 
 PLAIN: Final = "PLAIN"
 _NOBODYS: Final = b"\0"  # no client can send this: NUL separates the parts of its token

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.security.acls import ANONYMOUS, USER_PREFIX
-from broker_lite.security.mechanism import MechanismServer, SaslError
-from broker_lite.security.plain import PLAIN, PlainServer
-from broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramServer
-from broker_lite.security.settings import SaslConfig
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.frames import SIZE, RequestHeader, encode_response_header, read_request_header
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.security.acls import ANONYMOUS, USER_PREFIX
+from sparkonce.broker_lite.security.mechanism import MechanismServer, SaslError
+from sparkonce.broker_lite.security.plain import PLAIN, PlainServer
+from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramServer
+from sparkonce.broker_lite.security.settings import SaslConfig
 
 logger = logging.getLogger(__name__)
 

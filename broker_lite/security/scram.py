@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from broker_lite.security.mechanism import SaslError
+from sparkonce.broker_lite.security.mechanism import SaslError
 
 MAX_ITERATIONS: Final = 16384
 """The most that AlterUserScramCredentials accepts, as in Kafka: each attempt to log in costs the client that many."""

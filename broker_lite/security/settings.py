@@ -12,12 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from broker_lite.security.plain import PLAIN
-from broker_lite.security.scram import SCRAM_MECHANISMS
-from broker_lite.settings import Kind, Setting, SettingError, integer, long, names, password, settings_of, text
+from sparkonce.broker_lite.security.plain import PLAIN
+from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS
+from sparkonce.broker_lite.settings import (
+    Kind,
+    Setting,
+    SettingError,
+    integer,
+    long,
+    names,
+    password,
+    settings_of,
+    text,
+)
 
 if TYPE_CHECKING:
-    from broker_lite.security.principals import PrincipalRule
+    from sparkonce.broker_lite.security.principals import PrincipalRule
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DEFAULT_LISTENER: Final = "PLAINTEXT"
@@ -251,7 +261,10 @@ def _check_names(
 
 
 def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> TlsConfig:
-    from broker_lite.security.principals import PrincipalError, read_rules  # here, and jaas below: most do without
+    from sparkonce.broker_lite.security.principals import (
+        PrincipalError,
+        read_rules,
+    )  # here, and jaas below: most do without
 
     def value(setting: str) -> Any:
         return _value(config, given, listener, setting)
@@ -288,7 +301,7 @@ def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> 
 
 
 def _sasl(config: SecurityConfig, given: Mapping[str, object], listener: str) -> SaslConfig:
-    from broker_lite.security import jaas
+    from sparkonce.broker_lite.security import jaas
 
     mechanisms = _value(config, given, listener, "sasl.enabled.mechanisms")
     if not mechanisms:

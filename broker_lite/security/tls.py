@@ -10,9 +10,9 @@ from __future__ import annotations
 import ssl
 import tempfile
 
-from broker_lite.security.acls import ANONYMOUS, USER_PREFIX
-from broker_lite.security.principals import mapped, subject_of
-from broker_lite.security.settings import ListenerConfig, TlsConfig
+from sparkonce.broker_lite.security.acls import ANONYMOUS, USER_PREFIX
+from sparkonce.broker_lite.security.principals import mapped, subject_of
+from sparkonce.broker_lite.security.settings import ListenerConfig, TlsConfig
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

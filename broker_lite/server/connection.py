@@ -19,16 +19,16 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import DROP, Body, Request, frame_response
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
-from broker_lite.security.acls import ANONYMOUS
-from broker_lite.security.hosts import host_address
-from broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
-from broker_lite.server.limits import (
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import DROP, Body, Request, frame_response
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.frames import API_KEY, SIZE, frame_size, read_request_header
+from sparkonce.broker_lite.security.acls import ANONYMOUS
+from sparkonce.broker_lite.security.hosts import host_address
+from sparkonce.broker_lite.server.connections import ConnectionTable, MemoryBoundError, Watch
+from sparkonce.broker_lite.server.limits import (
     BULK_REQUEST_BYTES,
     MAX_FAILURE_LENGTH,
     MAX_IDLE_READ_BUFFER_BYTES,
@@ -40,12 +40,12 @@ from broker_lite.server.limits import (
     REFUSAL_LINGER_S,
     SCRAM_NONCE_BYTES,
 )
-from broker_lite.server.listener import Listener
-from broker_lite.server.output import Output
-from broker_lite.server.unanswered import UnansweredWrites
+from sparkonce.broker_lite.server.listener import Listener
+from sparkonce.broker_lite.server.output import Output
+from sparkonce.broker_lite.server.unanswered import UnansweredWrites
 
 if TYPE_CHECKING:
-    from broker_lite.security.sasl import SaslGate, Step
+    from sparkonce.broker_lite.security.sasl import SaslGate, Step
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         sasl = listener.config.sasl
         self._gate: SaslGate | None = None
         if sasl is not None:
-            from broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
+            from sparkonce.broker_lite.security.sasl import SaslGate  # on first use: most listeners have no SASL
 
             self._gate = SaslGate(sasl, broker.scram_credentials.get, _new_nonce)
             self._frame_limit = min(self._frame_limit, sasl.max_receive_bytes)

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from broker_lite.config import BrokerConfig
-from broker_lite.server import limits
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.server import limits
 
 
 class Loop(Protocol):

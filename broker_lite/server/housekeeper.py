@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker_lite.config import BrokerConfig
-from broker_lite.handlers.broker import Broker
-from broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
-from broker_lite.server.limits import HOUSEKEEPING_PAUSE_MS, HOUSEKEEPING_SLICE_MS
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
+from sparkonce.broker_lite.server.limits import HOUSEKEEPING_PAUSE_MS, HOUSEKEEPING_SLICE_MS
 
 MAX_LOOK_INTERVAL_MS = 1_000
 MIN_LOOK_INTERVAL_MS = 50

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
-from broker_lite.protocol.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from sparkonce.broker_lite.coordinators.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
+from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterable
 
-    from broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.controller.image import PartitionKey
 
 
 class LeaderSession:

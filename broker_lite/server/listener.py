@@ -7,8 +7,8 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from broker_lite.handlers.request import Endpoint
-from broker_lite.security.settings import ListenerConfig
+from sparkonce.broker_lite.handlers.request import Endpoint
+from sparkonce.broker_lite.security.settings import ListenerConfig
 
 
 class ServerError(Exception):
@@ -43,7 +43,7 @@ def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
 
 def _context(config: ListenerConfig) -> ssl.SSLContext:
     # Loaded on first use: a broker without TLS starts the sooner.
-    from broker_lite.security.tls import TlsError, server_context
+    from sparkonce.broker_lite.security.tls import TlsError, server_context
 
     try:
         return server_context(config)

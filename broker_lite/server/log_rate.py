@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker_lite.server.limits import MAX_LOG_LINES_PER_MINUTE
+from sparkonce.broker_lite.server.limits import MAX_LOG_LINES_PER_MINUTE
 
 _MINUTE_S = 60.0
 

@@ -11,28 +11,28 @@ import os
 import uuid
 from typing import Final
 
-from broker_lite.cluster.controller_service import ControllerService
-from broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
-from broker_lite.cluster.lifecycle import Identity, Lifecycle
-from broker_lite.cluster.member import ClusterMember, Membership
-from broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, MetadataReader
-from broker_lite.config import BrokerConfig, broker_settings
-from broker_lite.controller.controller import ControllerSettings
-from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.cluster_partitions import ClusterPartitions
-from broker_lite.handlers.coordinated_in_cluster import coordinate
-from broker_lite.handlers.shared_files import AnnouncedFiles, SharedFiles
-from broker_lite.log import checkpoints
-from broker_lite.log.directories import holds_log
-from broker_lite.log.replicated_logs import ReplicatedLogs
-from broker_lite.log.storage import Storage
-from broker_lite.replication.replicas import ReplicationSettings
-from broker_lite.server.listener import Listener, ServerError
-from broker_lite.server.peers import PeerNetwork
-from broker_lite.server.pulse import Pulse
-from broker_lite.server.replica_fetcher import ReplicaFetchers
+from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.cluster.coordination import BEATS_PER_TIMEOUT, LockCoordination
+from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
+from sparkonce.broker_lite.cluster.member import ClusterMember, Membership
+from sparkonce.broker_lite.cluster.metadata_log import CLUSTER_FILE, FOLDER, MetadataLog, MetadataReader
+from sparkonce.broker_lite.config import BrokerConfig, broker_settings
+from sparkonce.broker_lite.controller.controller import ControllerSettings
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.handlers.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.handlers.shared_files import AnnouncedFiles, SharedFiles
+from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log.directories import holds_log
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.log.storage import Storage
+from sparkonce.broker_lite.replication.replicas import ReplicationSettings
+from sparkonce.broker_lite.server.listener import Listener, ServerError
+from sparkonce.broker_lite.server.peers import PeerNetwork
+from sparkonce.broker_lite.server.pulse import Pulse
+from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
 """How long a broker waits for the cluster to take it in."""

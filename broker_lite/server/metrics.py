@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from broker_lite.coordinators.group_messages import GroupState
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.metrics import TopicMetrics
-from broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.coordinators.group_messages import GroupState
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.metrics import TopicMetrics
+from sparkonce.broker_lite.protocol.apis import APIS
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 16

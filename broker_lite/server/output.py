@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_lite.log.segment import Slice
-from broker_lite.protocol.fetch import FileSlice, Part, parts_size
-from broker_lite.server.connections import Memory, MemoryBoundError
-from broker_lite.server.limits import JOINED_BYTES, MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES
+from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.protocol.fetch import FileSlice, Part, parts_size
+from sparkonce.broker_lite.server.connections import Memory, MemoryBoundError
+from sparkonce.broker_lite.server.limits import JOINED_BYTES, MAX_SENT_BYTES_PER_WAKE_UP, PREAD_BYTES, SENDFILE_BYTES
 
 _MAX_JOINED_PARTS = 64
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)

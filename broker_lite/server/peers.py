@@ -16,15 +16,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.request import DROP, Body, Endpoint, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import KafkaError, ProtocolError
-from broker_lite.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
-from broker_lite.protocol.primitives import Buffer
-from broker_lite.security.acls import ANONYMOUS
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.request import DROP, Body, Endpoint, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.frames import SIZE, encode_request_header, frame_size, read_response_header
+from sparkonce.broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.security.acls import ANONYMOUS
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_S: Final = 10.0

@@ -16,22 +16,22 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.handlers.list_offsets import EARLIEST, LATEST
-from broker_lite.log.leader_epochs import EpochEnd
-from broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
-from broker_lite.protocol import apis, fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.replication.follower import PartitionFollower
-from broker_lite.replication.replicas import Event, Follows, HighWatermarkMoved
-from broker_lite.server.leader_session import LeaderSession
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
+from sparkonce.broker_lite.log.leader_epochs import EpochEnd
+from sparkonce.broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
+from sparkonce.broker_lite.protocol import apis, fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.replication.follower import PartitionFollower
+from sparkonce.broker_lite.replication.replicas import Event, Follows, HighWatermarkMoved
+from sparkonce.broker_lite.server.leader_session import LeaderSession
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.member import ClusterMember
-    from broker_lite.controller.image import PartitionKey
-    from broker_lite.handlers.broker import Broker
-    from broker_lite.scheduling import Timer
+    from sparkonce.broker_lite.cluster.member import ClusterMember
+    from sparkonce.broker_lite.controller.image import PartitionKey
+    from sparkonce.broker_lite.handlers.broker import Broker
+    from sparkonce.broker_lite.scheduling import Timer
 
 VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 7

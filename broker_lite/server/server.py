@@ -17,21 +17,21 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker_lite.config import BrokerConfig
-from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.log.config import LONG_MAX
-from broker_lite.log.storage import DiskStorage
-from broker_lite.security.authorizer import SecurityFileError
-from broker_lite.server.connection import Connection
-from broker_lite.server.connections import ConnectionTable
-from broker_lite.server.housekeeper import Housekeeper
-from broker_lite.server.limits import LISTEN_BACKLOG, SWEEP_INTERVAL_S
-from broker_lite.server.listener import Listener, ServerError, bind
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.handlers.broker import Broker, Clock
+from sparkonce.broker_lite.log.config import LONG_MAX
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.security.authorizer import SecurityFileError
+from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connections import ConnectionTable
+from sparkonce.broker_lite.server.housekeeper import Housekeeper
+from sparkonce.broker_lite.server.limits import LISTEN_BACKLOG, SWEEP_INTERVAL_S
+from sparkonce.broker_lite.server.listener import Listener, ServerError, bind
 
 if TYPE_CHECKING:
-    from broker_lite.cluster.coordination import LockCoordination
-    from broker_lite.server.membership import ClusterShell
-    from broker_lite.server.metrics import MetricsServer
+    from sparkonce.broker_lite.cluster.coordination import LockCoordination
+    from sparkonce.broker_lite.server.membership import ClusterShell
+    from sparkonce.broker_lite.server.metrics import MetricsServer
 
 __all__ = ["Server", "ServerError"]
 
@@ -105,7 +105,7 @@ class Server:
 
     async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, LockCoordination]:
         """Take this broker's place in its cluster; returns its settings with the cluster's id."""
-        from broker_lite.server.membership import take_place  # a broker by itself starts the sooner
+        from sparkonce.broker_lite.server.membership import take_place  # a broker by itself starts the sooner
 
         assert config.metadata_log_dir is not None
         config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))
@@ -114,7 +114,7 @@ class Server:
         return dataclasses.replace(config, cluster_id=cluster_id, given=given), coordination
 
     def _join(self, broker: Broker, coordination: LockCoordination, listeners: list[Listener]) -> ClusterShell:
-        from broker_lite.server.membership import ClusterShell
+        from sparkonce.broker_lite.server.membership import ClusterShell
 
         shell = ClusterShell(broker, self._storage, coordination, listeners, asyncio.get_running_loop())
         shell.join()
@@ -190,8 +190,8 @@ class Server:
             server.close()
 
     async def _serve_metrics(self, broker: Broker, connections: ConnectionTable) -> None:
-        from broker_lite.handlers.metrics import Metrics
-        from broker_lite.server.metrics import MetricsServer, render  # few brokers need it
+        from sparkonce.broker_lite.handlers.metrics import Metrics
+        from sparkonce.broker_lite.server.metrics import MetricsServer, render  # few brokers need it
 
         broker.metrics = Metrics(time.perf_counter_ns)
 
@@ -252,7 +252,7 @@ class _Refusal(asyncio.Protocol):
 
 def _tls_connection() -> type[Connection]:
     # Loaded on first use: most brokers have no TLS listener, and starting is quick.
-    from broker_lite.server.tls import TlsConnection
+    from sparkonce.broker_lite.server.tls import TlsConnection
 
     return TlsConnection
 

@@ -15,20 +15,20 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_lite.handlers.broker import Broker
-from broker_lite.protocol.fetch import Part
-from broker_lite.security.principals import PrincipalError
-from broker_lite.security.tls import explain, principal_of
-from broker_lite.server.connection import Connection
-from broker_lite.server.connections import ConnectionTable
-from broker_lite.server.limits import (
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.protocol.fetch import Part
+from sparkonce.broker_lite.security.principals import PrincipalError
+from sparkonce.broker_lite.security.tls import explain, principal_of
+from sparkonce.broker_lite.server.connection import Connection
+from sparkonce.broker_lite.server.connections import ConnectionTable
+from sparkonce.broker_lite.server.limits import (
     MAX_SENT_BYTES_PER_WAKE_UP,
     READ_BUFFER_BYTES,
     TLS_HANDSHAKE_TIMEOUT_S,
     TLS_PIECE_BYTES,
 )
-from broker_lite.server.listener import Listener
-from broker_lite.server.output import Output
+from sparkonce.broker_lite.server.listener import Listener
+from sparkonce.broker_lite.server.output import Output
 
 
 class TlsOutput(Output):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from broker_lite.handlers.request import Body, Request
+from sparkonce.broker_lite.handlers.request import Body, Request
 
 
 class UnansweredWrites:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.sim.marks import Mark
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
 
 Then = Callable[[ErrorCode], None]
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.protocol.records import ControlType, control_type, decode_records, scan
-from broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.protocol.records import ControlType, control_type, decode_records, scan
+from sparkonce.broker_lite.replication.invariants import ViolationError
 
 if TYPE_CHECKING:
-    from broker_lite.log.replicated_log import ReplicatedLog
+    from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 
 INVARIANT = "transactions-atomic"
 _READ_BYTES = 2_000

@@ -12,30 +12,30 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker_lite.controller.controller import Heartbeat, InSyncProposal
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
-from broker_lite.log import directories
-from broker_lite.log.checkpoints import HIGH_WATERMARKS, decode_offsets, encode_offsets
-from broker_lite.log.config import LONG_MAX, LogConfig
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.replication.follower import PartitionFollower
-from broker_lite.replication.leader import PartitionLeader, Proposal
-from broker_lite.replication.replicas import Event, Follows, Gone, Leads, Replicas
-from broker_lite.sim.acknowledging import Acknowledgements
-from broker_lite.sim.chance import stream
-from broker_lite.sim.controller_host import ControllerHost
-from broker_lite.sim.disk import SimulatedDisk
-from broker_lite.sim.fetching import Fetcher, FetchService
-from broker_lite.sim.grouping import GroupService
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call, Node
-from broker_lite.sim.producing import ProduceService
-from broker_lite.sim.transacting import TransactionService
-from broker_lite.sim.watched_log import LogWatcher, WatchedLog
+from sparkonce.broker_lite.controller.controller import Heartbeat, InSyncProposal
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from sparkonce.broker_lite.log import directories
+from sparkonce.broker_lite.log.checkpoints import HIGH_WATERMARKS, decode_offsets, encode_offsets
+from sparkonce.broker_lite.log.config import LONG_MAX, LogConfig
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.replication.follower import PartitionFollower
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.replicas import Event, Follows, Gone, Leads, Replicas
+from sparkonce.broker_lite.sim.acknowledging import Acknowledgements
+from sparkonce.broker_lite.sim.chance import stream
+from sparkonce.broker_lite.sim.controller_host import ControllerHost
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.sim.fetching import Fetcher, FetchService
+from sparkonce.broker_lite.sim.grouping import GroupService
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call, Node
+from sparkonce.broker_lite.sim.producing import ProduceService
+from sparkonce.broker_lite.sim.transacting import TransactionService
+from sparkonce.broker_lite.sim.watched_log import LogWatcher, WatchedLog
 
 if TYPE_CHECKING:
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.world import World
 
 _CHORES_MS: Final = 100
 _CHECKPOINT_MS: Final = 700

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.plan import Plan, plan_of
-from broker_lite.sim.planted import PLANTED, planted
-from broker_lite.sim.shrinking import shrink
-from broker_lite.sim.world import Outcome, run_plan
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import Plan, plan_of
+from sparkonce.broker_lite.sim.planted import PLANTED, planted
+from sparkonce.broker_lite.sim.shrinking import shrink
+from sparkonce.broker_lite.sim.world import Outcome, run_plan
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Tally:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Let recovery not warn of the damage that is done to logs here all the time."""
-    logger = logging.getLogger("broker_lite")
+    logger = logging.getLogger("sparkonce.broker_lite")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:

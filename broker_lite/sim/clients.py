@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.network import CLIENT
-from broker_lite.sim.node import Call, Node
-from broker_lite.sim.producing import Consumed, Produced
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.network import CLIENT
+from sparkonce.broker_lite.sim.node import Call, Node
+from sparkonce.broker_lite.sim.producing import Consumed, Produced
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.world import World
 
 _ALL = -1
 _ATTEMPTS = 6

@@ -11,25 +11,25 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.consumer_group_image import GroupImage, check_image
-from broker_lite.coordinators.consumer_group_messages import (
+from sparkonce.broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.consumer_group_image import GroupImage, check_image
+from sparkonce.broker_lite.coordinators.consumer_group_messages import (
     ConsumerGroupSettings,
     Decision,
     Heartbeat,
     HeartbeatAnswer,
 )
-from broker_lite.coordinators.group_records import encode_change
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.ownership import Written
+from sparkonce.broker_lite.coordinators.group_records import encode_change
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.ownership import Written
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.grouping import GroupCoordinator
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.grouping import GroupCoordinator
+    from sparkonce.broker_lite.sim.world import World
 
 _RETRY_MS = 100
 _MAX_SIZE = 100

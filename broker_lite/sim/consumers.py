@@ -11,12 +11,12 @@ that gave counts as not taken. That is right about a client that asks again: it 
 
 from __future__ import annotations
 
-from broker_lite.coordinators.consumer_group_image import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
-from broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.sim.consumer_grouping import owned_of, places_of
-from broker_lite.sim.group_clients import FIND_AGAIN, LOADING, GroupClient
-from broker_lite.sim.ownership import Share
+from sparkonce.broker_lite.coordinators.consumer_group_image import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
+from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat, HeartbeatAnswer
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.consumer_grouping import owned_of, places_of
+from sparkonce.broker_lite.sim.group_clients import FIND_AGAIN, LOADING, GroupClient
+from sparkonce.broker_lite.sim.ownership import Share
 
 _JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _ENDS = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)

@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
-from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
-from broker_lite.controller.records import ControllerElected, PartitionState, Record
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.plan import TopicPlan
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import ControllerElected, PartitionState, Record
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import TopicPlan
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.node import Call
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.node import Call
 
 _REFUSALS = {
     ErrorCode.INELIGIBLE_REPLICA: Mark.REFUSED_INELIGIBLE,

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.disk import CutShort
-from broker_lite.sim.ownership import Written
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.disk import CutShort
+from sparkonce.broker_lite.sim.ownership import Written
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.watched_log import WatchedLog
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.watched_log import WatchedLog
 
 _LOAD_MS = 60
 """How long reading a partition back may take."""

@@ -20,7 +20,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from broker_lite.protocol.primitives import Buffer
+from sparkonce.broker_lite.protocol.primitives import Buffer
 
 _NO_SPACE = "No space left on device"
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_LEADER, PartitionState
-from broker_lite.replication.leader import Proposal
-from broker_lite.sim.network import CLIENT
-from broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.replication.leader import Proposal
+from sparkonce.broker_lite.sim.network import CLIENT
+from sparkonce.broker_lite.sim.plan import CLIENTS, MINIMUMS, Durability, Kind, Step
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.world import World
 
 _RESTART_MS = 200
 _MOST_BROKEN = 2

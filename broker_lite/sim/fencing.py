@@ -12,9 +12,9 @@ nobody of whom it is known that he may not be turned away, until the next epoch 
 
 from __future__ import annotations
 
-from broker_lite.coordinators.transaction_messages import LEGACY, Decision, Producer, TransactionState
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.coordinators.transaction_messages import LEGACY, Decision, Producer, TransactionState
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.replication.invariants import ViolationError
 
 INVARIANT = "fenced-for-cause"
 _FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

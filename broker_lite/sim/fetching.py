@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.log.leader_epochs import EpochEnd
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.follower import FetchPosition, PartitionFollower
-from broker_lite.replication.leader import check_leader_epoch
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.log.leader_epochs import EpochEnd
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
+from sparkonce.broker_lite.replication.leader import check_leader_epoch
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
 
 _MAX_BYTES = 600
 """Of one partition in an answer: a few batches."""

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_lite.coordinators.group_messages import NO_GENERATION, JoinAnswer, SyncAnswer
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.replication.invariants import ViolationError
-from broker_lite.sim.clients import Client
-from broker_lite.sim.grouping import Caller
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
-from broker_lite.sim.ownership import Share
+from sparkonce.broker_lite.coordinators.group_messages import NO_GENERATION, JoinAnswer, SyncAnswer
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.clients import Client
+from sparkonce.broker_lite.sim.grouping import Caller
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.ownership import Share
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.plan import GroupPlan
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.plan import GroupPlan
+    from sparkonce.broker_lite.sim.world import World
 
 FIND_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -14,18 +14,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION
-from broker_lite.coordinators.consumer_group_image import JOINING_EPOCH
-from broker_lite.coordinators.consumer_group_messages import Heartbeat
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import Answer, GroupSettings, Join, JoinAnswer, Sync, SyncAnswer, refused
-from broker_lite.coordinators.group_records import encode_classic
-from broker_lite.coordinators.group_storage import check_invariants, new_group_record, restore, store, turned_away
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
-from broker_lite.coordinators.replayed import Replayed
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.handlers.client_errors import (
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.coordinators.consumer_group import FIRST_COMMIT_VERSION
+from sparkonce.broker_lite.coordinators.consumer_group_image import JOINING_EPOCH
+from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import (
+    Answer,
+    GroupSettings,
+    Join,
+    JoinAnswer,
+    Sync,
+    SyncAnswer,
+    refused,
+)
+from sparkonce.broker_lite.coordinators.group_records import encode_classic
+from sparkonce.broker_lite.coordinators.group_storage import (
+    check_invariants,
+    new_group_record,
+    restore,
+    store,
+    turned_away,
+)
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, OffsetTable, encode
+from sparkonce.broker_lite.coordinators.replayed import Replayed
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.handlers.client_errors import (
     commit_error,
     coordinator_error,
     fetch_error,
@@ -33,19 +47,19 @@ from broker_lite.handlers.client_errors import (
     join_error,
     sync_error,
 )
-from broker_lite.handlers.replay import replay
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.replication.invariants import ViolationError
-from broker_lite.sim.consumer_grouping import ConsumerGroups, places_of
-from broker_lite.sim.coordinating import Coordinator, Coordinators, Note, nobody
-from broker_lite.sim.holding import Told
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
-from broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Commit, Written, decode_share
+from sparkonce.broker_lite.handlers.replay import replay
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.consumer_grouping import ConsumerGroups, places_of
+from sparkonce.broker_lite.sim.coordinating import Coordinator, Coordinators, Note, nobody
+from sparkonce.broker_lite.sim.holding import Told
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Commit, Written, decode_share
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
 
 _MAX_SESSION_MS = 60_000
 _MAX_SIZE = 100

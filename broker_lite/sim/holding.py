@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker_lite.replication.invariants import Batch, ViolationError
-from broker_lite.sim.ownership import Share, Written, has
+from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
+from sparkonce.broker_lite.sim.ownership import Share, Written, has
 
 INVARIANT = "one-holder"
 

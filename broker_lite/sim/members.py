@@ -7,10 +7,10 @@ no member any more. Some commit once more before they join again.
 
 from __future__ import annotations
 
-from broker_lite.coordinators.group_messages import NO_GENERATION, Join, JoinAnswer, Sync, SyncAnswer
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.sim.group_clients import FIND_AGAIN, LOADING, GroupClient
-from broker_lite.sim.ownership import decode_share, encode_share
+from sparkonce.broker_lite.coordinators.group_messages import NO_GENERATION, Join, JoinAnswer, Sync, SyncAnswer
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.group_clients import FIND_AGAIN, LOADING, GroupClient
+from sparkonce.broker_lite.sim.ownership import decode_share, encode_share
 
 _PROTOCOL_TYPE = "consumer"
 _FENCED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -14,9 +14,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import Record
-from broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.sim.scheduler import Scheduler
 
 NOBODY: Final = 0
 

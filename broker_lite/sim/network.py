@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker_lite.sim.chance import stream
-from broker_lite.sim.plan import Settings
-from broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.chance import stream
+from sparkonce.broker_lite.sim.plan import Settings
+from sparkonce.broker_lite.sim.scheduler import Scheduler
 
 CLIENT = 0
 """The side that all clients are on."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.sim.disk import CutShort
+from sparkonce.broker_lite.sim.disk import CutShort
 
 if TYPE_CHECKING:
-    from broker_lite.sim.network import Network
-    from broker_lite.sim.scheduler import Scheduler
+    from sparkonce.broker_lite.sim.network import Network
+    from sparkonce.broker_lite.sim.scheduler import Scheduler
 
 Action = Callable[..., None]
 

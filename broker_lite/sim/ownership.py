@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from broker_lite.coordinators.offsets import OffsetKey
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.replication.invariants import Batch, ViolationError
+from sparkonce.broker_lite.coordinators.offsets import OffsetKey
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
 
 KNOWS_BETTER: Final = 1 << 31
 """The epoch of a broker that knows that it does not lead: it has to know all that was ever told."""

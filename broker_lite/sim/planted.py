@@ -10,21 +10,21 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-from broker_lite.controller.controller import Controller, InSyncProposal
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
-from broker_lite.coordinators.producer_state import ProducerEntry, ProducerStates, Verification
-from broker_lite.coordinators.transaction_messages import Decision, Transaction
-from broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
-from broker_lite.coordinators.transactions import PREPARED, Transactions
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import BatchHeader
-from broker_lite.replication.follower import PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader
-from broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
-from broker_lite.sim.broker import SimulatedBroker
-from broker_lite.sim.world import World
+from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from sparkonce.broker_lite.coordinators.producer_state import ProducerEntry, ProducerStates, Verification
+from sparkonce.broker_lite.coordinators.transaction_messages import Decision, Transaction
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer as TransactionalProducer
+from sparkonce.broker_lite.coordinators.transactions import PREPARED, Transactions
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import BatchHeader
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replicas import Event, Replicas, ReplicationSettings
+from sparkonce.broker_lite.sim.broker import SimulatedBroker
+from sparkonce.broker_lite.sim.world import World
 
 
 class Planted(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import scan
-from broker_lite.replication.leader import check_leader_epoch
-from broker_lite.sim.atomicity import read_committed
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import scan
+from sparkonce.broker_lite.replication.leader import check_leader_epoch
+from sparkonce.broker_lite.sim.atomicity import read_committed
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
 
 if TYPE_CHECKING:
-    from broker_lite.coordinators.producer_state import Verification
-    from broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.coordinators.producer_state import Verification
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
 
 _MAX_BYTES = 2_000
 _MARKS = {

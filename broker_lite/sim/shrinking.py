@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from broker_lite.sim.plan import Plan
+from sparkonce.broker_lite.sim.plan import Plan
 
 MAX_RUNS: Final = 300
 """How many runs are spent on one seed."""

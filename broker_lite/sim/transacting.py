@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.coordinators.producer_state import NO_TRANSACTION, Marker
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC, decode_key, decode_value, encode
-from broker_lite.coordinators.transaction_messages import (
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.coordinators.producer_state import NO_TRANSACTION, Marker
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC, decode_key, decode_value, encode
+from sparkonce.broker_lite.coordinators.transaction_messages import (
     EPOCH_BUMP,
     LEGACY,
     Decision,
@@ -29,24 +29,24 @@ from broker_lite.coordinators.transaction_messages import (
     Transaction,
     TransactionSettings,
 )
-from broker_lite.coordinators.transactions import Transactions, check_invariants
-from broker_lite.handlers.markers import is_done, marker_of
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.coordinators.transactions import Transactions, check_invariants
+from sparkonce.broker_lite.handlers.markers import is_done, marker_of
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import (
     NO_PRODUCER_EPOCH,
     Record,
     decode_records,
     read_header,
     scan,
 )
-from broker_lite.sim.coordinating import Coordinator, Coordinators
-from broker_lite.sim.disk import CutShort
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.coordinating import Coordinator, Coordinators
+from sparkonce.broker_lite.sim.disk import CutShort
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
 
 if TYPE_CHECKING:
-    from broker_lite.log.partition_log import PartitionLog
-    from broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.log.partition_log import PartitionLog
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
 
 _SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=10**9)
 _READ_BYTES = 1 << 20

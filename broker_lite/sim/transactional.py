@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
-from broker_lite.sim.atomicity import Asked, Attempt
-from broker_lite.sim.clients import Client
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.node import Call
-from broker_lite.sim.producing import Produced
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, LEGACY, Decision, Producer
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, encode_batch
+from sparkonce.broker_lite.sim.atomicity import Asked, Attempt
+from sparkonce.broker_lite.sim.clients import Client
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.producing import Produced
 
 if TYPE_CHECKING:
-    from broker_lite.sim.broker import SimulatedBroker
-    from broker_lite.sim.world import World
+    from sparkonce.broker_lite.sim.broker import SimulatedBroker
+    from sparkonce.broker_lite.sim.world import World
 
 _ATTEMPTS = 12
 """For a batch; the transaction is aborted after them."""

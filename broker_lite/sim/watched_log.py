@@ -10,15 +10,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.replication.invariants import Batch, chained
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.replication.invariants import Batch, chained
 
 if TYPE_CHECKING:
-    from broker_lite.log.config import LogConfig
-    from broker_lite.log.segment import Segment
-    from broker_lite.log.storage import Storage
-    from broker_lite.protocol.primitives import Buffer
-    from broker_lite.protocol.records import BatchHeader
+    from sparkonce.broker_lite.log.config import LogConfig
+    from sparkonce.broker_lite.log.segment import Segment
+    from sparkonce.broker_lite.log.storage import Storage
+    from sparkonce.broker_lite.protocol.primitives import Buffer
+    from sparkonce.broker_lite.protocol.records import BatchHeader
 
 _LEADER_EPOCH = Struct(">12xi")
 

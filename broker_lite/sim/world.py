@@ -12,40 +12,46 @@ from traceback import extract_tb
 from typing import Final
 from uuid import UUID
 
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_LEADER, ControllerElected, PartitionChanged, PartitionState, Record
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import TopicPartition
-from broker_lite.replication.invariants import (
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import (
+    NO_LEADER,
+    ControllerElected,
+    PartitionChanged,
+    PartitionState,
+    Record,
+)
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, partition_of
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import TopicPartition
+from sparkonce.broker_lite.replication.invariants import (
     PartitionHistory,
     Replica,
     ViolationError,
     check_image,
     check_images_equal,
 )
-from broker_lite.replication.replicas import ReplicationSettings
-from broker_lite.sim.atomicity import Transactions, read_committed
-from broker_lite.sim.broker import SimulatedBroker, nothing
-from broker_lite.sim.chance import stream
-from broker_lite.sim.clients import Client, Consumer, Producer
-from broker_lite.sim.consumers import ConsumerMember
-from broker_lite.sim.controller_host import ControllerHost
-from broker_lite.sim.faults import Faults
-from broker_lite.sim.fencing import Fencing
-from broker_lite.sim.group_clients import GroupClient, GroupView, ailing
-from broker_lite.sim.grouping import GroupCoordinator
-from broker_lite.sim.holding import Holders
-from broker_lite.sim.marks import Mark
-from broker_lite.sim.members import Member
-from broker_lite.sim.metadata import SharedMetadata
-from broker_lite.sim.network import Network
-from broker_lite.sim.node import Call
-from broker_lite.sim.ownership import Groups, has
-from broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
-from broker_lite.sim.scheduler import Scheduler
-from broker_lite.sim.transactional import TransactionalProducer
-from broker_lite.sim.watched_log import WatchedLog
+from sparkonce.broker_lite.replication.replicas import ReplicationSettings
+from sparkonce.broker_lite.sim.atomicity import Transactions, read_committed
+from sparkonce.broker_lite.sim.broker import SimulatedBroker, nothing
+from sparkonce.broker_lite.sim.chance import stream
+from sparkonce.broker_lite.sim.clients import Client, Consumer, Producer
+from sparkonce.broker_lite.sim.consumers import ConsumerMember
+from sparkonce.broker_lite.sim.controller_host import ControllerHost
+from sparkonce.broker_lite.sim.faults import Faults
+from sparkonce.broker_lite.sim.fencing import Fencing
+from sparkonce.broker_lite.sim.group_clients import GroupClient, GroupView, ailing
+from sparkonce.broker_lite.sim.grouping import GroupCoordinator
+from sparkonce.broker_lite.sim.holding import Holders
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.members import Member
+from sparkonce.broker_lite.sim.metadata import SharedMetadata
+from sparkonce.broker_lite.sim.network import Network
+from sparkonce.broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.ownership import Groups, has
+from sparkonce.broker_lite.sim.plan import CALM_MS, SAFETY_MS, Durability, Plan, TopicPlan
+from sparkonce.broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.transactional import TransactionalProducer
+from sparkonce.broker_lite.sim.watched_log import WatchedLog
 
 _LOOK_MS: Final = 200
 """How often it is looked whether the cluster is well again."""

@@ -1,5 +1,5 @@
 """The sink `delta_once`: Spark's micro-batches into a Delta table, with a delivery guarantee."""
 
-from connectors.delta_once.sink import DeltaOnceDataSource
+from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource
 
 __all__ = ["DeltaOnceDataSource"]

@@ -13,18 +13,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from connectors.delta_once.kept import Kept
-from connectors.delta_once.options import SinkOptions
-from connectors.kafka_once.client import shared_client
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import ClientSettings
-from exactly_once.batch import Batch
-from exactly_once.commit import SnapshotSource
-from offset_store import OffsetStore, open_store
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord, Writes
-from offset_store.secrets import without_secrets
-from offset_store.store import Commit, Snapshot
+from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.kafka_once.client import shared_client
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import SnapshotSource
+from sparkonce.offset_store import OffsetStore, open_store
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.store import Commit, Snapshot
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import types as t
 
-from connectors.delta_once.types import holds, name_problems, plain, unsupported, unsupported_text
+from sparkonce.connectors.delta_once.types import holds, name_problems, plain, unsupported, unsupported_text
 
 DEFAULT = "CURRENT_DEFAULT"
 """The key of a field's metadata that holds its default value, as SQL."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from connectors.delta_once.mapping import MODE, PHYSICAL_NAME, unmapped
-from connectors.delta_once.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
-from connectors.delta_once.types import has_type
+from sparkonce.connectors.delta_once.mapping import MODE, PHYSICAL_NAME, unmapped
+from sparkonce.connectors.delta_once.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
+from sparkonce.connectors.delta_once.types import has_type
 
 APPEND_ONLY = "delta.appendOnly"
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"

@@ -15,11 +15,11 @@ from typing import Any
 
 from pyarrow import fs
 
-from exactly_once.errors import FilesGoneError
-from offset_store.locations import Location
-from offset_store.record import Writes
-from offset_store.store import Commit
-from offset_store.tables import join, table_filesystem
+from sparkonce.exactly_once.errors import FilesGoneError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.tables import join, table_filesystem
 
 ASKED_AT_ONCE = 32
 NAMED = 3

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from connectors.delta_once.merge_offsets import DeltaIntents
-from connectors.delta_once.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
-from connectors.delta_once.merge_sequence import MergeTable
-from exactly_once.foreach_batch import ForeachBatch
-from exactly_once.guarantee import Guarantee
-from exactly_once.refusals import Place
-from offset_store.delta import DeltaOffsetStore
-from offset_store.locations import Location
+from sparkonce.connectors.delta_once.merge_offsets import DeltaIntents
+from sparkonce.connectors.delta_once.merge_result import DeltaResult, MergeFunction, PlainMerge, upsert_on
+from sparkonce.connectors.delta_once.merge_sequence import MergeTable
+from sparkonce.exactly_once.foreach_batch import ForeachBatch
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.refusals import Place
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
 
 OFFSETS_FOLDER = "_sparkonce"
 """The table of offsets, within the result's folder. A name with an underscore is hidden from readers and VACUUM."""

@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from connectors.delta_once.merge_sequence import Intent, Landed
-from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from offset_store.fingerprint import Fingerprint
-from offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
-from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
-from offset_store.store import Commit
-from offset_store.tables import append
-from offset_store.txn_ids import intent_txn_id, merge_txn_id
+from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed
+from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.own_commits import INTENT_INFO_KEY, SEQUENCE_KEY
+from sparkonce.offset_store.record import (
+    COMMIT_INFO_KEY,
+    BatchRecord,
+    CommittedBatch,
+    PartitionKey,
+    Writes,
+    read_history,
+)
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.tables import append
+from sparkonce.offset_store.txn_ids import intent_txn_id, merge_txn_id
 
 RESULT_VERSION_KEY = "resultVersion"
 

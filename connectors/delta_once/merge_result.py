@@ -18,17 +18,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, max_by, struct
 from pyspark.sql.types import StructType
 
-from connectors.delta_once.merge_offsets import intent_from_info, intent_to_info
-from connectors.delta_once.merge_sequence import Intent, Landed, ResultState
-from connectors.delta_once.schema import check_partition_columns, table_schema
-from connectors.delta_once.table import TableError
-from offset_store.administration import CommitEntry, read_entry
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import CommitConflictError, StoreMissingError
-from offset_store.fingerprint import Fingerprint
-from offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
-from offset_store.store import Commit, FileT
-from offset_store.txn_ids import merge_txn_id
+from sparkonce.connectors.delta_once.merge_offsets import intent_from_info, intent_to_info
+from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, ResultState
+from sparkonce.connectors.delta_once.schema import check_partition_columns, table_schema
+from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.offset_store.administration import CommitEntry, read_entry
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import CommitConflictError, StoreMissingError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.txn_ids import merge_txn_id
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable

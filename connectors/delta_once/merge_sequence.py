@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
-from offset_store.administration import CommitEntry
-from offset_store.errors import CommitConflictError
-from offset_store.fingerprint import Fingerprint
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.store import Commit, FileT
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit, FileT
 
 MAX_CONFLICTS = 10
 """How often a confirmation that lost against another driver's is looked at anew."""

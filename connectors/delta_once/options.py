@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
-from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
-from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
-from connectors.options import (
+from sparkonce.connectors.dead_letter_place import DOC, DeadLetterPlace, letters_group
+from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.connectors.kafka_once.settings import PREFIX, ClientSettings, read_settings
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings, read_producer
+from sparkonce.connectors.options import (
     STORAGE_PREFIX,
     Option,
     OptionError,
@@ -19,9 +19,9 @@ from connectors.options import (
     positive,
     storage_options,
 )
-from exactly_once.guarantee import Guarantee
-from offset_store import DELTA, GROUP, check_spec
-from offset_store.locations import Location
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store import DELTA, GROUP, check_spec
+from sparkonce.offset_store.locations import Location
 
 FORMAT = "delta_once"
 TABLE = "table"

@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from connectors.delta_once.partitions import PartitionValues, directory, split
-from connectors.delta_once.schema import WriteSchema
-from connectors.delta_once.statistics import Path, StatisticsCollector, bounded_columns, covered_columns
-from offset_store.tables import join
+from sparkonce.connectors.delta_once.partitions import PartitionValues, directory, split
+from sparkonce.connectors.delta_once.schema import WriteSchema
+from sparkonce.connectors.delta_once.statistics import Path, StatisticsCollector, bounded_columns, covered_columns
+from sparkonce.offset_store.tables import join
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 """Rows of one file wait until they are this many bytes in Arrow."""

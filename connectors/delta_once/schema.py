@@ -17,10 +17,16 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from connectors.delta_once.comparison import compare
-from connectors.delta_once.mapping import physical_name, physical_schema
-from connectors.delta_once.shape import is_part_of, reshape
-from connectors.delta_once.types import PARTITIONABLE, name_problems, plain_struct, unsupported, unsupported_text
+from sparkonce.connectors.delta_once.comparison import compare
+from sparkonce.connectors.delta_once.mapping import physical_name, physical_schema
+from sparkonce.connectors.delta_once.shape import is_part_of, reshape
+from sparkonce.connectors.delta_once.types import (
+    PARTITIONABLE,
+    name_problems,
+    plain_struct,
+    unsupported,
+    unsupported_text,
+)
 
 
 class SchemaError(ValueError):

@@ -8,13 +8,20 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from connectors.dead_letter_target import LetterTarget, check_column, letters_table, letters_topic, rows_schema, split
-from connectors.delta_once.options import FORMAT, SinkOptions
-from connectors.delta_once.target import DeltaTarget
-from connectors.options import OptionError
-from connectors.stream_sink import StreamSink, called_to_commit
-from connectors.target import Target
-from exactly_once.guarantee import Guarantee
+from sparkonce.connectors.dead_letter_target import (
+    LetterTarget,
+    check_column,
+    letters_table,
+    letters_topic,
+    rows_schema,
+    split,
+)
+from sparkonce.connectors.delta_once.options import FORMAT, SinkOptions
+from sparkonce.connectors.delta_once.target import DeltaTarget
+from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.stream_sink import StreamSink, called_to_commit
+from sparkonce.connectors.target import Target
+from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class DeltaOnceDataSource(DataSource):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from connectors.options import STORAGE_PREFIX
-from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
-from offset_store.secrets import retold, shows_secret, without_secrets
+from sparkonce.connectors.options import STORAGE_PREFIX
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import retold, shows_secret, without_secrets
 
 _METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _CREDENTIALS = {

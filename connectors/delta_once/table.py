@@ -18,11 +18,11 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import types as t
 
-from connectors.delta_once.features import TableFacts, growth_refusals, refusals
-from connectors.delta_once.files_there import check_files_are_there
-from connectors.delta_once.kept import Kept
-from connectors.delta_once.options import SinkOptions
-from connectors.delta_once.schema import (
+from sparkonce.connectors.delta_once.features import TableFacts, growth_refusals, refusals
+from sparkonce.connectors.delta_once.files_there import check_files_are_there
+from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.schema import (
     Fit,
     SchemaError,
     WriteSchema,
@@ -30,11 +30,11 @@ from connectors.delta_once.schema import (
     fit,
     table_schema,
 )
-from offset_store.delta import DeltaOffsetStore, DeltaSnapshot
-from offset_store.errors import OffsetStoreError, StoreMissingError, plain
-from offset_store.locations import Location
-from offset_store.store import Commit, FileT
-from offset_store.tables import append, check_remembers
+from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.tables import append, check_remembers
 
 _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
 _CATALOG_MANAGED = "catalog-managed"

@@ -17,22 +17,22 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
-from connectors.delta_once.apart import copy_offsets, store_apart
-from connectors.delta_once.options import SinkOptions
-from connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
-from connectors.delta_once.schema import WriteSchema
-from connectors.delta_once.store_errors import store_errors
-from connectors.delta_once.table import ResultTable
-from connectors.target import AroundPlan, TargetPlan, Task
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery, Plan, look
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.decision import Fresh, Stored, decide
-from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.refusals import THE_TABLE, Place
-from offset_store import DELTA
-from offset_store.locations import Location
-from offset_store.tables import join, table_filesystem
+from sparkonce.connectors.delta_once.apart import copy_offsets, store_apart
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
+from sparkonce.connectors.delta_once.schema import WriteSchema
+from sparkonce.connectors.delta_once.store_errors import store_errors
+from sparkonce.connectors.delta_once.table import ResultTable
+from sparkonce.connectors.target import AroundPlan, TargetPlan, Task
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.decision import Fresh, Stored, decide
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.offset_store import DELTA
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.tables import join, table_filesystem
 
 _log = logging.getLogger(__name__)
 

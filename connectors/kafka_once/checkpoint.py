@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.kafka_once.client import TopicMetadata
-from exactly_once.errors import CheckpointError
-from offset_store.offsets import (
+from sparkonce.connectors.kafka_once.client import TopicMetadata
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.offsets import (
     MARK,
     OffsetFormatError,
     OffsetRange,

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from connectors.kafka_once import list_offsets
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.list_offsets import Asked
-from connectors.kafka_once.settings import ClientSettings
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.connectors.kafka_once import list_offsets
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.list_offsets import Asked
+from sparkonce.connectors.kafka_once.settings import ClientSettings
 
 LATEST, EARLIEST = -1, -2
 """What ListOffsets takes for a timestamp, and how JSON offsets say latest and earliest, as in Spark's connector."""

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from connectors.kafka_once import kernel
-from connectors.kafka_once.kernel import Column, Headers, Int64s, Rows
+from sparkonce.connectors.kafka_once import kernel
+from sparkonce.connectors.kafka_once.kernel import Column, Headers, Int64s, Rows
 
 MOST_IN_ADVANCE = 1 << 20
 """Rows; more than so many are made room for only if asked for."""

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count, islice
 
-from broker_lite.protocol.apis import APIS, ApiKey
-from broker_lite.protocol.errors import ErrorCode, ProtocolError
-from broker_lite.protocol.frames import encode_request_header, read_response_header
-from broker_lite.protocol.primitives import Buffer, Reader, put_string
-from connectors.kafka_once.login import log_in
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.tls import wrap
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.frames import encode_request_header, read_response_header
+from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_string
+from sparkonce.connectors.kafka_once.login import log_in
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.tls import wrap
 
 MAX_RESPONSE_BYTES = 1 << 30
 """No answer is larger; TLS bytes read as a frame on a plain port would be."""

@@ -10,8 +10,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from connectors.kafka_once.epochs import Parting
-from offset_store.offsets import Position, TopicPartition
+from sparkonce.connectors.kafka_once.epochs import Parting
+from sparkonce.offset_store.offsets import Position, TopicPartition
 
 _log = logging.getLogger(__name__)
 

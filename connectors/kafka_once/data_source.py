@@ -16,9 +16,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from connectors.kafka_once.options import FORMAT, SourceOptions
-from connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.options import FORMAT, SourceOptions
+from sparkonce.connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.options import OptionError
 
 
 class KafkaOnceDataSource(DataSource):
@@ -76,8 +76,8 @@ class KafkaOnceDataSource(DataSource):
         Raises:
             OptionError: for options or columns that cannot work, or the mode overwrite.
         """
-        from connectors.kafka_once.sink.batch_writer import KafkaBatchWriter
-        from connectors.kafka_once.sink.options import KafkaBatchOptions
+        from sparkonce.connectors.kafka_once.sink.batch_writer import KafkaBatchWriter
+        from sparkonce.connectors.kafka_once.sink.options import KafkaBatchOptions
 
         if overwrite:
             raise OptionError(f"{FORMAT}: mode overwrite would have to empty the topic first; use mode('append')")
@@ -93,9 +93,9 @@ class KafkaOnceDataSource(DataSource):
             OptionError: for options or columns that cannot work.
             DeliveryError, OffsetStoreError: if the batch must not be written.
         """
-        from connectors.kafka_once.sink.options import KafkaSinkOptions
-        from connectors.kafka_once.sink.writer import kafka_stream_sink
-        from connectors.stream_sink import called_to_commit
+        from sparkonce.connectors.kafka_once.sink.options import KafkaSinkOptions
+        from sparkonce.connectors.kafka_once.sink.writer import kafka_stream_sink
+        from sparkonce.connectors.stream_sink import called_to_commit
 
         sink = kafka_stream_sink(KafkaSinkOptions.read(dict(self.options)), schema)
         if not called_to_commit():

@@ -16,15 +16,15 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from broker_lite.protocol.compression import decompress
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.fetch import AbortedTransaction
-from broker_lite.protocol.limits import MAX_INFLATED_BYTES
-from broker_lite.protocol.primitives import Reader
-from connectors.kafka_once import kernel
-from connectors.kafka_once.columns import Constants, allocate, binary, fixed, header_lists
-from connectors.kafka_once.kernel import Bytes, Int64s, Rows
-from connectors.kafka_once.schema import (
+from sparkonce.broker_lite.protocol.compression import decompress
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.broker_lite.protocol.primitives import Reader
+from sparkonce.connectors.kafka_once import kernel
+from sparkonce.connectors.kafka_once.columns import Constants, allocate, binary, fixed, header_lists
+from sparkonce.connectors.kafka_once.kernel import Bytes, Int64s, Rows
+from sparkonce.connectors.kafka_once.schema import (
     COLUMNS,
     HEADERS,
     KEY,

@@ -26,8 +26,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.kafka_once.client import Client, EpochEnd, TopicMetadata
-from offset_store.offsets import Position, TopicPartition
+from sparkonce.connectors.kafka_once.client import Client, EpochEnd, TopicMetadata
+from sparkonce.offset_store.offsets import Position, TopicPartition
 
 AskEpochs = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
 """Gives, for a leader epoch of each partition, where it ended; nothing if brokers cannot tell."""

@@ -23,10 +23,10 @@ from typing import cast
 
 import numpy as np
 
-from broker_lite.protocol import fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.fetch import (
+from sparkonce.broker_lite.protocol import fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchPartitionResult,
@@ -34,13 +34,13 @@ from broker_lite.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from connectors.kafka_once.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
-from connectors.kafka_once.connection import MAX_RESPONSE_BYTES
-from connectors.kafka_once.decode import RecordDecoder, Scanned
-from connectors.kafka_once.epochs import LogEpochs, Parting, ask_epochs
-from connectors.kafka_once.kernel import Bytes
-from connectors.kafka_once.ranges import FetchRange, check_same_topic
-from offset_store.offsets import Position, TopicPartition
+from sparkonce.connectors.kafka_once.client import Client, Leader, TopicMetadata, leader_of, topic_id_from_text
+from sparkonce.connectors.kafka_once.connection import MAX_RESPONSE_BYTES
+from sparkonce.connectors.kafka_once.decode import RecordDecoder, Scanned
+from sparkonce.connectors.kafka_once.epochs import LogEpochs, Parting, ask_epochs
+from sparkonce.connectors.kafka_once.kernel import Bytes
+from sparkonce.connectors.kafka_once.ranges import FetchRange, check_same_topic
+from sparkonce.offset_store.offsets import Position, TopicPartition
 
 BUFFERS = 2
 """One that is filled and one that is decoded."""

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import ClientSettings
-from connectors.options import OptionError
-from offset_store.errors import OffsetStoreError
-from offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
 
 REFRESH_S = REFRESH_MS / 1000
 """After how long offsets that stand still are committed again, lest the group forget them."""

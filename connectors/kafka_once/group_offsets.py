@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.connection import Connection
-from offset_store.errors import OffsetStoreError
-from offset_store.group import Committed, CommittedOffset, Slot
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.group import Committed, CommittedOffset, Slot
 
 MAX_FIND_COORDINATOR_VERSION = 3
 """The last version that asks for one group."""

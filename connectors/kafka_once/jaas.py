@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from connectors.options import OptionError
+from sparkonce.connectors.options import OptionError
 
 MODULES = {
     "PlainLoginModule": ("PLAIN",),

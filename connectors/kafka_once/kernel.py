@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.kafka_once.compiled import compiled, copy_bytes
+from sparkonce.connectors.kafka_once.compiled import compiled, copy_bytes
 
 BATCH_HEADER_SIZE = 61
 """Bytes from the base offset to the first record."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.primitives import Buffer, Reader, put_array_length, put_string, put_tagged_fields
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_array_length, put_string, put_tagged_fields
 
 ISOLATION_FROM, EPOCH_FROM, FLEXIBLE_FROM, TIMEOUT_FROM = 2, 4, 6, 10
 _CONSUMER = -1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker_lite.protocol.primitives import Reader, put_bytes, put_string
-from connectors.kafka_once.security import OAuth, Sasl
+from sparkonce.broker_lite.protocol.primitives import Reader, put_bytes, put_string
+from sparkonce.connectors.kafka_once.security import OAuth, Sasl
 
 if TYPE_CHECKING:
-    from connectors.kafka_once.connection import Connection
+    from sparkonce.connectors.kafka_once.connection import Connection
 
 SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
@@ -47,7 +47,7 @@ def log_in(connection: Connection, sasl: Sasl) -> None:
         error, message = reader.int16(), reader.nullable_string(flexible=False)
         if error:
             if sasl.oauth is not None:
-                from connectors.kafka_once.oauth import forget
+                from sparkonce.connectors.kafka_once.oauth import forget
 
                 forget(sasl.oauth)
             who = f"user {sasl.username!r}" if sasl.oauth is None else "the token"
@@ -70,7 +70,7 @@ class _Bearer:
     """OAUTHBEARER (RFC 7628): one message with the token, and one more byte to end what the broker has refused."""
 
     def __init__(self, oauth: OAuth) -> None:
-        from connectors.kafka_once.oauth import token  # HTTP, which no worker else should wait for
+        from sparkonce.connectors.kafka_once.oauth import token  # HTTP, which no worker else should wait for
 
         extensions = "".join(f"\x01{name}={text}" for name, text in oauth.extensions)
         self._message = f"n,,\x01auth=Bearer {token(oauth)}{extensions}\x01\x01".encode()

@@ -19,7 +19,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from connectors.kafka_once.security import OAuth
+from sparkonce.connectors.kafka_once.security import OAuth
 
 MARGIN_S = 30
 """A token that lives no longer than this is not used any more."""

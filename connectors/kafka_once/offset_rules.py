@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
+from sparkonce.connectors.options import OptionError
 
 EachPartition = Mapping[tuple[str, int], int]
 _Check = Callable[[Any], bool]

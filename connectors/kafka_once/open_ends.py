@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 Slot = tuple[str, int]
 """A topic's name, and a partition."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.durations import milliseconds
-from connectors.kafka_once.offset_rules import (
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_once.durations import milliseconds
+from sparkonce.connectors.kafka_once.offset_rules import (
     OffsetRule,
     check_rules_of_batch,
     chosen_rule,
@@ -20,10 +20,17 @@ from connectors.kafka_once.offset_rules import (
     offset_rule,
     timestamp_rule,
 )
-from connectors.kafka_once.settings import ClientSettings, read_settings
-from connectors.kafka_once.topic_choice import Partitions, TopicPattern, assignment, check_choice, pattern, topics
-from connectors.kafka_once.values.options import ROW_OPTIONS, RowOptions, read_rows
-from connectors.options import (
+from sparkonce.connectors.kafka_once.settings import ClientSettings, read_settings
+from sparkonce.connectors.kafka_once.topic_choice import (
+    Partitions,
+    TopicPattern,
+    assignment,
+    check_choice,
+    pattern,
+    topics,
+)
+from sparkonce.connectors.kafka_once.values.options import ROW_OPTIONS, RowOptions, read_rows
+from sparkonce.connectors.options import (
     STORAGE_PREFIX,
     Option,
     OptionError,
@@ -34,7 +41,7 @@ from connectors.options import (
     positive,
     storage_options,
 )
-from offset_store import check_spec
+from sparkonce.offset_store import check_spec
 
 FORMAT = "kafka_once"
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000

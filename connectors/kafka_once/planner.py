@@ -15,19 +15,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
-from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss, report_replaced
-from connectors.kafka_once.epochs import LeadersChangedError, LogEpochs, ask_epochs
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.planning import bundle, share_out, split
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
-from connectors.kafka_once.resolving import Offsets, resolve
-from connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
-from offset_store import open_store
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
+from sparkonce.connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, ask_again, report_loss, report_replaced
+from sparkonce.connectors.kafka_once.epochs import LeadersChangedError, LogEpochs, ask_epochs
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.planning import bundle, share_out, split
+from sparkonce.connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
+from sparkonce.connectors.kafka_once.resolving import Offsets, resolve
+from sparkonce.connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -392,7 +392,7 @@ class Planner:
 
     def _group(self, group_id: str) -> KafkaGroupOffsets:
         # Here, because only a query that begins at a group's offsets needs what the sink knows.
-        from connectors.kafka_once.sink.before_reading import settled_group
+        from sparkonce.connectors.kafka_once.sink.before_reading import settled_group
 
         return settled_group(self._client, group_id, self._options.app_id or "")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import accumulate, chain, pairwise, repeat
 
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 Piece = tuple[TopicPartition, OffsetRange]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from connectors.kafka_once.client import Leader
+from sparkonce.connectors.kafka_once.client import Leader
 
 
 class RecreatedTopicError(RuntimeError):

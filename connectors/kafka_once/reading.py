@@ -13,17 +13,17 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark import TaskContext
 
-from connectors.collector import begin_call
-from connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
-from connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
-from connectors.kafka_once.decode import RecordDecoder
-from connectors.kafka_once.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
-from connectors.kafka_once.open_ends import close, is_open
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError, check_same_topic
-from connectors.kafka_once.values.rows import RowMaker
-from exactly_once.crash_points import CrashPoint, reach
-from offset_store.offsets import Position, TopicPartition
+from sparkonce.connectors.collector import begin_call
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
+from sparkonce.connectors.kafka_once.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
+from sparkonce.connectors.kafka_once.decode import RecordDecoder
+from sparkonce.connectors.kafka_once.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
+from sparkonce.connectors.kafka_once.open_ends import close, is_open
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.ranges import FetchRange, RecreatedTopicError, check_same_topic
+from sparkonce.connectors.kafka_once.values.rows import RowMaker
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.offsets import Position, TopicPartition
 
 
 def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.data_loss import RETENTION, report_loss
-from connectors.kafka_once.offset_rules import EachPartition, OffsetRule, names
-from connectors.options import OptionError
-from offset_store.offsets import TopicPartition
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_once.data_loss import RETENTION, report_loss
+from sparkonce.connectors.kafka_once.offset_rules import EachPartition, OffsetRule, names
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.offsets import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 Ask = Callable[[Mapping[TopicPartition, int]], Offsets]

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from connectors.kafka_once.jaas import MODULES, LoginModule, read_jaas
-from connectors.kafka_once.setting_table import FORMAT, Setting, by_name
-from connectors.options import OptionError, boolean, one_of, positive
+from sparkonce.connectors.kafka_once.jaas import MODULES, LoginModule, read_jaas
+from sparkonce.connectors.kafka_once.setting_table import FORMAT, Setting, by_name
+from sparkonce.connectors.options import OptionError, boolean, one_of, positive
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

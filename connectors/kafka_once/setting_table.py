@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.options import Option, OptionError
+from sparkonce.connectors.options import Option, OptionError
 
 PREFIX = "kafka."
 FORMAT = "kafka_once"
@@ -72,7 +72,7 @@ class SettingTable:
         }
 
     def _unknown(self, name: str) -> OptionError:
-        from connectors.hints import setting_hint  # which imports all formats
+        from sparkonce.connectors.hints import setting_hint  # which imports all formats
 
         hint = setting_hint(self, name)
         return OptionError(f"{FORMAT}: option {PREFIX}{name} is not one that this client can honour; {hint}")

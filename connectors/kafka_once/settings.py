@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.kafka_once.security import (
+from sparkonce.connectors.kafka_once.security import (
     MECHANISMS,
     REFUSED_SECURITY,
     SECURITY,
@@ -18,7 +18,7 @@ from connectors.kafka_once.security import (
     Tls,
     read_security,
 )
-from connectors.kafka_once.setting_table import (
+from sparkonce.connectors.kafka_once.setting_table import (
     FORMAT,
     PREFIX,
     Setting,
@@ -26,7 +26,7 @@ from connectors.kafka_once.setting_table import (
     by_name,
     given_settings,
 )
-from connectors.options import OptionError, boolean, not_negative, one_of, positive, positive_int32
+from sparkonce.connectors.options import OptionError, boolean, not_negative, one_of, positive, positive_int32
 
 __all__ = [
     "COMMON",

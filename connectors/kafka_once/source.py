@@ -21,17 +21,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from connectors.kafka_once.client import LATEST
-from connectors.kafka_once.group_commits import GroupCommitter
-from connectors.kafka_once.open_ends import leave_open
-from connectors.kafka_once.options import FORMAT, SourceOptions
-from connectors.kafka_once.planner import Planner
-from connectors.kafka_once.ranges import KafkaInputPartition
-from connectors.kafka_once.resolving import Offsets
-from connectors.kafka_once.trigger_delay import TriggerDelay
-from connectors.options import OptionError
-from exactly_once.crash_points import CrashPoint, reach
-from offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.client import LATEST
+from sparkonce.connectors.kafka_once.group_commits import GroupCommitter
+from sparkonce.connectors.kafka_once.open_ends import leave_open
+from sparkonce.connectors.kafka_once.options import FORMAT, SourceOptions
+from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.connectors.kafka_once.ranges import KafkaInputPartition
+from sparkonce.connectors.kafka_once.resolving import Offsets
+from sparkonce.connectors.kafka_once.trigger_delay import TriggerDelay
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 
 
 class KafkaOnceReader(DataSourceReader):
@@ -192,6 +192,6 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     # Spark plans one empty task where a batch query has none. The decoder's compiler is loaded in workers only.
     if not isinstance(partition, KafkaInputPartition):
         return iter(())
-    from connectors.kafka_once.reading import read_ranges
+    from sparkonce.connectors.kafka_once.reading import read_ranges
 
     return read_ranges(options, partition.wanted)

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 
 from pyarrow import fs
 
-from connectors.kafka_once.checkpoint import spark_positions
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.errors import CheckpointError
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.checkpoint import spark_positions
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 _VERSION = "v1"
 

@@ -17,9 +17,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.kafka_once.key_stores import KeyStore, KeyStoreError, read_key_store
-from connectors.kafka_once.security import Tls
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.key_stores import KeyStore, KeyStoreError, read_key_store
+from sparkonce.connectors.kafka_once.security import Tls
+from sparkonce.connectors.options import OptionError
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _TLS_1_3 = re.compile(r"TLS_(?!.*_WITH_)")

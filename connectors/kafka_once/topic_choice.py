@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.kafka_once.java_regex import compile_java_pattern
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.java_regex import compile_java_pattern
+from sparkonce.connectors.options import OptionError
 
 Partitions = Mapping[str, tuple[int, ...]]
 OPTION_NAMES = ("subscribe", "subscribePattern", "assign")

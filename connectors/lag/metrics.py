@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from connectors.lag.state import QueryLag
+from sparkonce.connectors.lag.state import QueryLag
 
 QUERY = ("query", "query_id")
 SOURCE = (*QUERY, "source", "position")

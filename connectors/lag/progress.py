@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from offset_store.offsets import MARK, SourceOffset
+from sparkonce.offset_store.offsets import MARK, SourceOffset
 
 Slot = tuple[str, int]
 """A topic's name, and a partition."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from connectors.lag.progress import SourceLag
+from sparkonce.connectors.lag.progress import SourceLag
 
 MAX_QUERIES = 200
 MAX_PARTITIONS = 20_000

@@ -1,4 +1,4 @@
-"""The command line of the benchmarks: ``python -m jobs.bench --help``."""
+"""The command line of the benchmarks: ``python -m sparkonce.jobs.bench --help``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.bench import brokers, chart, cluster, guarantees, kafka_sink, pipelines
-from jobs.bench.load import LoadError
-from jobs.bench.results import Results
-from jobs.bench.sessions import SideError
-from jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
-from jobs.bench.tools import ToolError
+from sparkonce.jobs.bench import brokers, chart, cluster, guarantees, kafka_sink, pipelines
+from sparkonce.jobs.bench.load import LoadError
+from sparkonce.jobs.bench.results import Results
+from sparkonce.jobs.bench.sessions import SideError
+from sparkonce.jobs.bench.settings import ALL_BENCHMARKS, FULL, FULL_BROKER, QUICK, QUICK_BROKER, SINK_BROKERS, Settings
+from sparkonce.jobs.bench.tools import ToolError
 
 _EPILOG = f"""\
 benchmarks: {", ".join(ALL_BENCHMARKS)}
@@ -34,7 +34,7 @@ def _positive(text: str) -> int:
 def parse(arguments: list[str]) -> tuple[Settings, argparse.Namespace]:
     """Read the command line; exits with a message where it cannot be read. Returns the settings, and where to write."""
     parser = argparse.ArgumentParser(
-        prog="python -m jobs.bench",
+        prog="python -m sparkonce.jobs.bench",
         description="Measure sparkonce beside Apache Kafka, Spark's JVM Kafka connector and Delta's JVM sink.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

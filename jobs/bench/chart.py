@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
-from jobs.bench.results import Comparison
-from jobs.bench.settings import SPARK_BENCHMARKS
+from sparkonce.jobs.bench.results import Comparison
+from sparkonce.jobs.bench.settings import SPARK_BENCHMARKS
 
 WIDTH = 760
 _SIZED = re.compile(r"(broker-(?:connections|groups|partitions-produce|partitions-consume))-(\d+)$")

@@ -19,11 +19,11 @@ from typing import Protocol
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from broker_lite import EmbeddedCluster
-from jobs.bench.load import DEADLINE_S, LoadError, admin_of, create_topic, delete_topic
-from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Missing, Results
-from jobs.bench.settings import (
+from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
+from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, admin_of, create_topic, delete_topic
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Comparison, Missing, Results
+from sparkonce.jobs.bench.settings import (
     BATCHES,
     CLUSTER_FAILOVER,
     CLUSTER_NODES,
@@ -32,9 +32,9 @@ from jobs.bench.settings import (
     TARGETS,
     Settings,
 )
-from jobs.bench.sides import KAFKA, OURS, in_turn, records_per_second
-from jobs.bench.tools import produce
-from jobs.peers import PeerMissingError, RealKafkaCluster
+from sparkonce.jobs.bench.sides import KAFKA, OURS, in_turn, records_per_second
+from sparkonce.jobs.bench.tools import produce
+from sparkonce.jobs.peers import PeerMissingError, RealKafkaCluster
 
 TOPIC_SETTINGS = {"min.insync.replicas": "2"}
 SEND_EVERY_S = 0.005

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from broker_lite import EmbeddedBroker
-from exactly_once.guarantee import Guarantee
-from jobs.bench.load import create_topic, fill
-from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Results
-from jobs.bench.sessions import OURS, SESSION, WARM_UP_BATCHES, SideError, SparkSide
-from jobs.bench.settings import (
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.bench.load import create_topic, fill
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.sessions import OURS, SESSION, WARM_UP_BATCHES, SideError, SparkSide
+from sparkonce.jobs.bench.settings import (
     GUARANTEE_BATCH_ROWS,
     GUARANTEE_BENCHMARKS,
     MICRO_BATCH_ROWS,
@@ -29,8 +29,8 @@ from jobs.bench.settings import (
     VALUE_BYTES,
     Settings,
 )
-from jobs.bench.spark_side import Outcome, Query
-from jobs.bench.values import random_bytes
+from sparkonce.jobs.bench.spark_side import Outcome, Query
+from sparkonce.jobs.bench.values import random_bytes
 
 THROUGHPUT, MICRO_BATCH = GUARANTEE_BENCHMARKS
 _SIDES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from broker_lite import EmbeddedBroker
-from exactly_once.guarantee import Guarantee
-from jobs.bench.load import committed_in, create_topic, delete_topic, fill
-from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Missing, Results
-from jobs.bench.sessions import SESSION, WARM_UP_BATCHES, SideError, SparkSide
-from jobs.bench.settings import (
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.bench.load import committed_in, create_topic, delete_topic, fill
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Comparison, Missing, Results
+from sparkonce.jobs.bench.sessions import SESSION, WARM_UP_BATCHES, SideError, SparkSide
+from sparkonce.jobs.bench.settings import (
     MICRO_BATCH_ROWS,
     PARTITIONS,
     SINK_BENCHMARKS,
@@ -34,10 +34,10 @@ from jobs.bench.settings import (
     TARGETS,
     Settings,
 )
-from jobs.bench.sides import round_name
-from jobs.bench.spark_side import Outcome, Query
-from jobs.bench.values import random_bytes
-from jobs.peers import PeerMissingError, RealKafka, spark_kafka_jars
+from sparkonce.jobs.bench.sides import round_name
+from sparkonce.jobs.bench.spark_side import Outcome, Query
+from sparkonce.jobs.bench.values import random_bytes
+from sparkonce.jobs.peers import PeerMissingError, RealKafka, spark_kafka_jars
 
 APACHE_KAFKA, EMBEDDED = SINK_BROKERS
 SESSION_NAME = "the Kafka sinks"

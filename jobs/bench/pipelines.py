@@ -16,15 +16,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker_lite import EmbeddedBroker
-from jobs.bench import values
-from jobs.bench.load import create_topic, delete_topic, fill
-from jobs.bench.micro_batches import compare_micro_batches
-from jobs.bench.planning import compare_planning, watch_memory
-from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Results
-from jobs.bench.sessions import JVM, OURS, SideError, SparkSide, session_settings
-from jobs.bench.settings import (
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.bench import values
+from sparkonce.jobs.bench.load import create_topic, delete_topic, fill
+from sparkonce.jobs.bench.micro_batches import compare_micro_batches
+from sparkonce.jobs.bench.planning import compare_planning, watch_memory
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.sessions import JVM, OURS, SideError, SparkSide, session_settings
+from sparkonce.jobs.bench.settings import (
     MICRO_BENCHMARKS,
     PARTITIONS,
     PLANNING_BENCHMARKS,
@@ -34,8 +34,8 @@ from jobs.bench.settings import (
     VALUE_BYTES,
     Settings,
 )
-from jobs.bench.sides import round_name
-from jobs.bench.spark_side import Outcome, Query
+from sparkonce.jobs.bench.sides import round_name
+from sparkonce.jobs.bench.spark_side import Outcome, Query
 
 
 @dataclass(frozen=True, slots=True)

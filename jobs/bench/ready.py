@@ -1,8 +1,8 @@
 """How soon a broker is ready, what it takes while it is idle, and how long it takes to recover after a SIGKILL.
 
-Ours is started as users start it, `python -m broker_lite`, and is ready when it has answered ApiVersions. Apache Kafka
-is stopped and started again on its formatted directory; its port is tried every 50 ms, which its figures include.
-These figures are held to limits, and Kafka's stand beside; only the recovery is a ratio.
+Ours is started as users start it, `python -m sparkonce.broker_lite`, and is ready when it has answered ApiVersions.
+Apache Kafka is stopped and started again on its formatted directory; its port is tried every 50 ms, which its figures
+include. These figures are held to limits, and Kafka's stand beside; only the recovery is a ratio.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_lite import EmbeddedBroker
-from jobs.bench.load import LoadError, create_topic, delete_topic
-from jobs.bench.progress import say
-from jobs.bench.results import Bound, Comparison, Missing, Results
-from jobs.bench.settings import LIMITS, PARTITIONS, TARGETS, Settings
-from jobs.bench.sides import KAFKA, OURS, round_name, rss_mb
-from jobs.bench.tools import produce
-from jobs.bench.wire import api_versions, end_offsets
-from jobs.peers import PeerMissingError, RealKafka
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.bench.load import LoadError, create_topic, delete_topic
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Bound, Comparison, Missing, Results
+from sparkonce.jobs.bench.settings import LIMITS, PARTITIONS, TARGETS, Settings
+from sparkonce.jobs.bench.sides import KAFKA, OURS, round_name, rss_mb
+from sparkonce.jobs.bench.tools import produce
+from sparkonce.jobs.bench.wire import api_versions, end_offsets
+from sparkonce.jobs.peers import PeerMissingError, RealKafka
 
 MANY_PARTITIONS = 1000
 _IDLE_S = 2.0
@@ -35,8 +35,8 @@ _VALUE_BYTES = 1024
 _BATCH_BYTES = 65536
 _CONSTRUCT = """\
 import time
-from broker_lite import EmbeddedBroker
-import broker_lite.embedded
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+import sparkonce.broker_lite.embedded
 began = time.perf_counter()
 broker = EmbeddedBroker()
 print(time.perf_counter() - began)
@@ -120,7 +120,7 @@ def start_ours(data_dir: Path, ready: Callable[[str], None]) -> Start:
     Raises:
         LoadError: if it does not start.
     """
-    command = [sys.executable, "-m", "broker_lite", "--port", "0", "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "sparkonce.broker_lite", "--port", "0", "--data-dir", str(data_dir)]
     began = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     with child:

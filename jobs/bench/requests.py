@@ -9,12 +9,12 @@ from statistics import median
 
 from confluent_kafka import KafkaException, Producer
 
-from jobs.bench.load import DEADLINE_S, LoadError, create_topic, delete_topic, records_in
-from jobs.bench.results import Comparison, Results
-from jobs.bench.settings import PARTITIONS, TARGETS, Settings
-from jobs.bench.sides import KAFKA, Side, in_turn, records_per_second
-from jobs.bench.tools import Latency, end_to_end, produce
-from jobs.bench.wire import Connection, produce_frame, round_trip_s
+from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, create_topic, delete_topic, records_in
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.settings import PARTITIONS, TARGETS, Settings
+from sparkonce.jobs.bench.sides import KAFKA, Side, in_turn, records_per_second
+from sparkonce.jobs.bench.tools import Latency, end_to_end, produce
+from sparkonce.jobs.bench.wire import Connection, produce_frame, round_trip_s
 
 TRANSACTION_RECORDS = 500
 _LATENCY_VALUE_BYTES = 100

@@ -12,13 +12,13 @@ from threading import Barrier, BrokenBarrierError, Event
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from jobs.bench.load import DEADLINE_S, LoadError, create_topic, delete_topic
-from jobs.bench.progress import say
-from jobs.bench.results import Comparison, Results
-from jobs.bench.settings import CONNECTIONS, GROUP_MEMBERS, PARTITION_COUNTS, PARTITIONS, TARGETS, Settings
-from jobs.bench.sides import KAFKA, Side, in_turn, records_per_second
-from jobs.bench.tools import consume, produce
-from jobs.bench.wire import produce_frame, requests_per_second
+from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, create_topic, delete_topic
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.settings import CONNECTIONS, GROUP_MEMBERS, PARTITION_COUNTS, PARTITIONS, TARGETS, Settings
+from sparkonce.jobs.bench.sides import KAFKA, Side, in_turn, records_per_second
+from sparkonce.jobs.bench.tools import consume, produce
+from sparkonce.jobs.bench.wire import produce_frame, requests_per_second
 
 VALUE_BYTES = 1024
 _REQUEST_RECORDS = 16

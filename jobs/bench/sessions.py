@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from jobs.bench.results import Missing, Results
-from jobs.bench.spark_side import Batch, Outcome, Query
-from jobs.peers import PeerMissingError, jvm_session
+from sparkonce.jobs.bench.results import Missing, Results
+from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
+from sparkonce.jobs.peers import PeerMissingError, jvm_session
 
 OURS = "sparkonce"
 JVM = "Spark's JVM"
@@ -36,7 +36,7 @@ class SparkSide:
         self._directory = directory / name.replace(" ", "-").replace("'", "")
         self._directory.mkdir()
         self._log = self._directory / "spark.log"
-        command = [sys.executable, "-m", "jobs.bench.spark_side", json.dumps(dict(conf))]
+        command = [sys.executable, "-m", "sparkonce.jobs.bench.spark_side", json.dumps(dict(conf))]
         root = Path(__file__).resolve().parents[2]
         with open(self._log, "wb") as log:
             self._child = subprocess.Popen(

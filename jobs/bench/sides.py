@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 
 import psutil
 
-from broker_lite import EmbeddedBroker
-from jobs.bench.progress import say
-from jobs.peers import RealKafka
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.peers import RealKafka
 
 KAFKA = "Apache Kafka"
 OURS = "sparkonce"

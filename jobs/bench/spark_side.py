@@ -1,7 +1,8 @@
 """One Spark session in a process of its own, which runs queries as the benchmark asks for them.
 
-Started by `jobs.bench.sessions` as ``python -m jobs.bench.spark_side SESSION_JSON``. Requests come as JSON lines on
-the standard input, answers go as JSON lines to what was the standard output: Spark's own chatter is sent to stderr.
+Started by `jobs.bench.sessions` as ``python -m sparkonce.jobs.bench.spark_side SESSION_JSON``. Requests come as JSON
+lines on the standard input, answers go as JSON lines to what was the standard output: Spark's own chatter is sent to
+stderr.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.session import spark_session
-from jobs.bench.processes import cpu_s, memory_mb
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.bench.processes import cpu_s, memory_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.bench.load import create_topic, delete_topic
-from jobs.bench.progress import say
-from jobs.bench.results import BrokerUse, Comparison, Results
-from jobs.bench.settings import BATCHES, PARTITIONS, TARGETS, Settings
-from jobs.bench.sides import KAFKA, Side, in_turn
-from jobs.bench.tools import consume, produce
+from sparkonce.jobs.bench.load import create_topic, delete_topic
+from sparkonce.jobs.bench.progress import say
+from sparkonce.jobs.bench.results import BrokerUse, Comparison, Results
+from sparkonce.jobs.bench.settings import BATCHES, PARTITIONS, TARGETS, Settings
+from sparkonce.jobs.bench.sides import KAFKA, Side, in_turn
+from sparkonce.jobs.bench.tools import consume, produce
 
 _VALUE_BYTES = {"100B": 100, "1KiB": 1024}
 

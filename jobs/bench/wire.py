@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from broker_lite.protocol import apis, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.frames import encode_request_header, read_response_header
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
-from jobs.bench.load import LoadError
+from sparkonce.broker_lite.protocol import apis, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.frames import encode_request_header, read_response_header
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.jobs.bench.load import LoadError
 
 DEADLINE_S = 60.0
 _PRODUCE_VERSION = 12

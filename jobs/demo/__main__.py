@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from jobs.demo.check import Verdict, judge
-from jobs.demo.report import page
-from jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
-from jobs.demo.show import Demo
-from jobs.demo.supervisor import JobFailedError
+from sparkonce.jobs.demo.check import Verdict, judge
+from sparkonce.jobs.demo.report import page
+from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Folder, Settings, SettingsError
+from sparkonce.jobs.demo.show import Demo
+from sparkonce.jobs.demo.supervisor import JobFailedError
 
 OWNER = ".sparkonce-demo"
 
@@ -67,7 +67,7 @@ def _fresh(root: Path) -> Folder:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m jobs.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.demo", description=__doc__)
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: conf/demo.toml")
     parser.add_argument("--folder", type=Path, default=Path(".demo"), help="default: .demo; emptied at the start")
     return parser.parse_args()

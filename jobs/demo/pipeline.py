@@ -1,15 +1,15 @@
 """The Spark job of the demo: flights from Kafka, parsed, enriched, into a Delta table.
 
-A process of its own (``python -m jobs.demo.pipeline``), so that it can be killed like any other. It knows nothing of
-kills: those are switched on from outside, by the environment.
+A process of its own (``python -m sparkonce.jobs.demo.pipeline``), so that it can be killed like any other. It knows
+nothing of kills: those are switched on from outside, by the environment.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from connectors.session import spark_session
-from jobs.enrich_flights import enriched
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.enrich_flights import enriched
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m jobs.demo.pipeline", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.demo.pipeline", description=__doc__)
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--table", required=True, help="folder of the Delta table")

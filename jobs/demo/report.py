@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from jobs.demo.check import Verdict
-from jobs.demo.timeline import Event
-from jobs.page import document, table
+from sparkonce.jobs.demo.check import Verdict
+from sparkonce.jobs.demo.timeline import Event
+from sparkonce.jobs.page import document, table
 
 LANES = ("broker", "publisher", "job", "commits")
 LEFT, WIDTH, LANE_HEIGHT, TOP = 90, 1000, 64, 14

@@ -6,8 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactly_once.crash_points import CrashPoint
-from jobs.conf_folder import CONF
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.jobs.conf_folder import CONF
 
 DEFAULT_CONFIG = CONF / "demo.toml"
 

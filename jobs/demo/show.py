@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from broker_lite import EmbeddedBroker
-from broker_lite.config import read_properties
-from jobs.demo import dataset
-from jobs.demo.progress import TableWatch, progress
-from jobs.demo.publish import create_topic, publish
-from jobs.demo.settings import Folder, Kill, Settings
-from jobs.demo.supervisor import Job, Outcome
-from jobs.demo.timeline import Timeline
+from sparkonce.broker_lite.config import read_properties
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.demo.progress import TableWatch, progress
+from sparkonce.jobs.demo.publish import create_topic, publish
+from sparkonce.jobs.demo.settings import Folder, Kill, Settings
+from sparkonce.jobs.demo.supervisor import Job, Outcome
+from sparkonce.jobs.demo.timeline import Timeline
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Demo:
             "master": settings.master,
             "driver-memory": settings.driver_memory,
         }
-        command = ["-m", "jobs.demo.pipeline", *(f"--{key}={value}" for key, value in options.items())]
+        command = ["-m", "sparkonce.jobs.demo.pipeline", *(f"--{key}={value}" for key, value in options.items())]
         job = Job(command, folder.logs / f"{name}.log", settings.time_limit)
         aim = "to the end" if kill is None else f"to be killed at {kill}"
         table = TableWatch(str(folder.table))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from exactly_once.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
+from sparkonce.exactly_once.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
 
 POLL_S = 0.05
 LOG_TAIL_LINES = 25

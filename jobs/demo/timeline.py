@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from offset_store.record import read_history
+from sparkonce.offset_store.record import read_history
 
 
 @dataclass(frozen=True, slots=True)

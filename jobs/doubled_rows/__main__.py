@@ -20,18 +20,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.bench.load import LoadError, create_topic
-from jobs.demo import dataset
-from jobs.demo.publish import PublishError, publish
-from jobs.doubled_rows.copying import JVM, OURS
-from jobs.doubled_rows.kills import Input, Kill, Sessions, run
-from jobs.doubled_rows.session import SessionError
-from jobs.doubled_rows.topics import ReadingError, read_committed
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.lost_checkpoint import Count, judge
-from jobs.peers import PeerMissingError, spark_kafka_jars
-from jobs.verify.brokers import open_kafka
-from jobs.working_folder import empty_folder, working_folder
+from sparkonce.jobs.bench.load import LoadError, create_topic
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.demo.publish import PublishError, publish
+from sparkonce.jobs.doubled_rows.copying import JVM, OURS
+from sparkonce.jobs.doubled_rows.kills import Input, Kill, Sessions, run
+from sparkonce.jobs.doubled_rows.session import SessionError
+from sparkonce.jobs.doubled_rows.topics import ReadingError, read_committed
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.lost_checkpoint import Count, judge
+from sparkonce.jobs.peers import PeerMissingError, spark_kafka_jars
+from sparkonce.jobs.verify.brokers import open_kafka
+from sparkonce.jobs.working_folder import empty_folder, working_folder
 
 LEAST_RECORDS, MOST_RECORDS = 10_000, 300_000
 """Fewer would not fill the buffers between the steps of a query: no row would be sent before its task is struck."""
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot be compared: {error}\nOurs alone: --only {OURS}", file=sys.stderr)
         return USAGE
     except (SessionError, LoadError, ReadingError, PublishError, ValueError) as error:
-        print(f"python -m jobs.doubled_rows: {error}", file=sys.stderr)
+        print(f"python -m sparkonce.jobs.doubled_rows: {error}", file=sys.stderr)
         return USAGE
     print(findings.result())
     return GOOD if findings.good else FAILED
@@ -127,7 +127,9 @@ def _send(bootstrap_servers: str, records: int) -> Input:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m jobs.doubled_rows", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m sparkonce.jobs.doubled_rows",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--records",

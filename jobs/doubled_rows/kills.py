@@ -16,10 +16,10 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
-from jobs.bench.load import create_topic
-from jobs.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
-from jobs.doubled_rows.session import Session, SessionError
-from jobs.doubled_rows.topics import Found, await_uncommitted, read_committed
+from sparkonce.jobs.bench.load import create_topic
+from sparkonce.jobs.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
+from sparkonce.jobs.doubled_rows.session import Session, SessionError
+from sparkonce.jobs.doubled_rows.topics import Found, await_uncommitted, read_committed
 
 QUERY_LIMIT_S = 300.0
 ROWS_LIMIT_S = 60.0

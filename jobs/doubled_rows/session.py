@@ -1,8 +1,8 @@
 """One Spark session in a process of its own, and the supervisor's hold on it.
 
-Started as ``python -m jobs.doubled_rows.session CONF_JSON``, as the leader of a process session, so that the driver,
-its JVM and every Python worker can be killed as one. Requests are JSON lines on the standard input, a query each; when
-it has ended, a line on what was the standard output tells its error, or that it has none.
+Started as ``python -m sparkonce.jobs.doubled_rows.session CONF_JSON``, as the leader of a process session, so that the
+driver, its JVM and every Python worker can be killed as one. Requests are JSON lines on the standard input, a query
+each; when it has ended, a line on what was the standard output tells its error, or that it has none.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from connectors.session import spark_session
-from jobs.demo.supervisor import kill_session
-from jobs.doubled_rows.copying import Copy, start
-from jobs.verify.session import essence
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.demo.supervisor import kill_session
+from sparkonce.jobs.doubled_rows.copying import Copy, start
+from sparkonce.jobs.verify.session import essence
 
 STOP_LIMIT_S = 60.0
 LOG_TAIL_CHARACTERS = 2000
@@ -43,7 +43,7 @@ class Session:
         self._log = log
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "jobs.doubled_rows.session", json.dumps(dict(conf))],
+                [sys.executable, "-m", "sparkonce.jobs.doubled_rows.session", json.dumps(dict(conf))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

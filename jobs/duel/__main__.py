@@ -20,17 +20,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from jobs.duel.arena import APP_ID, Arena, TableArena, TopicArena
-from jobs.duel.driver import Settings
-from jobs.duel.feed import Feed
-from jobs.duel.match import Match
-from jobs.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
-from jobs.peers import PeerMissingError
-from jobs.verify.brokers import open_kafka
-from jobs.verify.cells import Shows
-from jobs.verify.judge import Verdict
-from jobs.verify.records import RecordsError, create_topic
-from jobs.working_folder import empty_folder, working_folder
+from sparkonce.jobs.duel.arena import APP_ID, Arena, TableArena, TopicArena
+from sparkonce.jobs.duel.driver import Settings
+from sparkonce.jobs.duel.feed import Feed
+from sparkonce.jobs.duel.match import Match
+from sparkonce.jobs.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
+from sparkonce.jobs.peers import PeerMissingError
+from sparkonce.jobs.verify.brokers import open_kafka
+from sparkonce.jobs.verify.cells import Shows
+from sparkonce.jobs.verify.judge import Verdict
+from sparkonce.jobs.verify.records import RecordsError, create_topic
+from sparkonce.jobs.working_folder import empty_folder, working_folder
 
 NAMES = ("A", "B")
 RECORDS_PER_BATCH = 4_000
@@ -154,7 +154,7 @@ def _say(line: str) -> None:
 def main() -> int:
     """Run the command as a module."""
     parser = argparse.ArgumentParser(
-        prog="python -m jobs.duel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m sparkonce.jobs.duel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
     return run(parser.parse_args())

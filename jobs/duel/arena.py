@@ -14,13 +14,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from exactly_once.transactions import Decision, decision_key
-from jobs.verify.judge import Verdict, judge, judge_copies, read_rows
-from jobs.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import StoreMissingError
-from offset_store.locations import Location
-from offset_store.record import CommittedBatch
+from sparkonce.exactly_once.transactions import Decision, decision_key
+from sparkonce.jobs.verify.judge import Verdict, judge, judge_copies, read_rows
+from sparkonce.jobs.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import StoreMissingError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import CommittedBatch
 
 APP_ID = "duel"
 DECISION_TOPIC = "sparkonce-decisions"

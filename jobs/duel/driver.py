@@ -3,8 +3,8 @@
 A query that ends with an error is followed by the next one, with a new checkpoint: the way out that the error names.
 The session stays, since only a cold start of Spark is slow.
 
-Started by `jobs.duel.rival` as ``python -m jobs.duel.driver SETTINGS_JSON``. Events are JSON lines on what was the
-standard output: ``started`` with Spark's id of each query, ``ended`` with that id and the error.
+Started by `jobs.duel.rival` as ``python -m sparkonce.jobs.duel.driver SETTINGS_JSON``. Events are JSON lines on what
+was the standard output: ``started`` with Spark's id of each query, ``ended`` with that id and the error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from connectors.session import spark_session
-from jobs.verify.session import essence
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.verify.session import essence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

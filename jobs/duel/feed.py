@@ -7,7 +7,7 @@ from itertools import count
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from jobs.verify.records import RecordsError, make
+from sparkonce.jobs.verify.records import RecordsError, make
 
 RECORDS_AT_ONCE = 8
 EVERY_S = 0.1

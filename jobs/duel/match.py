@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, fired, release
-from jobs.duel.arena import Arena
-from jobs.duel.rival import Rival, Stop
-from jobs.verify.records import PARTITIONS
-from offset_store.record import CommittedBatch
+from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, fired, release
+from sparkonce.jobs.duel.arena import Arena
+from sparkonce.jobs.duel.rival import Rival, Stop
+from sparkonce.jobs.verify.records import PARTITIONS
+from sparkonce.offset_store.record import CommittedBatch
 
 FINISHED_BATCH = CrashPoint.SINK_BEFORE_COMMIT
 CERTAIN = frozenset({FINISHED_BATCH, CrashPoint.SINK_BEGUN, CrashPoint.SINK_WRITING, CrashPoint.SINK_FILE_WRITTEN})

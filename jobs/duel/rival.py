@@ -20,9 +20,9 @@ from pathlib import Path
 
 import psutil
 
-from exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
-from jobs.demo.supervisor import kill_session, session_members
-from jobs.duel.driver import Settings
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
+from sparkonce.jobs.demo.supervisor import kill_session, session_members
+from sparkonce.jobs.duel.driver import Settings
 
 LIMIT_S = 240.0
 """How long anything is waited for: Spark's start is the longest."""
@@ -65,7 +65,7 @@ class Rival:
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jobs.duel.driver", json.dumps(asdict(settings))],
+                [sys.executable, "-m", "sparkonce.jobs.duel.driver", json.dumps(asdict(settings))],
                 stdin=subprocess.PIPE,  # its end tells the driver that nobody watches any more
                 stdout=subprocess.PIPE,
                 stderr=log,

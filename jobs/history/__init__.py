@@ -2,13 +2,13 @@
 
 `events.py` says what a history is made of, `reading.py` reads it, `understanding.py` makes sense of it (`model.py`),
 and `checker.py` looks for the anomalies of `anomalies.py`, each kind in a file of its own. Run it as
-``python -m jobs.history FILE...``.
+``python -m sparkonce.jobs.history FILE...``.
 """
 
-from jobs.history.anomalies import Anomaly, AnomalyName
-from jobs.history.checker import Verdict, check_history, judge
-from jobs.history.events import Event, HistoryError
-from jobs.history.reading import event_of, events_of, read_history
+from sparkonce.jobs.history.anomalies import Anomaly, AnomalyName
+from sparkonce.jobs.history.checker import Verdict, check_history, judge
+from sparkonce.jobs.history.events import Event, HistoryError
+from sparkonce.jobs.history.reading import event_of, events_of, read_history
 
 __all__ = [
     "Anomaly",

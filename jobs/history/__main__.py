@@ -1,4 +1,4 @@
-"""The command line of the checker: ``python -m jobs.history FILE...``."""
+"""The command line of the checker: ``python -m sparkonce.jobs.history FILE...``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.history.anomalies import Anomaly
-from jobs.history.checker import Verdict, judge
-from jobs.history.events import HistoryError
-from jobs.history.reading import read_history
+from sparkonce.jobs.history.anomalies import Anomaly
+from sparkonce.jobs.history.checker import Verdict, judge
+from sparkonce.jobs.history.events import HistoryError
+from sparkonce.jobs.history.reading import read_history
 
 CLEAN, ANOMALIES, NOT_JUDGED = 0, 1, 2
 EVENTS_SHOWN = 12
 """Of one finding; the rest is counted."""
 _DESCRIPTION = """\
-Look for anomalies in a history: files of JSON lines, as jobs.verifiable_producer and jobs.verifiable_consumer
+Look for anomalies in a history: files of JSON lines, as sparkonce verifiable-producer and verifiable-consumer
 (--verbose) print them, or Apache Kafka's own VerifiableProducer and VerifiableConsumer. Give the files of all clients.
 """
 _EPILOG = """\
@@ -76,7 +76,7 @@ def _show(verdict: Verdict, limit: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checker; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.history")
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.history")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jobs.history.events import Event
+from sparkonce.jobs.history.events import Event
 
 
 class AnomalyName(StrEnum):

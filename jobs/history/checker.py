@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.history.anomalies import Anomaly
-from jobs.history.events import Event
-from jobs.history.lost_writes import lost_writes
-from jobs.history.model import History
-from jobs.history.offsets import duplicates, inconsistent_offsets, unwritten_reads
-from jobs.history.passed import passed_records
-from jobs.history.polls import non_monotonic_polls, skipped_polls
-from jobs.history.transactions import aborted_reads, torn_transactions
-from jobs.history.understanding import understand
+from sparkonce.jobs.history.anomalies import Anomaly
+from sparkonce.jobs.history.events import Event
+from sparkonce.jobs.history.lost_writes import lost_writes
+from sparkonce.jobs.history.model import History
+from sparkonce.jobs.history.offsets import duplicates, inconsistent_offsets, unwritten_reads
+from sparkonce.jobs.history.passed import passed_records
+from sparkonce.jobs.history.polls import non_monotonic_polls, skipped_polls
+from sparkonce.jobs.history.transactions import aborted_reads, torn_transactions
+from sparkonce.jobs.history.understanding import understand
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from jobs.history.anomalies import Anomaly, AnomalyName, unique
-from jobs.history.events import EndReached, Event, Partition, ResetPolicy
-from jobs.history.model import History, Session, Write
-from jobs.history.passed import Passed
+from sparkonce.jobs.history.anomalies import Anomaly, AnomalyName, unique
+from sparkonce.jobs.history.events import EndReached, Event, Partition, ResetPolicy
+from sparkonce.jobs.history.model import History, Session, Write
+from sparkonce.jobs.history.passed import Passed
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from jobs.history.events import (
+from sparkonce.jobs.history.events import (
     End,
     EndReached,
     Event,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from jobs.history.anomalies import Anomaly, AnomalyName, named, unique
-from jobs.history.events import Event, Place, ResultRow
-from jobs.history.model import History, Record, Result
+from sparkonce.jobs.history.anomalies import Anomaly, AnomalyName, named, unique
+from sparkonce.jobs.history.events import Event, Place, ResultRow
+from sparkonce.jobs.history.model import History, Record, Result
 
 
 def duplicates(history: History) -> Iterator[Anomaly]:

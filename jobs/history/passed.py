@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs.history.events import Event
-from jobs.history.model import History, Reader, Record, Result, Session
+from sparkonce.jobs.history.events import Event
+from sparkonce.jobs.history.model import History, Reader, Record, Result, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 
-from jobs.history.anomalies import Anomaly, AnomalyName, unique
-from jobs.history.events import Event
-from jobs.history.model import History, Write
-from jobs.history.passed import Passed
+from sparkonce.jobs.history.anomalies import Anomaly, AnomalyName, unique
+from sparkonce.jobs.history.events import Event
+from sparkonce.jobs.history.model import History, Write
+from sparkonce.jobs.history.passed import Passed
 
 
 def non_monotonic_polls(history: History) -> Iterator[Anomaly]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobs.history.events import (
+from sparkonce.jobs.history.events import (
     AssignmentChanged,
     End,
     EndReached,

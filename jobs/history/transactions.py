@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from jobs.history.anomalies import Anomaly, AnomalyName, named, unique
-from jobs.history.events import Event, Isolation
-from jobs.history.model import Fate, History, Reader, Transaction, Write
-from jobs.history.passed import Passed
+from sparkonce.jobs.history.anomalies import Anomaly, AnomalyName, named, unique
+from sparkonce.jobs.history.events import Event, Isolation
+from sparkonce.jobs.history.model import Fate, History, Reader, Transaction, Write
+from sparkonce.jobs.history.passed import Passed
 
 
 def aborted_reads(history: History) -> Iterator[Anomaly]:

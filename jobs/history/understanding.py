@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from jobs.history.events import (
+from sparkonce.jobs.history.events import (
     AssignmentChanged,
     EndReached,
     Event,
@@ -26,7 +26,7 @@ from jobs.history.events import (
     Startup,
     TransactionStep,
 )
-from jobs.history.model import History, Reader, Record, Result, Session, Sighting, Transaction, Write
+from sparkonce.jobs.history.model import History, Reader, Record, Result, Session, Sighting, Transaction, Write
 
 
 def understand(events: Iterable[Event]) -> History:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from offset_store.locations import Location
+from sparkonce.offset_store.locations import Location
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from broker_lite.config import ConfigError, read_properties
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import (
+from sparkonce.broker_lite.config import ConfigError, read_properties
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once.client import (
     EARLIEST,
     LATEST,
     Client,
@@ -19,10 +19,10 @@ from connectors.kafka_once.client import (
     leader_of,
     topic_id_text,
 )
-from connectors.kafka_once.epochs import LogEpochs
-from connectors.kafka_once.settings import PREFIX, read_settings
-from exactly_once.audit_broker import PartitionLog
-from offset_store.offsets import Position, TopicPartition
+from sparkonce.connectors.kafka_once.epochs import LogEpochs
+from sparkonce.connectors.kafka_once.settings import PREFIX, read_settings
+from sparkonce.exactly_once.audit_broker import PartitionLog
+from sparkonce.offset_store.offsets import Position, TopicPartition
 
 SERVERS = f"{PREFIX}bootstrap.servers"
 

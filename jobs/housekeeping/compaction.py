@@ -25,14 +25,14 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jobs.housekeeping.arguments import show_time
-from offset_store.clock import now_ms
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import CommitConflictError, plain
-from offset_store.locations import Location
-from offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
-from offset_store.secrets import without_secrets
-from offset_store.tables import append, load_table
+from sparkonce.jobs.housekeeping.arguments import show_time
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import CommitConflictError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
+from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.tables import append, load_table
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 MAX_ATTEMPTS = 5

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka_once.client import topic_id_from_text, topic_id_text
-from jobs.housekeeping.arguments import MAX_LONG, UsageError
-from offset_store.offsets import TopicPartition
-from offset_store.txn_ids import OffsetTxn, offset_txn_id, parse_txn_id
+from sparkonce.connectors.kafka_once.client import topic_id_from_text, topic_id_text
+from sparkonce.jobs.housekeeping.arguments import MAX_LONG, UsageError
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.txn_ids import OffsetTxn, offset_txn_id, parse_txn_id
 
 MAX_PARTITION = 2**31 - 1
 

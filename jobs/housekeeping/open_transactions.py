@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import unquote
 
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.sink.decisions import DecisionLog
-from connectors.kafka_once.sink.driver import DRIVER, Driver, Scope
-from connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_once.sink.driver import DRIVER, Driver, Scope
+from sparkonce.connectors.kafka_once.sink.transactions import (
     State,
     TransactionClient,
     TransactionDescription,
     transactional_prefix,
 )
-from exactly_once.transactions import (
+from sparkonce.exactly_once.transactions import (
     Decision,
     Decisions,
     Fate,

@@ -24,11 +24,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from offset_store.delta_log import LOG_FOLDER, DeltaLog
-from offset_store.errors import OffsetStoreError, plain
-from offset_store.locations import Location
-from offset_store.secrets import without_secrets
-from offset_store.tables import join, load_table, table_filesystem
+from sparkonce.offset_store.delta_log import LOG_FOLDER, DeltaLog
+from sparkonce.offset_store.errors import OffsetStoreError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.tables import join, load_table, table_filesystem
 
 DATA_SUFFIX = ".parquet"
 _NAMING = ("add", "remove", "cdc")

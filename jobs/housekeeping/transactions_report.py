@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.kafka_once.sink.endings import HANGING
-from connectors.kafka_once.sink.transactions import Partition
-from exactly_once.transactions import Decision, Fate, Settlement, ranges_text
-from jobs.housekeeping.arguments import show_columns, show_time
-from jobs.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
-from offset_store.record import Writes
+from sparkonce.connectors.kafka_once.sink.endings import HANGING
+from sparkonce.connectors.kafka_once.sink.transactions import Partition
+from sparkonce.exactly_once.transactions import Decision, Fate, Settlement, ranges_text
+from sparkonce.jobs.housekeeping.arguments import show_columns, show_time
+from sparkonce.jobs.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why
+from sparkonce.offset_store.record import Writes
 
 MAX_PARTITIONS_SHOWN = 5
 MAX_FATES_SHOWN = 20

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.story.catalogue import FAMILIES, STORIES, Story, chosen
-from jobs.story.text import lines, result
-from jobs.story.view import Telling
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.story.catalogue import FAMILIES, STORIES, Story, chosen
+from sparkonce.jobs.story.text import lines, result
+from sparkonce.jobs.story.view import Telling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce story: {options.name} has no {options.which} rule", file=sys.stderr)
         return USAGE
     if options.html is not None:
-        from jobs.story.drawing import page
+        from sparkonce.jobs.story.drawing import page
 
         try:
             options.html.write_text(page([(story, telling) for story, (telling, _) in told]), encoding="utf-8")
@@ -99,7 +99,7 @@ def tell(story: Story, which: str) -> list[tuple[Telling, bool]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.story")
+    parser = argparse.ArgumentParser(prog="python -m sparkonce.jobs.story")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from broker_lite.replication.follower import TruncationRule
-from jobs.story import durability, fencing, truncation
-from jobs.story.quorum import quorum
-from jobs.story.stage import ALL
-from jobs.story.view import Telling
+from sparkonce.broker_lite.replication.follower import TruncationRule
+from sparkonce.jobs.story import durability, fencing, truncation
+from sparkonce.jobs.story.quorum import quorum
+from sparkonce.jobs.story.stage import ALL
+from sparkonce.jobs.story.view import Telling
 
 
 @dataclass(frozen=True, slots=True)

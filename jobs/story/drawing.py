@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from jobs.page import document, table
-from jobs.story.catalogue import Story
-from jobs.story.text import brokers
-from jobs.story.view import Cell, ReplicaView, Step, Telling
+from sparkonce.jobs.page import document, table
+from sparkonce.jobs.story.catalogue import Story
+from sparkonce.jobs.story.text import brokers
+from sparkonce.jobs.story.view import Cell, ReplicaView, Step, Telling
 
 LEFT, CELL_WIDTH, CELL_HEIGHT, ROW_HEIGHT, TOP, RIGHT = 176, 62, 30, 50, 24, 132
 EPOCH_COLOURS = 6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from broker_lite.controller.controller import Controller
-from broker_lite.controller.election import next_state
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_LEADER, PartitionChanged, PartitionState, Record
-from broker_lite.protocol.errors import ErrorCode
-from jobs.story.stage import ALL, Stage
-from jobs.story.view import Telling
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.controller.election import next_state
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionChanged, PartitionState, Record
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.jobs.story.stage import ALL, Stage
+from sparkonce.jobs.story.view import Telling
 
 
 def high_watermark() -> Telling:

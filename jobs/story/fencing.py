@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_lite.controller.controller import InSyncProposal
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader
-from broker_lite.replication.replicas import Replicas
-from jobs.story.stage import Stage
-from jobs.story.view import Telling
+from sparkonce.broker_lite.controller.controller import InSyncProposal
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replicas import Replicas
+from sparkonce.jobs.story.stage import Stage
+from sparkonce.jobs.story.view import Telling
 
 
 class _NoEpochInFetches(Stage):

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.protocol.errors import ErrorCode
-from jobs.story.stage import LAG_TIME_MAX_MS, Stage
-from jobs.story.view import Table, Telling
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.jobs.story.stage import LAG_TIME_MAX_MS, Stage
+from sparkonce.jobs.story.view import Table, Telling
 
 FOLLOWERS_MS = (1, 2, 3, 40)
 """How long each follower takes; of fewer followers the slowest one, and the quickest of the others."""

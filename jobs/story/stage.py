@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
-from broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol import records as batches
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader, Proposal
-from broker_lite.replication.replicas import Replicas, ReplicationSettings
-from broker_lite.sim.disk import SimulatedDisk
-from jobs.story.view import Cell, ReplicaView, Step, Table, Telling
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, InSyncProposal
+from sparkonce.broker_lite.controller.image import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState, Record
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol import records as batches
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.broker_lite.replication.replicas import Replicas, ReplicationSettings
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
+from sparkonce.jobs.story.view import Cell, ReplicaView, Step, Table, Telling
 
 TOPIC: Final = uuid.UUID(int=1)
 KEY: Final[PartitionKey] = (TOPIC, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.story.view import ReplicaView, Step, Table, Telling
+from sparkonce.jobs.story.view import ReplicaView, Step, Table, Telling
 
 
 def lines(telling: Telling) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import PartitionState
-from broker_lite.replication.follower import PartitionFollower, TruncationRule
-from broker_lite.replication.replicas import Event, Replicas
-from jobs.story.stage import Stage
-from jobs.story.view import Telling
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import PartitionState
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.replicas import Event, Replicas
+from sparkonce.jobs.story.stage import Stage
+from sparkonce.jobs.story.view import Telling
 
 
 def kip_101_loss(rule: TruncationRule) -> Telling:

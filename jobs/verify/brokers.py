@@ -14,11 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
 
-from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import FOLDER_VARIABLE
-from jobs.peers import QUICK_JVM, RealKafka
-from jobs.verify.cells import Cell, Kind
-from jobs.verify.matrix import BROKER_POINTS
+from sparkonce.broker_lite.embedded import EmbeddedBroker
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka
+from sparkonce.jobs.verify.cells import Cell, Kind
+from sparkonce.jobs.verify.matrix import BROKER_POINTS
 
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
 """What is not as by default: some cells wait until the broker notices that a transaction's time is up."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class Kind(Enum):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exactly_once.audit import Auditor, Scope
-from jobs.verify.cells import Result
-from jobs.verify.timeline import OFFSETS_OF_MERGES
-from offset_store.commit_log import CommitLog
-from offset_store.locations import Location
+from sparkonce.exactly_once.audit import Auditor, Scope
+from sparkonce.jobs.verify.cells import Result
+from sparkonce.jobs.verify.timeline import OFFSETS_OF_MERGES
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.locations import Location
 
 
 def broken_chain(table: Path, app_id: str, result: Result) -> str | None:

@@ -23,15 +23,15 @@ from enum import Enum
 from itertools import chain
 from pathlib import Path
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.peers import PeerMissingError
-from jobs.verify.brokers import Kafka, open_kafka
-from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
-from jobs.verify.engine import Engine, merge_session
-from jobs.verify.matrix import full, must_show
-from jobs.verify.pairwise import quick
-from jobs.verify.setback.cells import (
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.peers import PeerMissingError
+from sparkonce.jobs.verify.brokers import Kafka, open_kafka
+from sparkonce.jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.verify.engine import Engine, merge_session
+from sparkonce.jobs.verify.matrix import full, must_show
+from sparkonce.jobs.verify.pairwise import quick
+from sparkonce.jobs.verify.setback.cells import (
     Query,
     SetBack,
     SetBackCell,
@@ -40,10 +40,10 @@ from jobs.verify.setback.cells import (
     all_setbacks,
     quick_setbacks,
 )
-from jobs.verify.setback.engine import SetBackEngine
-from jobs.verify.show import open_show
-from jobs.verify.spark import SessionError
-from jobs.working_folder import empty_folder, result_file, working_folder
+from sparkonce.jobs.verify.setback.engine import SetBackEngine
+from sparkonce.jobs.verify.show import open_show
+from sparkonce.jobs.verify.spark import SessionError
+from sparkonce.jobs.working_folder import empty_folder, result_file, working_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +205,7 @@ def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse
     if options.json is not None:
         texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)
     if options.report is not None:
-        from jobs.verify.report import page
+        from sparkonce.jobs.verify.report import page
 
         crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
         setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from exactly_once.crash_points import CrashPoint, disarm
-from jobs.peers import delta_jars
-from jobs.verify.brokers import Kafka
-from jobs.verify.cells import Cell, Kind, Outcome, Result
-from jobs.verify.chains import broken_chain
-from jobs.verify.evidence import verdict
-from jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
-from jobs.verify.spark import SessionError, SparkProcess
-from jobs.verify.timeline import commits, sendings
-from jobs.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
+from sparkonce.exactly_once.crash_points import CrashPoint, disarm
+from sparkonce.jobs.peers import delta_jars
+from sparkonce.jobs.verify.brokers import Kafka
+from sparkonce.jobs.verify.cells import Cell, Kind, Outcome, Result
+from sparkonce.jobs.verify.chains import broken_chain
+from sparkonce.jobs.verify.evidence import verdict
+from sparkonce.jobs.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
+from sparkonce.jobs.verify.spark import SessionError, SparkProcess
+from sparkonce.jobs.verify.timeline import commits, sendings
+from sparkonce.jobs.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 
 WAVE = 10
 """Cells of one wave."""

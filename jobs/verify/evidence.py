@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.verify.cells import Result
-from jobs.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
-from jobs.verify.pipelines import Pipeline
-from jobs.verify.records import Delivered, Record, read_delivered, read_topic
-from jobs.verify.transactions import held_up, lags, open_transactions
+from sparkonce.jobs.verify.cells import Result
+from sparkonce.jobs.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
+from sparkonce.jobs.verify.pipelines import Pipeline
+from sparkonce.jobs.verify.records import Delivered, Record, read_delivered, read_topic
+from sparkonce.jobs.verify.transactions import held_up, lags, open_transactions
 
 
 @dataclass(frozen=True, slots=True)

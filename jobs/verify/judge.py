@@ -17,8 +17,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from jobs.verify.cells import Shows
-from jobs.verify.records import Delivered, Record, is_rejected
+from sparkonce.jobs.verify.cells import Shows
+from sparkonce.jobs.verify.records import Delivered, Record, is_rejected
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"

@@ -23,9 +23,9 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.cells import Cell, Kind, Result, Shows
 
 P = CrashPoint
 

@@ -16,8 +16,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from math import lcm
 
-from jobs.verify.cells import Cell, Kind, Result
-from jobs.verify.matrix import SOURCE_POINTS, must_show
+from sparkonce.jobs.verify.cells import Cell, Kind, Result
+from sparkonce.jobs.verify.matrix import SOURCE_POINTS, must_show
 
 _POINT, _RESULT = 0, 3
 """Places of these dimensions in the values of a cell."""

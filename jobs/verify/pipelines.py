@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exactly_once.guarantee import Guarantee
-from jobs.verify.cells import Result
-from jobs.verify.records import PARTITIONS, REJECTED_EVERY
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.cells import Result
+from sparkonce.jobs.verify.records import PARTITIONS, REJECTED_EVERY
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -131,7 +131,7 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     from pyspark.sql import functions
 
-    from connectors.dead_letters import COLUMN, mark
+    from sparkonce.connectors.dead_letters import COLUMN, mark
 
     records = _records(spark, pipeline, f"delta:{pipeline.table}")
     number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
@@ -141,7 +141,7 @@ def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStream
 
 
 def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    from connectors.delta_once.merge import MergeWriter
+    from sparkonce.connectors.delta_once.merge import MergeWriter
 
     writer = MergeWriter(
         str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
@@ -160,8 +160,8 @@ def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
 
 def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
-    from connectors.foreach import SqlResult
-    from exactly_once.foreach_batch import ForeachBatch
+    from sparkonce.connectors.foreach import SqlResult
+    from sparkonce.exactly_once.foreach_batch import ForeachBatch
 
     guarantee = Guarantee(pipeline.guarantee)
     with closing(sqlite3.connect(pipeline.database)) as connection:

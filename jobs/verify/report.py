@@ -12,13 +12,13 @@ from enum import Enum
 from html import escape
 from itertools import groupby
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.page import document, table
-from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
-from jobs.verify.report_timeline import TIMELINE_STYLE, steps, timeline
-from jobs.verify.setback.cells import SetBackCell
-from jobs.verify.setback.tables import section
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.page import document, table
+from sparkonce.jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.verify.report_timeline import TIMELINE_STYLE, steps, timeline
+from sparkonce.jobs.verify.setback.cells import SetBackCell
+from sparkonce.jobs.verify.setback.tables import section
 
 STYLE = """
 :root { --held: #1a7f37; --loss: #9a6700; --duplicates: #0969da; --wrong: #d1242f; --on-tile: #ffffff; }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from jobs.verify.cells import Moment
+from sparkonce.jobs.verify.cells import Moment
 
 LANES = ("pipeline", "commit", "fault", "broker", "checkpoint")
 LEFT, WIDTH, LANE_HEIGHT, TOP, BOTTOM, RIGHT = 84, 700, 30, 6, 24, 16

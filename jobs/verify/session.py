@@ -1,7 +1,8 @@
 """One Spark session in a process of its own, that runs the cells' queries side by side.
 
-Started by `jobs.verify.spark` as ``python -m jobs.verify.session SESSION_JSON``, as the leader of a process session, so
-that the driver, its JVM and every Python worker can be killed as one. Requests are JSON lines on the standard input:
+Started by `jobs.verify.spark` as ``python -m sparkonce.jobs.verify.session SESSION_JSON``, as the leader of a process
+session, so that the driver, its JVM and every Python worker can be killed as one. Requests are JSON lines on the
+standard input:
 ``{"name": …, "kind": …, "pipeline": {…}}`` starts a query. Events are JSON lines on what was the standard output:
 ``ready`` once, then ``ended`` with the name of each query that has ended, and its error if it has one.
 
@@ -19,9 +20,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from connectors.session import spark_session
-from jobs.verify import pipelines
-from jobs.verify.setback import queries
+from sparkonce.connectors.session import spark_session
+from sparkonce.jobs.verify import pipelines
+from sparkonce.jobs.verify.setback import queries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from jobs.verify.cells import AnyCell, Outcome
+from sparkonce.jobs.verify.cells import AnyCell, Outcome
 
 
 class Show(Protocol):

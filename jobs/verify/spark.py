@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from exactly_once.crash_points import FOLDER_VARIABLE
-from jobs import class_archive
-from jobs.demo.supervisor import kill_session
-from jobs.verify.pipelines import Pipeline
-from jobs.verify.setback.queries import Setup
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
+from sparkonce.jobs import class_archive
+from sparkonce.jobs.demo.supervisor import kill_session
+from sparkonce.jobs.verify.pipelines import Pipeline
+from sparkonce.jobs.verify.setback.queries import Setup
 
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 60.0
@@ -45,7 +45,7 @@ class SparkProcess:
         self._ready = threading.Event()
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "jobs.verify.session", json.dumps(dict(conf))],
+                [sys.executable, "-m", "sparkonce.jobs.verify.session", json.dumps(dict(conf))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

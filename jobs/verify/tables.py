@@ -1,14 +1,14 @@
 """The matrix as Markdown, for docs/crash_points.md: a test compares the page with what is said here.
 
-python -m jobs.verify.tables
+python -m sparkonce.jobs.verify.tables
 """
 
 from __future__ import annotations
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.verify.cells import Cell, Kind, Result, Shows
-from jobs.verify.matrix import IMPOSSIBLE, combinations, full, must_show, why_impossible
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.verify.matrix import IMPOSSIBLE, combinations, full, must_show, why_impossible
 
 _GUARANTEES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
 _SIGNS = {Shows.NEITHER: "=", Shows.LOSS: "−", Shows.DUPLICATES: "+"}  # noqa: RUF001

@@ -11,8 +11,8 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.verify.cells import Moment
-from jobs.verify.records import Delivered
+from sparkonce.jobs.verify.cells import Moment
+from sparkonce.jobs.verify.records import Delivered
 
 _FIELD = "sparkonce"
 _INTENT_FIELD = "sparkonceIntent"

@@ -16,7 +16,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin._transactions import TransactionState
 from kafka.errors import KafkaError
 
-from jobs.verify.records import DEADLINE_S, PARTITIONS, RecordsError
+from sparkonce.jobs.verify.records import DEADLINE_S, PARTITIONS, RecordsError
 
 _OPEN = frozenset(
     {

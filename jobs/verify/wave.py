@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
-from jobs.verify.brokers import Broker, CrashableBroker
-from jobs.verify.cells import Cell, Kind, Moment
-from jobs.verify.evidence import Evidence, gather
-from jobs.verify.matrix import BROKER_POINTS, crashes_while_producing
-from jobs.verify.pipelines import Pipeline
-from jobs.verify.records import Sending, create_topic, make
-from jobs.verify.spark import SessionError, SparkProcess
-from jobs.verify.transactions import open_transactions
+from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
+from sparkonce.jobs.verify.brokers import Broker, CrashableBroker
+from sparkonce.jobs.verify.cells import Cell, Kind, Moment
+from sparkonce.jobs.verify.evidence import Evidence, gather
+from sparkonce.jobs.verify.matrix import BROKER_POINTS, crashes_while_producing
+from sparkonce.jobs.verify.pipelines import Pipeline
+from sparkonce.jobs.verify.records import Sending, create_topic, make
+from sparkonce.jobs.verify.spark import SessionError, SparkProcess
+from sparkonce.jobs.verify.transactions import open_transactions
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16

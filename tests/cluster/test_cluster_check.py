@@ -18,13 +18,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker_lite import BrokerStartError, EmbeddedCluster
-from broker_lite.cluster.metadata_log import FOLDER
-from broker_lite.log.checkpoints import encode_partition_metadata
-from broker_lite.protocol.records import scan, set_base_offset, validate, write_crc
-from broker_lite.server import membership
-from jobs.cli import main
-from jobs.cluster_check import read_image, trusted
+from sparkonce import BrokerStartError, EmbeddedCluster
+from sparkonce.broker_lite.cluster.metadata_log import FOLDER
+from sparkonce.broker_lite.log.checkpoints import encode_partition_metadata
+from sparkonce.broker_lite.protocol.records import scan, set_base_offset, validate, write_crc
+from sparkonce.broker_lite.server import membership
+from sparkonce.jobs.cli import main
+from sparkonce.jobs.cluster_check import read_image, trusted
 from tests.cluster.files import arguments_of
 
 RECORDS = 30

@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 KILLS = 6
 TOPICS = 10

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker, EmbeddedCluster
-from jobs.cli import main
+from sparkonce import EmbeddedBroker, EmbeddedCluster
+from sparkonce.jobs.cli import main
 from tests.crash.power import Power
 from tests.crash.test_broker_sigkill import DEADLINE_S, PARTITIONS, Load, read_all
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker_lite.faults import Faults
+from sparkonce.broker_lite.faults import Faults
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "faults.md").read_text()
 PRELUDE, *EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

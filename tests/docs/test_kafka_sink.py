@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from jobs.cli import main
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.jobs.cli import main
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

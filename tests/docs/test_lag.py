@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-from connectors.lag import LagListener, PartitionLag, SourceLag
-from connectors.lag.state import KEEP_ENDED_S, MAX_PARTITIONS, MAX_QUERIES, Batch, LagState
+from sparkonce.connectors.lag import LagListener, PartitionLag, SourceLag
+from sparkonce.connectors.lag.state import KEEP_ENDED_S, MAX_PARTITIONS, MAX_QUERIES, Batch, LagState
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lag.md").read_text()
 

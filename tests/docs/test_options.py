@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from connectors.options import Option, OptionError
-from connectors.reference import REFERENCES, Reference
-from connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
-from jobs.cli import main
-from jobs.options import markdown
-from jobs.typed_options import typed_module
+from sparkonce.connectors.options import Option, OptionError
+from sparkonce.connectors.reference import REFERENCES, Reference
+from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
+from sparkonce.jobs.cli import main
+from sparkonce.jobs.options import markdown
+from sparkonce.jobs.typed_options import typed_module
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from deltalake import DeltaTable
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
@@ -64,32 +64,42 @@ def committed_values(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path) -> None:
+    """Beside folders of the user's own that are named like parts of ours."""
+    for name in ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('this is not sparkonce')")
     code = "".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
     with EmbeddedBroker() as broker:
         (producer,) = (line for line in COMMANDS if "verifiable-producer" in line)
         words = shlex.split(producer.replace("localhost:9092", broker.bootstrap_servers))[1:]
-        subprocess.run([sys.executable, "-m", "jobs.cli", *words], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "sparkonce", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60
+        )
         text = code.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
-        ended = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
+        (tmp_path / "orders.py").write_text(text)
+        ended = subprocess.run([sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
         assert sorted(committed_values(broker, "shouted")) == sorted(str(number).encode() for number in range(RECORDS))
         (transactions,) = (line for line in COMMANDS if "transactions" in line)
         words = shlex.split(transactions.replace("localhost:9092", broker.bootstrap_servers))[1:]
-        subprocess.run([sys.executable, "-m", "jobs.cli", *words], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "sparkonce", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60
+        )
     orders = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(orders) == sorted(str(number) for number in range(RECORDS))
     on_the_table = [line for line in COMMANDS if TABLE in line]
     assert len(on_the_table) == 4
     for line in on_the_table:
         words = shlex.split(line.replace("/data/", f"{tmp_path}/"))[1:]
-        done = subprocess.run([sys.executable, "-m", "jobs.cli", *words], capture_output=True, text=True)
+        command = [sys.executable, "-m", "sparkonce", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     after = DeltaTable(tmp_path / "orders").to_pyarrow_table().column("order").to_pylist()
     assert sorted(after) == sorted(orders)
 
 
 def demo(folder: Path, config: Path) -> str:
-    command = [sys.executable, "-m", "jobs.demo", "--folder", str(folder), "--config", str(config)]
+    command = [sys.executable, "-m", "sparkonce.jobs.demo", "--folder", str(folder), "--config", str(config)]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-1] == "RESULT expected=336776 rows=336776 lost=0 duplicated=0"

@@ -25,8 +25,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from broker_lite import EmbeddedBroker
-from jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 RECORDS = 10
 DEADLINE_S = 60.0

@@ -26,9 +26,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.records import decode_all, read_header, scan
-from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.records import decode_all, read_header, scan
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.experiments.raw_client import RawClient, batch_of
 
 KIB = 1024

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.log import segment as segment_module
-from broker_lite.log.config import LogConfig
-from broker_lite.log.offset_index import OffsetIndex
-from broker_lite.log.segment import BatchPosition, Segment
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.records import Record, encode_batch, read_header
-from jobs.peers import missing_kafka_reason, run_tool
+from sparkonce.broker_lite.log import segment as segment_module
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.offset_index import OffsetIndex
+from sparkonce.broker_lite.log.segment import BatchPosition, Segment
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
+from sparkonce.jobs.peers import missing_kafka_reason, run_tool
 
 ENTRIES = [(5, 500), (13, 1300), (24, 2400)]
 UNEQUAL_BATCHES = [

@@ -27,8 +27,8 @@ from kafka import KafkaProducer
 from kafka.partitioner import Partitioner
 from kafka.partitioner.sticky import StickyPartitioner
 
-from broker_lite import EmbeddedBroker
-from jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 PARTITIONS = 5
 KEYS = [b"user-%d" % number for number in range(100)]

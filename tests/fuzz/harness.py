@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from broker_lite.config import BrokerConfig
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.handlers.request import Body, Endpoint, Request, frame_response
-from broker_lite.log import topics_file
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.fetch import parts_size
-from broker_lite.protocol.frames import read_request_header
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker, Clock
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request, frame_response
+from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.fetch import parts_size
+from sparkonce.broker_lite.protocol.frames import read_request_header
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.fuzz import corpus
 
 MS_PER_FRAME = 100

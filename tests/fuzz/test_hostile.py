@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.apis import ApiKey
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from tests.unit.broker.test_connection import Client, batch_of, make_topic, produce_body
 
 PROJECT = Path(__file__).resolve().parents[2]

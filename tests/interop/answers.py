@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from jobs.peers import QUICK_JVM, RealKafka, kafka_nodes
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka, kafka_nodes
 from tests.interop.plain_client import PlainClient
 
 FILE: Final = Path(__file__).with_name("answers_of_kafka_4_3_0.json")

@@ -7,12 +7,12 @@ import struct
 from types import TracebackType
 from typing import Any
 
-from broker_lite.protocol import apis, fetch, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.frames import encode_request_header, read_response_header
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.protocol import apis, fetch, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.frames import encode_request_header, read_response_header
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 
 DEADLINE_S = 30.0
 FETCH_VERSION = 12

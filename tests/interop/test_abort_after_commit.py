@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedCluster
-from jobs.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce import EmbeddedCluster
+from sparkonce.jobs.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
 
 pytestmark = pytest.mark.java
 PROGRAM = Path(__file__).parent / "AbortRightAfterCommit.java"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonPartition
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 TIMEOUT_S = 30
 

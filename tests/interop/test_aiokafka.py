@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, ProducerFenced, TopicAlreadyExistsError
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 DEADLINE_S = 30.0
 PARTITION = TopicPartition("t", 0)

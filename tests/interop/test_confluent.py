@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 DEADLINE_S = 30.0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 MODULE = "github.com/twmb/franz-go@v1.22.2"
 PACKAGE = Path("pkg", "kgo")

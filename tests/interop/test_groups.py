@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.interop.python_consumer import python_consumer
 
 DEADLINE_S = 60.0

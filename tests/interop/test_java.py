@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from jobs.peers import missing_kafka_reason, run_tool
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.peers import missing_kafka_reason, run_tool
 
 pytestmark = pytest.mark.java
 RECORDS = 20_000

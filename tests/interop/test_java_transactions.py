@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.errors import ErrorCode
-from jobs.peers import kafka_classpath, missing_kafka_reason, run_tool
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.jobs.peers import kafka_classpath, missing_kafka_reason, run_tool
 from tests.interop.plain_client import PlainClient
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP, assert_kafka_finds_nothing_wrong

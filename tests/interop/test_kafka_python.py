@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import OffsetSpec
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.interop.python_consumer import python_consumer
 
 DEADLINE_MS = 30_000

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import BrokerStartError, EmbeddedBroker
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.interop.answers import play_topics
 from tests.interop.plain_client import PlainClient
 

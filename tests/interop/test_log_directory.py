@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.legacy_records import encode_message_set
-from broker_lite.protocol.records import Record
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
+from sparkonce.broker_lite.protocol.records import Record
 
 NOW = 1_700_000_000_000
 DEADLINE_S = 30.0

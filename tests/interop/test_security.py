@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.certificates import Authority, Identity
 from tests.interop.python_consumer import python_consumer
 

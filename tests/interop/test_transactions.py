@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from broker_lite.config import BrokerConfig
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC, encode
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Transaction, TransactionState
-from broker_lite.log.log_manager import LogManager
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import encode_batch
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC, encode
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Transaction, TransactionState
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import encode_batch
 from tests.interop.plain_client import PlainClient
 
 DEADLINE_S = 30.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from jobs.peers import RealKafka, missing_kafka_reason
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.jobs.peers import RealKafka, missing_kafka_reason
 from tests.interop.plain_client import TRANSACTION_TIMEOUT_MS, PlainClient
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

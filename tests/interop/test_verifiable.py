@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from jobs.history import AnomalyName, judge, read_history
-from jobs.history.__main__ import CLEAN, main
-from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.history import AnomalyName, judge, read_history
+from sparkonce.jobs.history.__main__ import CLEAN, main
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
 from tests.interop.verifiable_clients import Client
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.checkpoint import read_line
-from connectors.kafka_once.options import SourceOptions
-from connectors.options import OptionError
-from exactly_once.checkpoint import Checkpoint
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.checkpoint import read_line
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.parity.support import Cluster
 
 UNREACHABLE = {"kafka.bootstrap.servers": "127.0.0.1:1"}

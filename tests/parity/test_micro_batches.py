@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from connectors.lag.progress import source_lag
-from connectors.options import OptionError
-from exactly_once.errors import CheckpointError
+from sparkonce.connectors.lag.progress import source_lag
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.errors import CheckpointError
 from tests.parity.support import Cluster, Stream, offsets_json
 
 pytestmark = pytest.mark.kafka

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.options import SourceOptions
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.options import OptionError
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.planner import Planner
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 Cut = tuple[str, int, int]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from connectors.kafka_once import KafkaOnceDataSource
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.options import OptionError
 
 TYPES = {"string": StringType(), "int": IntegerType()}
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from connectors.options import OptionError
+from sparkonce.connectors.options import OptionError
 from tests.parity.support import Cluster, Row, Stream, offsets_json
 
 pytestmark = pytest.mark.kafka

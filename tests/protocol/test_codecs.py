@@ -15,10 +15,10 @@ from kafka.protocol.consumer import FetchResponse as TheirFetchResponse
 from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
 from kafka.protocol.producer import ProduceResponse as TheirProduceResponse
 
-from broker_lite.protocol import apis, errors, fetch, produce
-from broker_lite.protocol.apis import APIS, ApiKey
-from broker_lite.protocol.errors import ErrorCode, ProtocolError
-from broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol import apis, errors, fetch, produce
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
 GENERIC = [
@@ -306,10 +306,10 @@ def test_error_codes_are_kafkas() -> None:
 def test_light_start_keeps_the_clients_out_until_they_are_asked_for() -> None:
     program = """
 import sys
-from broker_lite.protocol.light_start import keep_kafka_light
+from sparkonce.broker_lite.protocol.light_start import keep_kafka_light
 keep_kafka_light()
 keep_kafka_light()
-from broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol import apis
 apis.decode_request(3, 13, apis.encode_request(apis.request(3, 13, topics=None), 13))
 assert "kafka.consumer.group" not in sys.modules
 import kafka

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
-from broker_lite.protocol import legacy_records, records
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol import legacy_records, records
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.records import Record
 
 CODECS = (Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
 PEER_CODECS = (Compression.NONE, Compression.GZIP)  # it has the others only with more packages

@@ -9,7 +9,7 @@ from pathlib import Path
 
 CODE = """
 import sys
-from broker_lite.protocol.light_start import keep_crc32c_light
+from sparkonce.broker_lite.protocol.light_start import keep_crc32c_light
 keep_crc32c_light()
 keep_crc32c_light()
 from crc32c import crc32c

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import CorruptBatchError
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError
+from sparkonce.broker_lite.protocol.records import Record
 
 TIMESTAMPS = st.integers(0, 2**45)
 NULLABLE = st.none() | st.binary(max_size=50)

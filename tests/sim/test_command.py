@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.cli import main
+from sparkonce.jobs.cli import main
 
 
 def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +40,7 @@ def test_too_few_seeds_do_not_find_all_planted_bugs(capsys: pytest.CaptureFixtur
 def test_a_failing_seed_is_made_small_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker_lite.replication.leader.PartitionLeader.is_acknowledged", lambda *_: True)
+    monkeypatch.setattr("sparkonce.broker_lite.replication.leader.PartitionLeader.is_acknowledged", lambda *_: True)
     assert main(["sim", "--seeds", "2"]) == 1
     out, err = capsys.readouterr()
     assert "seed 0: acknowledged-is-safe" in out

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker_lite.coordinators.offsets import OffsetKey
-from broker_lite.log.segment import Segment
-from broker_lite.replication.invariants import Batch, ViolationError
-from broker_lite.sim.campaign import quiet
-from broker_lite.sim.coordinating import Coordinator
-from broker_lite.sim.disk import CutShort
-from broker_lite.sim.holding import Holders, Told
-from broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Groups, Written, decode_share, encode_share, has
-from broker_lite.sim.plan import Durability, Kind, plan_of
-from broker_lite.sim.planted import replaced
-from broker_lite.sim.watched_log import WatchedLog
-from broker_lite.sim.world import run_plan
+from sparkonce.broker_lite.coordinators.offsets import OffsetKey
+from sparkonce.broker_lite.log.segment import Segment
+from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
+from sparkonce.broker_lite.sim.campaign import quiet
+from sparkonce.broker_lite.sim.coordinating import Coordinator
+from sparkonce.broker_lite.sim.disk import CutShort
+from sparkonce.broker_lite.sim.holding import Holders, Told
+from sparkonce.broker_lite.sim.ownership import KNOWS_BETTER, NOTHING, Groups, Written, decode_share, encode_share, has
+from sparkonce.broker_lite.sim.plan import Durability, Kind, plan_of
+from sparkonce.broker_lite.sim.planted import replaced
+from sparkonce.broker_lite.sim.watched_log import WatchedLog
+from sparkonce.broker_lite.sim.world import run_plan
 
 GROUP = "g"
 ONE, TWO = ("t", 0), ("t", 1)

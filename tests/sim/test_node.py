@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker_lite.sim.disk import CutShort
-from broker_lite.sim.network import Network
-from broker_lite.sim.node import Node
-from broker_lite.sim.plan import plan_of
-from broker_lite.sim.scheduler import Scheduler
+from sparkonce.broker_lite.sim.disk import CutShort
+from sparkonce.broker_lite.sim.network import Network
+from sparkonce.broker_lite.sim.node import Node
+from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.scheduler import Scheduler
 
 
 class Process(Node):

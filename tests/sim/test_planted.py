@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import Record
-from broker_lite.coordinators import reconciliation
-from broker_lite.coordinators.consumer_group_messages import Heartbeat
-from broker_lite.coordinators.group import ClassicGroup
-from broker_lite.coordinators.group_messages import Answer
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.sim.campaign import BUGS, quiet, run_one, search, shrunk
-from broker_lite.sim.controller_host import ControllerHost
-from broker_lite.sim.coordinating import Coordinators
-from broker_lite.sim.grouping import Caller, GroupCoordinator, GroupService
-from broker_lite.sim.node import Call
-from broker_lite.sim.ownership import Commit
-from broker_lite.sim.plan import plan_of
-from broker_lite.sim.planted import replaced
-from broker_lite.sim.shrinking import keep_steps
-from broker_lite.sim.world import run_plan
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import Record
+from sparkonce.broker_lite.coordinators import reconciliation
+from sparkonce.broker_lite.coordinators.consumer_group_messages import Heartbeat
+from sparkonce.broker_lite.coordinators.group import ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import Answer
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.campaign import BUGS, quiet, run_one, search, shrunk
+from sparkonce.broker_lite.sim.controller_host import ControllerHost
+from sparkonce.broker_lite.sim.coordinating import Coordinators
+from sparkonce.broker_lite.sim.grouping import Caller, GroupCoordinator, GroupService
+from sparkonce.broker_lite.sim.node import Call
+from sparkonce.broker_lite.sim.ownership import Commit
+from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.planted import replaced
+from sparkonce.broker_lite.sim.shrinking import keep_steps
+from sparkonce.broker_lite.sim.world import run_plan
 
 MOST_SEEDS = 1_000
 FOUND_BY = {

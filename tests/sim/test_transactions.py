@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol.records import Record, encode_batch, read_header
-from broker_lite.replication.invariants import ViolationError
-from broker_lite.sim.atomicity import Asked, Transactions, read_committed
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
+from sparkonce.broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.sim.atomicity import Asked, Transactions, read_committed
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 KEY, OTHER = (UUID(int=1), 0), (UUID(int=1), 1)
 EPOCH = 3

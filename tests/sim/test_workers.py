@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker_lite.sim.campaign import Tally
-from jobs import sim_workers
-from jobs.sim_workers import tallies
+from sparkonce.broker_lite.sim.campaign import Tally
+from sparkonce.jobs import sim_workers
+from sparkonce.jobs.sim_workers import tallies
 
 DEADLY = 7
 AT_ONCE = 3

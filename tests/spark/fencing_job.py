@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from connectors.session import spark_session
+from sparkonce.connectors.session import spark_session
 from tests.spark.sink_support import NumbersSource, numbers, start
 
 ANSWER = "ANSWER "

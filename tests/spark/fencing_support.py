@@ -17,7 +17,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm, disarm, fired
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm, disarm, fired
 from tests.spark.fencing_job import ANSWER
 from tests.spark.sink_support import PROJECT
 

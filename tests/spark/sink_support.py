@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from offset_store import open_store
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 TOPIC = "numbers"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from jobs.cli import main
-from offset_store import open_store
-from offset_store.frame import history_frame
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.frame import history_frame
 from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark

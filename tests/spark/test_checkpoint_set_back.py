@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import timestamp_seconds, window
 
-from exactly_once.crash_points import arm, disarm
-from jobs.cli import main
+from sparkonce.exactly_once.crash_points import arm, disarm
+from sparkonce.jobs.cli import main
 from tests.spark.sink_support import NumbersSource, numbers, run
 
 pytestmark = pytest.mark.spark

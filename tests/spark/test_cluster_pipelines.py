@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.files import check_files
 
 pytestmark = pytest.mark.spark

@@ -17,10 +17,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
-from connectors.dead_letters import COLUMN, mark
-from connectors.kafka_once.schema import COLUMNS, spark_schema
-from exactly_once.crash_points import arm, fired
-from jobs.cli import main
+from sparkonce.connectors.dead_letters import COLUMN, mark
+from sparkonce.connectors.kafka_once.schema import COLUMNS, spark_schema
+from sparkonce.exactly_once.crash_points import arm, fired
+from sparkonce.jobs.cli import main
 from tests.spark.source_support import DEADLINE_S, Topics
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.peers import PeerMissingError, spark_kafka_jars
+from sparkonce.jobs.peers import PeerMissingError, spark_kafka_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -19,7 +19,16 @@ RECORDS, KILLS = 10_000, 4
 
 def run(folder: Path, *words: str) -> str:
     """Run the command; returns its last line."""
-    command = [sys.executable, "-m", "jobs.doubled_rows", "--records", str(RECORDS), "--folder", str(folder), *words]
+    command = [
+        sys.executable,
+        "-m",
+        "sparkonce.jobs.doubled_rows",
+        "--records",
+        str(RECORDS),
+        "--folder",
+        str(folder),
+        *words,
+    ]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=1100, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
     return ended.stdout.splitlines()[-1]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 pytestmark = pytest.mark.spark
 

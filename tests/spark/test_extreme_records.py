@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from broker_lite.protocol import produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.interop.plain_client import PlainClient
 from tests.spark.source_support import Topics, batch
 

@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from broker_lite import EmbeddedBroker
-from exactly_once import crash_points
-from exactly_once.crash_points import CrashPlans, arm, disarm, fired
-from jobs import enrich_flights, hourly_delays
-from jobs.conf_folder import CONF
-from jobs.demo import dataset
-from jobs.demo.publish import create_topic, publish
-from jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
+from sparkonce import EmbeddedBroker
+from sparkonce.exactly_once import crash_points
+from sparkonce.exactly_once.crash_points import CrashPlans, arm, disarm, fired
+from sparkonce.jobs import enrich_flights, hourly_delays
+from sparkonce.jobs.conf_folder import CONF
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.demo.publish import create_topic, publish
+from sparkonce.jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 4_000

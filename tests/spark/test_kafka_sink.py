@@ -14,11 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from connectors.dead_letters import mark
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import read_settings
-from connectors.kafka_once.sink.transactions import TransactionClient, transactional_prefix
-from exactly_once.crash_points import arm, fired
+from sparkonce.connectors.dead_letters import mark
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_once.sink.transactions import TransactionClient, transactional_prefix
+from sparkonce.exactly_once.crash_points import arm, fired
 from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from connectors.lag import LagListener
+from sparkonce.connectors.lag import LagListener
 from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark
@@ -117,7 +117,7 @@ def test_a_listener_that_fails_does_not_stop_a_query(
     def broken(*_: Any) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr("connectors.lag.listener.source_lag", broken)
+    monkeypatch.setattr("sparkonce.connectors.lag.listener.source_lag", broken)
     topic = topics.create(1)
     topics.produce(topic, values("a", 5))
     query = run(stream(spark, topics, topic), tmp_path, f"run-{group}", availableNow=True)

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs import lost_checkpoint
-from jobs.peers import PeerMissingError, jvm_session
+from sparkonce.jobs import lost_checkpoint
+from sparkonce.jobs.peers import PeerMissingError, jvm_session
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +35,7 @@ def each(records: int, times: int) -> Counter[int]:
 def assert_ours(folder: Path, output: str) -> None:
     assert copies(folder, "sparkonce") == each(RECORDS + LATER, 1)
     assert copies(folder, "earliest") == each(RECORDS, 1)
-    assert "no offsetStore: stopped: exactly_once.errors.OffsetMismatchError: batch 0 of query" in output
+    assert "no offsetStore: stopped: sparkonce.exactly_once.errors.OffsetMismatchError: batch 0 of query" in output
     assert "has an overlap with the table's offsets" in output
 
 
@@ -59,7 +59,15 @@ def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> No
         jvm_session()
     except PeerMissingError as error:
         pytest.skip(str(error))
-    command = [sys.executable, "-m", "jobs.lost_checkpoint", "--records", str(RECORDS), "--folder", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "sparkonce.jobs.lost_checkpoint",
+        "--records",
+        str(RECORDS),
+        "--folder",
+        str(tmp_path),
+    ]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=560, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
     assert ended.stdout.splitlines()[-1] == f"RESULT jvm_rows={2 * RECORDS} {OURS} jvm_duplicated={RECORDS}"

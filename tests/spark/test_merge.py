@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from connectors.delta_once import merge_sequence
-from connectors.delta_once.merge import OFFSETS_FOLDER, MergeWriter
-from exactly_once import crash_points
-from exactly_once.crash_points import CrashPlans, CrashPoint, InjectedCrashError, arm, fired
-from exactly_once.guarantee import Guarantee
+from sparkonce.connectors.delta_once import merge_sequence
+from sparkonce.connectors.delta_once.merge import OFFSETS_FOLDER, MergeWriter
+from sparkonce.exactly_once import crash_points
+from sparkonce.exactly_once.crash_points import CrashPlans, CrashPoint, InjectedCrashError, arm, fired
+from sparkonce.exactly_once.guarantee import Guarantee
 from tests.spark.sink_support import NumbersSource, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark

@@ -15,12 +15,12 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import read_settings
-from jobs.peers import missing_kafka_reason, run_tool
-from offset_store import open_store
-from offset_store.errors import RowsWithoutOffsetsError
-from offset_store.offsets import TopicPartition
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.jobs.peers import missing_kafka_reason, run_tool
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.offset_store.offsets import TopicPartition
 from tests.spark.source_support import DEADLINE_S, Topics, values
 
 pytestmark = pytest.mark.spark

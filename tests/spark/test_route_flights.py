@@ -14,14 +14,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import arm, disarm, fired
-from jobs import route_flights
-from jobs.conf_folder import CONF
-from jobs.demo import dataset
-from jobs.demo.publish import create_topic, publish
-from jobs.doubled_rows.topics import Found, read_committed
-from jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings
+from sparkonce import EmbeddedBroker
+from sparkonce.exactly_once.crash_points import arm, disarm, fired
+from sparkonce.jobs import route_flights
+from sparkonce.jobs.conf_folder import CONF
+from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.demo.publish import create_topic, publish
+from sparkonce.jobs.doubled_rows.topics import Found, read_committed
+from sparkonce.jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.functions import expr, lit
 
-from jobs.cli import main
-from offset_store.errors import RowsWithoutOffsetsError
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.errors import RowsWithoutOffsetsError
 from tests.unit.sink.query_by_hand import Query, delete_row, make_table, table_actions
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from connectors.session import spark_session
+from sparkonce.connectors.session import spark_session
 from tests.spark.sink_support import NumbersSource, numbers, run
 
 pytestmark = pytest.mark.spark

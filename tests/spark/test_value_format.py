@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from connectors.kafka_once.values.ddl import parse_schema
-from connectors.kafka_once.values.options import JsonOptions
-from connectors.kafka_once.values.rows import JsonDecoder
-from exactly_once.crash_points import arm, fired
+from sparkonce.connectors.kafka_once.values.ddl import parse_schema
+from sparkonce.connectors.kafka_once.values.options import JsonOptions
+from sparkonce.connectors.kafka_once.values.rows import JsonDecoder
+from sparkonce.exactly_once.crash_points import arm, fired
 from tests.json_documents import SCHEMA, documents, plain
 from tests.spark.source_support import Topics, batch
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from connectors.worker_daemon import MODULE
+from sparkonce.connectors.worker_daemon import MODULE
 
 pytestmark = pytest.mark.spark
 
@@ -21,7 +21,10 @@ def look_around(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     rows = sum(batch.num_rows for batch in batches)
     parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
-    loaded = "connectors.kafka_once.reading" in sys.modules and "connectors.delta_once.sink" in sys.modules
+    loaded = (
+        "sparkonce.connectors.kafka_once.reading" in sys.modules
+        and "sparkonce.connectors.delta_once.sink" in sys.modules
+    )
     yield pa.RecordBatch.from_pylist(
         [{"rows": rows, "parent": parent, "loaded": loaded, "frozen": gc.get_freeze_count()}]
     )

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jobs.cli import main
-from jobs.exit_status import FAILED, GOOD, USAGE
-from jobs.story import __main__ as command
-from jobs.story import catalogue
-from jobs.story.catalogue import STORIES, Story, Variant
-from jobs.story.drawing import page
-from jobs.story.view import Telling
+from sparkonce.jobs.cli import main
+from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
+from sparkonce.jobs.story import __main__ as command
+from sparkonce.jobs.story import catalogue
+from sparkonce.jobs.story.catalogue import STORIES, Story, Variant
+from sparkonce.jobs.story.drawing import page
+from sparkonce.jobs.story.view import Telling
 
 DOCS = Path(__file__).parents[2] / "docs" / "stories.md"
 VOID = {"meta", "br", "hr"}

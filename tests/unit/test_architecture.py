@@ -64,7 +64,8 @@ def imports_of(module: str) -> set[str]:
             assert node.level == 0, f"{module} imports relatively"
             assert node.module is not None
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    assert not {name.split(".")[0] for name in found} & {*PACKAGES}, f"{module} does not import by way of sparkonce"
+    return {name.removeprefix("sparkonce.") for name in found}
 
 
 def within(name: str, package: str) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once import crash_points
-from exactly_once.crash_points import (
+from sparkonce.exactly_once import crash_points
+from sparkonce.exactly_once.crash_points import (
     CrashAction,
     CrashPlan,
     CrashPlans,
@@ -69,7 +69,9 @@ def test_it_fires_once_at_its_batch_and_says_so(tmp_path: Path, monkeypatch: pyt
 
 def test_kill_is_a_real_sigkill(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    code = "from exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('survived')"
+    code = (
+        "from sparkonce.exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('survived')"
+    )
     environment = {"SPARKONCE_CRASH": "sink.before_commit=kill", "SPARKONCE_CRASH_MARK": str(mark)}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
@@ -97,7 +99,9 @@ def test_plans_of_a_folder_come_and_go(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_whoever_holds_goes_on_when_released(tmp_path: Path) -> None:
     plan = arm(tmp_path, "one", "sink.before_commit=hold")
-    code = "from exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('went on')"
+    code = (
+        "from sparkonce.exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('went on')"
+    )
     environment = {"SPARKONCE_CRASH_FOLDER": str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
     while fired(plan) is None:

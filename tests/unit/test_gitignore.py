@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.__main__ import DEFAULT_DATA_DIR
-from broker_lite.config import file_settings
+from sparkonce.broker_lite.__main__ import DEFAULT_DATA_DIR
+from sparkonce.broker_lite.config import file_settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -12,18 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.extras import EXTRAS
+from sparkonce.jobs.extras import EXTRAS
 
 PROJECT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "broker_lite",
-    "connectors",
-    "exactly_once",
-    "jobs",
-    "offset_store",
-    "pyspark_delta_once",
-    "pyspark_kafka_once",
-)
+LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
+"""Folders of the checkout that are inside the package `sparkonce`."""
+IMPORTED = {"sparkonce", "pyspark_delta_once", "pyspark_kafka_once"}
 LEFT_OUT = shutil.ignore_patterns(".*", "tests", "docs", "build", "*.egg-info", "__pycache__")
 BLOCKED = """
 import sys
@@ -34,7 +28,7 @@ class NotInstalled:
 sys.meta_path.insert(0, NotInstalled())
 """
 HELP_OF_ALL = """
-from jobs.cli import COMMANDS, main
+from sparkonce.jobs.cli import COMMANDS, main
 for command in COMMANDS:
     try:
         main([command.name, "--help"])
@@ -47,7 +41,7 @@ for command in COMMANDS:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds what the wheel holds, and a start-up file that hides the packages of the extras."""
     folder = tmp_path_factory.mktemp("installed")
-    source = shutil.copytree(PROJECT, folder / "source", ignore=LEFT_OUT)  # a build leaves files beside its sources
+    source = shutil.copytree(PROJECT, folder / "source", ignore=LEFT_OUT, symlinks=True)  # a build leaves files beside its sources
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*command, str(source)], check=True, timeout=240)
     shutil.rmtree(source)
@@ -71,14 +65,27 @@ def run(installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
-    done = run(installed, "-c", "import jobs.cli; print(jobs.cli.__file__)")
-    assert done.stdout.strip() == str(installed / "site/jobs/cli.py"), done.stderr
+    done = run(installed, "-c", "import sparkonce.jobs.cli; print(sparkonce.jobs.cli.__file__)")
+    assert done.stdout.strip() == str(installed / "site/sparkonce/jobs/cli.py"), done.stderr
 
 
 def test_the_wheel_holds_every_file_of_its_packages(installed: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=PROJECT, capture_output=True, text=True, check=True)
-    missing = [name for name in listed.stdout.splitlines() if not (installed / "site" / name).is_file()]
-    assert missing == []
+    folders = [*LINKED, "conf", *IMPORTED]
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=PROJECT, capture_output=True, text=True, check=True)
+    names = [Path(name) for name in listed.stdout.splitlines() if not (PROJECT / name).is_symlink()]
+    assert [name for name in names if not (installed / "site" / place(name)).is_file()] == []
+
+
+def place(name: Path) -> Path:
+    """Where a file of the checkout is in an installation."""
+    if name.parts[0] == "conf":
+        return Path("sparkonce/jobs") / name
+    return Path("sparkonce") / name if name.parts[0] in LINKED else name
+
+
+def test_the_wheel_brings_three_names(installed: Path) -> None:
+    names = {path.name for path in (installed / "site").iterdir()} - {"sitecustomize.py", "__pycache__"}
+    assert {name for name in names if not name.endswith(".dist-info")} == IMPORTED
 
 
 def test_each_command_has_help_or_names_the_extra_that_it_needs(installed: Path) -> None:
@@ -91,22 +98,24 @@ def test_each_command_has_help_or_names_the_extra_that_it_needs(installed: Path)
 
 
 def test_a_command_that_needs_an_extra_ends_with_2(installed: Path) -> None:
-    done = run(installed, "-m", "jobs.cli", "verifiable-producer", "--topic", "t", "--max-messages", "1")
+    done = run(installed, "-m", "sparkonce.jobs.cli", "verifiable-producer", "--topic", "t", "--max-messages", "1")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("job", ["enrich_flights", "hourly_delays", "route_flights"])
 def test_an_example_finds_its_configuration_and_names_the_extra_of_its_sample(installed: Path, job: str) -> None:
-    done = run(installed, "-m", f"jobs.{job}", "--sample", "10")
+    done = run(installed, "-m", f"sparkonce.jobs.{job}", "--sample", "10")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"python -m jobs.{job}: needs the package ")
+    assert done.stderr.splitlines()[-1].startswith(f"python -m sparkonce.jobs.{job}: needs the package ")
     assert "pip install 'sparkonce[" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_the_demo_finds_its_configuration(installed: Path) -> None:
-    reading = "from jobs.demo.settings import *; print(Settings.read(DEFAULT_CONFIG).broker_properties.read_text())"
+    reading = (
+        "from sparkonce.jobs.demo.settings import *; print(Settings.read(DEFAULT_CONFIG).broker_properties.read_text())"
+    )
     done = run(installed, "-c", reading)
     assert done.stdout == (PROJECT / "conf/broker.properties").read_text() + "\n", done.stderr
 

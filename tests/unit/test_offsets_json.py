@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offset_store.offsets import (
+from sparkonce.offset_store.offsets import (
     OffsetFormatError,
     OffsetRange,
     Position,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from connectors.delta_once.options import SinkOptions
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.sink.options import KafkaBatchOptions, KafkaSinkOptions
-from connectors.options import STORAGE_PREFIX, Option, OptionError
-from connectors.reference import REFERENCES, Reference
-from connectors.session import REDACTED
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.sink.options import KafkaBatchOptions, KafkaSinkOptions
+from sparkonce.connectors.options import STORAGE_PREFIX, Option, OptionError
+from sparkonce.connectors.reference import REFERENCES, Reference
+from sparkonce.connectors.session import REDACTED
 
 SECRET = "s3cr3t-pl4nted"
 MODULE = "org.apache.kafka.common.security"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from connectors import session
-from connectors.session import spark_session
+from sparkonce.connectors import session
+from sparkonce.connectors.session import spark_session
 
 
 def test_a_setting_without_a_dot_is_refused() -> None:
@@ -35,7 +35,7 @@ def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: 
     monkeypatch.setattr(SparkSession, "builder", Builder())
     monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
     name = "spark.python.daemon.module"
-    assert spark_session("etl")[name] == "connectors.worker_daemon"  # type: ignore[index]
+    assert spark_session("etl")[name] == "sparkonce.connectors.worker_daemon"  # type: ignore[index]
     assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
 
 

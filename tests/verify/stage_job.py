@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from connectors.session import spark_session
+from sparkonce.connectors.session import spark_session
 
 
 def main() -> None:

@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from jobs.peers import PeerMissingError, delta_jars
+from sparkonce.jobs.peers import PeerMissingError, delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def verify(page: Path, *words: str) -> str:
     """Run the command and give its last line; a failure shows the wrong cells and how to run them again."""
-    module = ["jobs.cli", "verify"] if os.environ.get("KAFKA", "embedded") == "embedded" else ["tests.verify.on_kafka"]
+    module = (
+        ["sparkonce.jobs.cli", "verify"]
+        if os.environ.get("KAFKA", "embedded") == "embedded"
+        else ["tests.verify.on_kafka"]
+    )
     try:
         delta_jars()
         merges = []

@@ -14,13 +14,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from connectors.dead_letters import COLUMN
-from connectors.kafka_once.options import FORMAT
-from connectors.kafka_once.sink.options import KafkaBatchOptions
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.tasks import PlainWriter, Sending
-from connectors.options import OptionError
-from connectors.target import Task
+from sparkonce.connectors.dead_letters import COLUMN
+from sparkonce.connectors.kafka_once.options import FORMAT
+from sparkonce.connectors.kafka_once.sink.options import KafkaBatchOptions
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.target import Task
 
 
 @dataclass(frozen=True, slots=True)

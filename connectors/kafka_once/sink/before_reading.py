@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionTopicError
-from connectors.kafka_once.sink.driver import Driver, Scope
-from connectors.kafka_once.sink.transactions import TransactionError
-from exactly_once.errors import DeliveryError
-from exactly_once.transactions import DecisionFormatError
-from offset_store.errors import OffsetStoreError
-from offset_store.group import Note
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionTopicError
+from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_once.sink.transactions import TransactionError
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.group import Note
 
 _log = logging.getLogger(__name__)
 

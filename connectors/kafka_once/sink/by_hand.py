@@ -6,10 +6,10 @@ decision about what is aborted can land meanwhile; and so does taking a decision
 
 from __future__ import annotations
 
-from connectors.kafka_once.sink.driver import Driver
-from connectors.kafka_once.sink.endings import Ended
-from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
-from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement
+from sparkonce.connectors.kafka_once.sink.driver import Driver
+from sparkonce.connectors.kafka_once.sink.endings import Ended
+from sparkonce.connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
+from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement
 
 
 class ByHandError(RuntimeError):

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from broker_lite.protocol import apis, fetch, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
-from broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from broker_lite.protocol.records import (
+from sparkonce.broker_lite.protocol import apis, fetch, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.broker_lite.protocol.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -33,10 +33,17 @@ from broker_lite.protocol.records import (
     encode_batch,
     scan,
 )
-from connectors.kafka_once.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.sink.transactions import FENCED, FencedProducerError, ProducerIdentity
-from exactly_once.transactions import Decision, Decisions, app_of_key, decision_key, finished_key, finished_note
+from sparkonce.connectors.kafka_once.client import EARLIEST, Client, Leader, MissingTopicError, leader_of
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.sink.transactions import FENCED, FencedProducerError, ProducerIdentity
+from sparkonce.exactly_once.transactions import (
+    Decision,
+    Decisions,
+    app_of_key,
+    decision_key,
+    finished_key,
+    finished_note,
+)
 
 DEFAULT_TOPIC = "sparkonce-decisions"
 PARTITION = 0

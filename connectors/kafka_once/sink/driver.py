@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from connectors.delta_once.kept import Kept
-from connectors.kafka_once.client import Client, MissingTopicError, shared_client
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
-from connectors.kafka_once.sink.endings import Ended
-from connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError, shared_client
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
+from sparkonce.connectors.kafka_once.sink.endings import Ended
+from sparkonce.connectors.kafka_once.sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
     ProducerIdentity,
@@ -28,12 +28,20 @@ from connectors.kafka_once.sink.transactions import (
     TransactionError,
     transactional_prefix,
 )
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.errors import TransactionsGoneError
-from exactly_once.transactions import Decision, Decisions, Fate, PreparedTransaction, Settlement, ranges_text, settle
-from offset_store.clock import now_ms
-from offset_store.group import CommittedOffset, Note, Slot
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import TransactionsGoneError
+from sparkonce.exactly_once.transactions import (
+    Decision,
+    Decisions,
+    Fate,
+    PreparedTransaction,
+    Settlement,
+    ranges_text,
+    settle,
+)
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.group import CommittedOffset, Note, Slot
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 DRIVER = "driver"
 """Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from broker_lite.protocol.compression import compress
-from connectors.kafka_once.sink import kernel
-from connectors.kafka_once.sink.buffers import Bytes, Columns, Int64s
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from connectors.kafka_once.sink.rows import RowError, RowLayout, Rows
-from connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.broker_lite.protocol.compression import compress
+from sparkonce.connectors.kafka_once.sink import kernel
+from sparkonce.connectors.kafka_once.sink.buffers import Bytes, Columns, Int64s
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_once.sink.rows import RowError, RowLayout, Rows
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 
 BUFFERED_BYTES = 32 << 20
 """What all open batches of an encoder may take together; with many partitions each gets less than `batch_bytes`."""

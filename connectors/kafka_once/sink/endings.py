@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exactly_once.errors import TransactionsGoneError
-from exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
+from sparkonce.exactly_once.errors import TransactionsGoneError
+from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement, ranges_text, settle
 
 HANGING = (
     "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.kafka_once.compiled import compiled, copy_bytes
-from connectors.kafka_once.sink.buffers import Bytes, Columns, Headers, Int64s, Values
+from sparkonce.connectors.kafka_once.compiled import compiled, copy_bytes
+from sparkonce.connectors.kafka_once.sink.buffers import Bytes, Columns, Headers, Int64s, Values
 
 BATCH_HEADER_SIZE = 61
 

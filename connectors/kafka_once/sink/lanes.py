@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import ClientSettings
 
 
 class Lanes:

@@ -9,15 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.dead_letter_place import DeadLetterPlace, topic_name
-from connectors.kafka_once.options import FORMAT
-from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from connectors.kafka_once.settings import PREFIX, ClientSettings
-from connectors.kafka_once.sink.settings import ProducerSettings, read_producer
-from connectors.options import STORAGE_PREFIX, Option, OptionError, OptionSet, Scope, boolean, one_of, storage_options
-from exactly_once.guarantee import Guarantee
-from offset_store import DELTA, GROUP, check_spec
-from offset_store.locations import Location
+from sparkonce.connectors.dead_letter_place import DeadLetterPlace, topic_name
+from sparkonce.connectors.kafka_once.options import FORMAT
+from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.connectors.kafka_once.settings import PREFIX, ClientSettings
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings, read_producer
+from sparkonce.connectors.options import (
+    STORAGE_PREFIX,
+    Option,
+    OptionError,
+    OptionSet,
+    Scope,
+    boolean,
+    one_of,
+    storage_options,
+)
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store import DELTA, GROUP, check_spec
+from sparkonce.offset_store.locations import Location
 
 DEFAULT_DECISION_TOPIC = "sparkonce-decisions"
 

@@ -22,18 +22,23 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from broker_lite.protocol import produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
-from broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
-from connectors.kafka_once.sink.lanes import lanes
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.topics import Topics
-from connectors.kafka_once.sink.transactions import (
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceTopic,
+)
+from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
+from sparkonce.connectors.kafka_once.sink.lanes import lanes
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.topics import Topics
+from sparkonce.connectors.kafka_once.sink.transactions import (
     FENCED,
     FencedProducerError,
     Partition,

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver
-from connectors.kafka_once.sink.producer import Producer
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.spool import Spool, SpooledRows
-from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
-from exactly_once.errors import FencedError, TransactionsGoneError
-from exactly_once.transactions import Decision, Decisions, PreparedTransaction, following, ranges_text
-from offset_store.clock import now_ms
-from offset_store.errors import CommitConflictError
-from offset_store.fingerprint import Fingerprint
-from offset_store.group import GroupSnapshot
-from offset_store.record import CommittedBatch, PartitionKey
-from offset_store.store import Commit, FileT
+from sparkonce.connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver
+from sparkonce.connectors.kafka_once.sink.producer import Producer
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.spool import Spool, SpooledRows
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity
+from sparkonce.exactly_once.errors import FencedError, TransactionsGoneError
+from sparkonce.exactly_once.transactions import Decision, Decisions, PreparedTransaction, following, ranges_text
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.group import GroupSnapshot
+from sparkonce.offset_store.record import CommittedBatch, PartitionKey
+from sparkonce.offset_store.store import Commit, FileT
 
 _log = logging.getLogger(__name__)
 

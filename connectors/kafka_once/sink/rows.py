@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from connectors.kafka_once.sink.buffers import Bytes, Columns, Headers, Int32s, Values
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.sink.buffers import Bytes, Columns, Headers, Int32s, Values
+from sparkonce.connectors.options import OptionError
 
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _MOST_BYTES = 1 << 30

@@ -11,9 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker_lite.protocol.compression import Compression
-from connectors.kafka_once.setting_table import FORMAT, PREFIX, Setting, SettingTable, by_name, given_settings, refusal
-from connectors.kafka_once.settings import (
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.connectors.kafka_once.setting_table import (
+    FORMAT,
+    PREFIX,
+    Setting,
+    SettingTable,
+    by_name,
+    given_settings,
+    refusal,
+)
+from sparkonce.connectors.kafka_once.settings import (
     COMMON,
     COMMON_WITHOUT_EFFECT,
     READER,
@@ -22,8 +30,16 @@ from connectors.kafka_once.settings import (
     ClientSettings,
     client_settings,
 )
-from connectors.options import OptionError, boolean, not_negative, not_negative_int32, one_of, positive, positive_int32
-from exactly_once.guarantee import Guarantee
+from sparkonce.connectors.options import (
+    OptionError,
+    boolean,
+    not_negative,
+    not_negative_int32,
+    one_of,
+    positive,
+    positive_int32,
+)
+from sparkonce.exactly_once.guarantee import Guarantee
 
 DEFAULT_BATCH_BYTES = 256 * 1024
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000

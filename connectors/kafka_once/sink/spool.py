@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyarrow import fs
 
-from connectors.kafka_once.client import shared_client
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from connectors.kafka_once.sink.tasks import RowSender, Sending
-from connectors.kafka_once.sink.topics import Topics
-from connectors.target import Task
-from exactly_once.crash_points import CrashPoint, reach
-from offset_store.locations import Location
+from sparkonce.connectors.kafka_once.client import shared_client
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_once.sink.tasks import RowSender, Sending
+from sparkonce.connectors.kafka_once.sink.topics import Topics
+from sparkonce.connectors.target import Task
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.locations import Location
 
 FOLDER = "sparkonce-spool"
 """Within the checkpoint directory; what is in it belongs to the batch that runs."""

@@ -13,25 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from connectors.kafka_once.client import shared_client
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.decisions import DecisionTopicError
-from connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
-from connectors.kafka_once.sink.process import process_name
-from connectors.kafka_once.sink.result import TopicResult, VisibleRows
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.spool import Spool, SpoolWriter
-from connectors.kafka_once.sink.tasks import PlainWriter, Sending, TransactionWriter
-from connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
-from connectors.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery, Plan, look
-from exactly_once.decision import Stored
-from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.refusals import Place
-from offset_store import GROUP, OffsetStore, open_store
+from sparkonce.connectors.kafka_once.client import shared_client
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.decisions import DecisionTopicError
+from sparkonce.connectors.kafka_once.sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
+from sparkonce.connectors.kafka_once.sink.process import process_name
+from sparkonce.connectors.kafka_once.sink.result import TopicResult, VisibleRows
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.spool import Spool, SpoolWriter
+from sparkonce.connectors.kafka_once.sink.tasks import PlainWriter, Sending, TransactionWriter
+from sparkonce.connectors.kafka_once.sink.transactions import ProducerIdentity, TransactionError
+from sparkonce.connectors.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.refusals import Place
+from sparkonce.offset_store import GROUP, OffsetStore, open_store
 
 _log = logging.getLogger(__name__)
 

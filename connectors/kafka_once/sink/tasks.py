@@ -19,23 +19,28 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from connectors.delta_once.kept import Kept
-from connectors.kafka_once.client import shared_client
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from connectors.kafka_once.sink.process import process_name
-from connectors.kafka_once.sink.producer import Producer
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.topics import Topics
-from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, State, TransactionClient
-from connectors.target import Routing, Task
-from exactly_once.crash_points import CrashPoint, reach
-from exactly_once.errors import FencedError
-from exactly_once.transactions import PreparedTransaction
+from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.kafka_once.client import shared_client
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_once.sink.process import process_name
+from sparkonce.connectors.kafka_once.sink.producer import Producer
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.topics import Topics
+from sparkonce.connectors.kafka_once.sink.transactions import (
+    FencedProducerError,
+    ProducerIdentity,
+    State,
+    TransactionClient,
+)
+from sparkonce.connectors.target import Routing, Task
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import FencedError
+from sparkonce.exactly_once.transactions import PreparedTransaction
 
 if TYPE_CHECKING:
-    from connectors.kafka_once.sink.encoding import RowEncoder
+    from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +134,7 @@ class RowSender:
     def _started(self) -> tuple[Outlet, list[RowEncoder]]:
         if self._outlet is None:
             # Here, because it loads the compiler: the driver's processes know this module too.
-            from connectors.kafka_once.sink.encoding import RowEncoder
+            from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
 
             self._outlet = outlet = self._open_outlet()
             start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.connection import Connection
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.connection import Connection
 
 MAX_AT_ONCE = 100
 """How many requests may be without an answer: so many small answers wait in a socket without holding up the broker."""

@@ -18,13 +18,13 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.sink.together import Question, ask_together
-from offset_store.group import CommittedOffset, Slot
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.sink.together import Question, ask_together
+from sparkonce.offset_store.group import CommittedOffset, Slot
 
 MAX_INIT_PRODUCER_ID_VERSION = 4
 MAX_ADD_PARTITIONS_VERSION = 3

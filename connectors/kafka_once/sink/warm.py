@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from connectors.kafka_once.sink.encoding import RowEncoder
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 
 
 def _encode_a_row() -> None:

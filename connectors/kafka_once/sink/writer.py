@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from connectors.dead_letter_target import RECORD, as_records, check_column, letters_table, rows_schema, split
-from connectors.kafka_once.options import FORMAT
-from connectors.kafka_once.sink.options import KafkaSinkOptions
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.spool import Spool
-from connectors.kafka_once.sink.target import KafkaTarget
-from connectors.stream_sink import StreamSink
-from connectors.target import Routing, Target
+from sparkonce.connectors.dead_letter_target import RECORD, as_records, check_column, letters_table, rows_schema, split
+from sparkonce.connectors.kafka_once.options import FORMAT
+from sparkonce.connectors.kafka_once.sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.spool import Spool
+from sparkonce.connectors.kafka_once.sink.target import KafkaTarget
+from sparkonce.connectors.stream_sink import StreamSink
+from sparkonce.connectors.target import Routing, Target
 
 
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:

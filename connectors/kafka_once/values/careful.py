@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from pyspark.sql import types as t
 
-from connectors.kafka_once.values import datetimes
-from connectors.kafka_once.values.jackson import JsonError, Token, Tokens, text_of
-from connectors.kafka_once.values.options import JsonOptions
-from connectors.kafka_once.values.zones import parse_zone
+from sparkonce.connectors.kafka_once.values import datetimes
+from sparkonce.connectors.kafka_once.values.jackson import JsonError, Token, Tokens, text_of
+from sparkonce.connectors.kafka_once.values.options import JsonOptions
+from sparkonce.connectors.kafka_once.values.zones import parse_zone
 
 SHOWN_CHARACTERS = 60
 """Of a value, in the reason why it does not fit."""

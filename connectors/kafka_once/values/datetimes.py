@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
+from sparkonce.connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
 
 MICROS_PER_SECOND = 1_000_000
 MAX_INT64 = (1 << 63) - 1

@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.kafka_once.compiled import compiled, copy_bytes
-from connectors.kafka_once.kernel import Bytes, Int32s, Int64s
-from connectors.kafka_once.values.scanning import (
+from sparkonce.connectors.kafka_once.compiled import compiled, copy_bytes
+from sparkonce.connectors.kafka_once.kernel import Bytes, Int32s, Int64s
+from sparkonce.connectors.kafka_once.values.scanning import (
     BACKSLASH,
     BACKSPACE,
     CAPITAL_E,

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import types as t
 
-from connectors.kafka_once.kernel import Bytes, Int32s
-from connectors.kafka_once.values import datetimes, leaves, scanning
-from connectors.kafka_once.values.options import JsonOptions
-from connectors.kafka_once.values.scanning import Level, Names
-from connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
+from sparkonce.connectors.kafka_once.kernel import Bytes, Int32s
+from sparkonce.connectors.kafka_once.values import datetimes, leaves, scanning
+from sparkonce.connectors.kafka_once.values.options import JsonOptions
+from sparkonce.connectors.kafka_once.values.scanning import Level, Names
+from sparkonce.connectors.kafka_once.values.zones import SECONDS_PER_DAY, Zone, offset_at, parse_zone
 
 _POWERS = np.power(10.0, np.arange(leaves.MAX_EXACT_POWER + 1), dtype=np.float64)
 _BASE64 = np.full(256, 255, np.uint8)

@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from connectors.dead_letters import COLUMN as DEAD_LETTER
-from connectors.dead_letters import LETTER
-from connectors.kafka_once.schema import (
+from sparkonce.connectors.dead_letters import COLUMN as DEAD_LETTER
+from sparkonce.connectors.dead_letters import LETTER
+from sparkonce.connectors.kafka_once.schema import (
     ALL_COLUMNS,
     HEADERS,
     KEY,
@@ -21,9 +21,9 @@ from connectors.kafka_once.schema import (
     default_columns,
     spark_schema,
 )
-from connectors.kafka_once.values.datetimes import check_pattern, check_zone
-from connectors.kafka_once.values.ddl import parse_schema
-from connectors.options import Option, OptionError, OptionSet, boolean, one_of
+from sparkonce.connectors.kafka_once.values.datetimes import check_pattern, check_zone
+from sparkonce.connectors.kafka_once.values.ddl import parse_schema
+from sparkonce.connectors.options import Option, OptionError, OptionSet, boolean, one_of
 
 BINARY, JSON = "binary", "json"
 _COLUMNS, _VALUES = "Columns", "Values"

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from connectors.dead_letters import COLUMN as DEAD_LETTER
-from connectors.dead_letters import REASON
-from connectors.kafka_once.kernel import Bytes
-from connectors.kafka_once.schema import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
-from connectors.kafka_once.values import scanning
-from connectors.kafka_once.values.careful import Careful, Parsed
-from connectors.kafka_once.values.nodes import make_node
-from connectors.kafka_once.values.options import JsonOptions, ParseMode, RowOptions
-from connectors.kafka_once.values.scanning import Level
+from sparkonce.connectors.dead_letters import COLUMN as DEAD_LETTER
+from sparkonce.connectors.dead_letters import REASON
+from sparkonce.connectors.kafka_once.kernel import Bytes
+from sparkonce.connectors.kafka_once.schema import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
+from sparkonce.connectors.kafka_once.values import scanning
+from sparkonce.connectors.kafka_once.values.careful import Careful, Parsed
+from sparkonce.connectors.kafka_once.values.nodes import make_node
+from sparkonce.connectors.kafka_once.values.options import JsonOptions, ParseMode, RowOptions
+from sparkonce.connectors.kafka_once.values.scanning import Level
 
 NO_VALUE, EMPTY_VALUE = "value is null", "value is empty"
 """The reasons of dead letters whose records have no value, or one without any JSON; such rows have a null value."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from connectors.kafka_once.compiled import compiled
-from connectors.kafka_once.kernel import Bytes, Int32s
+from sparkonce.connectors.kafka_once.compiled import compiled
+from sparkonce.connectors.kafka_once.kernel import Bytes, Int32s
 
 MAX_DEPTH = 60
 """Levels of nesting that a bit mask has room for; what is nested deeper is odd."""

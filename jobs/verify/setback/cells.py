@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
-from exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.guarantee import Guarantee
 
 
 class SetBack(Enum):

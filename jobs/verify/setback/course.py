@@ -26,13 +26,13 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired
-from jobs.verify.cells import Moment
-from jobs.verify.records import Sending, create_topic, make
-from jobs.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
-from jobs.verify.setback.due import LINES
-from jobs.verify.setback.judge import is_sparks_own, names_way_out
-from jobs.verify.setback.queries import Setup
+from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired
+from sparkonce.jobs.verify.cells import Moment
+from sparkonce.jobs.verify.records import Sending, create_topic, make
+from sparkonce.jobs.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
+from sparkonce.jobs.verify.setback.due import LINES
+from sparkonce.jobs.verify.setback.judge import is_sparks_own, names_way_out
+from sparkonce.jobs.verify.setback.queries import Setup
 
 RECORDS_PER_BATCH = 4
 LESS_RECORDS, MORE_FILES = 2, 2
@@ -146,7 +146,7 @@ class Running:
         """
         command = ["offsets", "rewind", str(self.setup().table), *options, "--apply"]
         ended = subprocess.run(
-            [sys.executable, "-m", "jobs.cli", *command], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "sparkonce.jobs.cli", *command], capture_output=True, text=True, check=False
         )
         if ended.returncode != 0:
             raise CourseError(f"the command fails: {shlex.join(command)}: {ended.stdout}{ended.stderr}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobs.verify.setback.cells import Query
+from sparkonce.jobs.verify.setback.cells import Query
 
 BEGIN_S = 1_000_000
 STEP_S = 3

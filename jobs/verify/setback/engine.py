@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.verify.cells import Outcome, Result, Shows
-from jobs.verify.engine import MOST_TRIES, START_UP_TROUBLE, Engine
-from jobs.verify.setback.cells import Query, SetBackCell, Sink
-from jobs.verify.setback.course import Course, CourseError, Running, course
-from jobs.verify.setback.judge import Found, find, left_behind
-from jobs.verify.setback.queries import Setup
-from jobs.verify.spark import SESSION_ENDED, SessionError
-from jobs.verify.timeline import commits
-from jobs.verify.wave import AT_ONCE, POLL_S, RUN_LIMIT_S
+from sparkonce.jobs.verify.cells import Outcome, Result, Shows
+from sparkonce.jobs.verify.engine import MOST_TRIES, START_UP_TROUBLE, Engine
+from sparkonce.jobs.verify.setback.cells import Query, SetBackCell, Sink
+from sparkonce.jobs.verify.setback.course import Course, CourseError, Running, course
+from sparkonce.jobs.verify.setback.judge import Found, find, left_behind
+from sparkonce.jobs.verify.setback.queries import Setup
+from sparkonce.jobs.verify.spark import SESSION_ENDED, SessionError
+from sparkonce.jobs.verify.timeline import commits
+from sparkonce.jobs.verify.wave import AT_ONCE, POLL_S, RUN_LIMIT_S
 
 _AUDITED = {Sink.APPEND: Result.APPEND, Sink.DEAD_LETTERS: Result.DEAD_LETTERS, Sink.MERGE: Result.MERGE}
 """Whose tables the audit has a say about."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from jobs.verify.records import Delivered, is_rejected, read_delivered
-from jobs.verify.setback.cells import Query, SetBack, SetBackCell, Sink
-from jobs.verify.setback.due import Row, due
-from jobs.verify.setback.queries import COLUMNS, COUNT_COLUMN, Setup
-from jobs.verify.transactions import held_up, lags, open_transactions
+from sparkonce.jobs.verify.records import Delivered, is_rejected, read_delivered
+from sparkonce.jobs.verify.setback.cells import Query, SetBack, SetBackCell, Sink
+from sparkonce.jobs.verify.setback.due import Row, due
+from sparkonce.jobs.verify.setback.queries import COLUMNS, COUNT_COLUMN, Setup
+from sparkonce.jobs.verify.transactions import held_up, lags, open_transactions
 
 _OURS = re.compile(r"^exactly_once\.errors\.\w+: |^(?:connectors|offset_store)\.[\w.]+: ")
 _WAY_OUT = re.compile(r"new checkpointLocation|from the checkpoint|old checkpoint|copy of the checkpoint")

@@ -2,7 +2,7 @@
 
 As Markdown, from a file that ``sparkonce verify --json`` wrote:
 
-    python -m jobs.verify.setback.tables FILE
+    python -m sparkonce.jobs.verify.setback.tables FILE
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from jobs.page import table
-from jobs.verify.cells import Outcome
-from jobs.verify.setback.cells import Query, SetBack, SetBackCell, Sink, StateStore, all_setbacks
+from sparkonce.jobs.page import table
+from sparkonce.jobs.verify.cells import Outcome
+from sparkonce.jobs.verify.setback.cells import Query, SetBack, SetBackCell, Sink, StateStore, all_setbacks
 
 _CONDITION = re.compile(r"\[([A-Z_.]+)\]")
 _NEVER = "·"

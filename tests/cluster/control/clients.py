@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 
 QUIET = {"log_level": 0}
 

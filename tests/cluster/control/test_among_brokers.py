@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker_lite import BrokerStartError, EmbeddedBroker, EmbeddedCluster
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.frames import encode_request_header
+from sparkonce import BrokerStartError, EmbeddedBroker, EmbeddedCluster
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.frames import encode_request_header
 from tests.cluster.control.clients import admin, create
 from tests.fuzz import corpus
 from tests.interop.plain_client import PlainClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.control.clients import QUIET, admin, create, produce
 
 INTERNAL = "__consumer_offsets"

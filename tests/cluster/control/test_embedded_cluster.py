@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker_lite import BrokerStartError, ConfigError, EmbeddedCluster
-from broker_lite.protocol.apis import ApiKey
+from sparkonce import BrokerStartError, ConfigError, EmbeddedCluster
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from tests.cluster.control.clients import admin, create, produce
 from tests.interop.plain_client import PlainClient
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from broker_lite import EmbeddedCluster
-from broker_lite.embedded import _Thread
-from broker_lite.log.replicated_logs import ReplicatedLogs
-from broker_lite.log.storage import DiskFile
-from broker_lite.server.server import Server
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.embedded import _Thread
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.log.storage import DiskFile
+from sparkonce.broker_lite.server.server import Server
 from tests.cluster.control.clients import QUIET, admin, consumed, create, produce
 
 QUICK = {"broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 2_000}

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.control.clients import admin, consumed, create, leaders, produce, refusal, told_leaders
 
 QUICK = {

@@ -10,7 +10,7 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.cluster.control.clients import admin, create
 
 DEADLINE_S = 30.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedCluster
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.cluster.control.clients import admin, consumed, create, produce
 from tests.interop.plain_client import PlainClient
 

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker_lite import EmbeddedCluster
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from tests.cluster.control.clients import admin
 from tests.interop.plain_client import PlainClient
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.control.clients import admin
 
 DURATION_S = float(os.environ.get("CLUSTER_SOAK_SECONDS", "120"))

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.control.clients import admin, consumed, create, leaders, produce, refusal, told_leaders
 
 

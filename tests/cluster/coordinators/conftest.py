@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.coordinators.support import SETTINGS, make_internal_topics, ready
 from tests.cluster.files import check_files
 

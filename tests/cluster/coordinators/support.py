@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedCluster
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 
 DEADLINE_S = 60.0
 QUIET = {"log_level": 2}

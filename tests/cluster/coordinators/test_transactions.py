@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from broker_lite import EmbeddedCluster
+from sparkonce import EmbeddedCluster
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     SETTINGS,

@@ -11,13 +11,13 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedCluster
-from broker_lite.handlers.list_offsets import EARLIEST
-from broker_lite.protocol import produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch, scan
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.handlers.list_offsets import EARLIEST
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, scan
 from tests.interop.plain_client import PlainClient
 
 DEADLINE_S = 60.0

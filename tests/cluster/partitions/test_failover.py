@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_lite import EmbeddedCluster
-from broker_lite.handlers.list_offsets import LATEST
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.frames import read_response_header
-from broker_lite.protocol.produce import ProducePartitionResult, decode_response
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.handlers.list_offsets import LATEST
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.frames import read_response_header
+from sparkonce.broker_lite.protocol.produce import ProducePartitionResult, decode_response
 from tests.cluster.files import check_files
 from tests.cluster.partitions.support import (
     PRODUCE_VERSION,

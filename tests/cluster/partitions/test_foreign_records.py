@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedCluster
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.cluster.partitions.support import (
     DEADLINE_S,
     client_of,
@@ -53,7 +53,9 @@ def directory_of(cluster: EmbeddedCluster, broker_id: int) -> Path:
     return cluster.data_dir / str(broker_id) / "t-0"
 
 
-def warnings(caplog: pytest.LogCaptureFixture, logger: str = "broker_lite.server.replica_fetcher") -> list[str]:
+def warnings(
+    caplog: pytest.LogCaptureFixture, logger: str = "sparkonce.broker_lite.server.replica_fetcher"
+) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == logger and each.levelname != "INFO"]
 
 

@@ -7,13 +7,13 @@ from itertools import count
 
 import pytest
 
-from broker_lite import EmbeddedCluster
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.list_offsets import EARLIEST, LATEST
-from broker_lite.protocol import fetch, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce import EmbeddedCluster
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.list_offsets import EARLIEST, LATEST
+from sparkonce.broker_lite.protocol import fetch, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from tests.cluster.partitions.support import (
     DEADLINE_S,
     PRODUCE_VERSION,

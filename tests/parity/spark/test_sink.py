@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 from tests.parity.support import QUERY_DEADLINE_S, Cluster, Row, numbers
 
 pytestmark = pytest.mark.spark

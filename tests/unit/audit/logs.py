@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from exactly_once.audit import Auditor, Report, Scope
-from offset_store.administration import CommitEntry
-from offset_store.commit_log import LogCommit, StoredState
-from offset_store.delta import DeltaOffsetStore
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.store import Commit
-from offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
+from sparkonce.exactly_once.audit import Auditor, Report, Scope
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.commit_log import LogCommit, StoredState
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id, transactions_of
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 APP = "app"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.audit_broker import BrokerTopic, PartitionLog, compare_with_broker
-from exactly_once.audit_findings import Chain, Problem
-from offset_store.offsets import OffsetRange
+from sparkonce.exactly_once.audit_broker import BrokerTopic, PartitionLog, compare_with_broker
+from sparkonce.exactly_once.audit_findings import Chain, Problem
+from sparkonce.offset_store.offsets import OffsetRange
 
 
 def chain(stored: int | None = 20, topic_id: str = "id", partition: int = 0) -> Chain:

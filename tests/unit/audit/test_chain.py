@@ -8,14 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exactly_once.audit import Auditor, Report, Scope
-from exactly_once.audit_findings import KEPT_FINDINGS, Problem
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.administration import BatchMove, ChangeKind, CommitEntry, ManualChange, Move
-from offset_store.commit_log import LogCommit, StoredState
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
-from offset_store.txn_ids import OffsetTxn, QueryTxn
+from sparkonce.exactly_once.audit import Auditor, Report, Scope
+from sparkonce.exactly_once.audit_findings import KEPT_FINDINGS, Problem
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.administration import BatchMove, ChangeKind, CommitEntry, ManualChange, Move
+from sparkonce.offset_store.commit_log import LogCommit, StoredState
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.offset_store.txn_ids import OffsetTxn, QueryTxn
 from tests.unit.audit.logs import (
     APP,
     BOTH,

@@ -20,12 +20,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import read_settings
-from exactly_once.audit_findings import Problem
-from jobs.cli import main
-from offset_store.record import Writes
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table, key, partition, record
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -59,7 +59,7 @@ def run(*arguments: object) -> Ended:
 
 def run_process(*arguments: object) -> Ended:
     ended = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "audit", *map(str, arguments)],
+        [sys.executable, "-m", "sparkonce.jobs.cli", "audit", *map(str, arguments)],
         cwd=PROJECT,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         capture_output=True,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStore, StoreMissingError
-from offset_store.frame import HISTORY_SCHEMA, history_arrow
-from offset_store.locations import Location
-from offset_store.record import Writes
-from offset_store.store import Commit
+from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStore, StoreMissingError
+from sparkonce.offset_store.frame import HISTORY_SCHEMA, history_arrow
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.store import Commit
 from tests.unit.audit.logs import BOTH, Table, key, record
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactly_once.audit_findings import Chain
-from exactly_once.audit_rows import PassCounter, RowCount, TopicPartitionName, plan_passes
-from offset_store.offsets import OffsetRange
+from sparkonce.exactly_once.audit_findings import Chain
+from sparkonce.exactly_once.audit_rows import PassCounter, RowCount, TopicPartitionName, plan_passes
+from sparkonce.offset_store.offsets import OffsetRange
 
 Row = tuple[str, int, int]
 

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from exactly_once.audit import Auditor, Report
-from exactly_once.audit_findings import Problem
-from jobs.audit_inputs import Coordinates, RowsError, count_rows
-from offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
-from offset_store.commit_log import CommitLog
-from offset_store.errors import OffsetStoreError, StoreMissingError
-from offset_store.locations import Location
-from offset_store.record import Writes
-from offset_store.txn_ids import OffsetTxn
+from sparkonce.exactly_once.audit import Auditor, Report
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.jobs.audit_inputs import Coordinates, RowsError, count_rows
+from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import OffsetTxn
 from tests.unit.audit.logs import APP, SCHEMA, Table, key, offset_id, partition, query_id, record
 
 COMMITS = 250

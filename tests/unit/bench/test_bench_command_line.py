@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bench.__main__ import parse
-from jobs.bench.brokers import ALONE, SHARED
-from jobs.bench.settings import (
+from sparkonce.jobs.bench.__main__ import parse
+from sparkonce.jobs.bench.brokers import ALONE, SHARED
+from sparkonce.jobs.bench.settings import (
     ALL_BENCHMARKS,
     BROKER_BENCHMARKS,
     FULL,

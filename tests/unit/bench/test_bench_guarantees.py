@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.guarantee import Guarantee
-from jobs.bench import guarantees
-from jobs.bench.__main__ import parse
-from jobs.bench.guarantees import order_of
-from jobs.bench.results import Results
-from jobs.bench.sessions import WARM_UP_BATCHES, SideError
-from jobs.bench.settings import MICRO_BATCH_ROWS
-from jobs.bench.spark_side import Batch, Outcome, Query
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.bench import guarantees
+from sparkonce.jobs.bench.__main__ import parse
+from sparkonce.jobs.bench.guarantees import order_of
+from sparkonce.jobs.bench.results import Results
+from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
+from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS
+from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 
 EXACTLY, AT_LEAST = Guarantee.EXACTLY_ONCE.value, Guarantee.AT_LEAST_ONCE.value
 

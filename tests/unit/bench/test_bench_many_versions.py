@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.bench.many_versions import copy_of, template
-from jobs.bench.spark_side import count
+from sparkonce.jobs.bench.many_versions import copy_of, template
+from sparkonce.jobs.bench.spark_side import count
 
 VERSIONS = 30
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from jobs.bench import micro_batches, pipelines, planning, values
-from jobs.bench.__main__ import parse
-from jobs.bench.load import create_topic, fill, records_in
-from jobs.bench.results import Comparison, Results
-from jobs.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError
-from jobs.bench.settings import MICRO_BATCH_ROWS, SPARK_BENCHMARKS, TARGETS
-from jobs.bench.spark_side import Batch, Outcome, Query
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.bench import micro_batches, pipelines, planning, values
+from sparkonce.jobs.bench.__main__ import parse
+from sparkonce.jobs.bench.load import create_topic, fill, records_in
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.sessions import JVM, OURS, WARM_UP_BATCHES, SideError
+from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SPARK_BENCHMARKS, TARGETS
+from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
 
 ROWS = 1000
 BATCHES = 3

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from jobs.bench import throughput
-from jobs.bench.chart import panels, svg
-from jobs.bench.ready import Start, bounds
-from jobs.bench.results import Comparison, Results
-from jobs.bench.settings import LIMITS
-from jobs.bench.sides import Side, in_turn
-from jobs.bench.throughput import Round
+from sparkonce.jobs.bench import throughput
+from sparkonce.jobs.bench.chart import panels, svg
+from sparkonce.jobs.bench.ready import Start, bounds
+from sparkonce.jobs.bench.results import Comparison, Results
+from sparkonce.jobs.bench.settings import LIMITS
+from sparkonce.jobs.bench.sides import Side, in_turn
+from sparkonce.jobs.bench.throughput import Round
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIDES = [Side(name, "", None) for name in ("ours", "peer")]  # type: ignore[arg-type]

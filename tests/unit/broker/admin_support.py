@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from broker_lite.config import BrokerConfig
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.handlers.request import Endpoint, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker, Clock
+from sparkonce.broker_lite.handlers.request import Endpoint, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 NODE = 3
 NOW_MS = 1_700_000_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import decode_records, scan
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import decode_records, scan
 from tests.unit.broker.coordinator_cluster import Client, Cluster, Sent, error_of
 from tests.unit.broker.test_transaction_coordinator import World
 

@@ -6,13 +6,18 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from broker_lite.coordinators.assignors import Partitions
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.coordinators.consumer_group_image import GroupImage
-from broker_lite.coordinators.consumer_group_messages import ConsumerGroupSettings, Decision, Heartbeat, HeartbeatAnswer
-from broker_lite.coordinators.group_records import ConsumerRecord, decode, encode_change
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.coordinators.assignors import Partitions
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.coordinators.consumer_group_image import GroupImage
+from sparkonce.broker_lite.coordinators.consumer_group_messages import (
+    ConsumerGroupSettings,
+    Decision,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from sparkonce.broker_lite.coordinators.group_records import ConsumerRecord, decode, encode_change
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.protocol.records import Record
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000

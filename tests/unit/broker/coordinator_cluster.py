@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from broker_lite.cluster.member import ClusterMember
-from broker_lite.config import BrokerConfig
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.cluster.member import ClusterMember
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import (
     NO_LEADER,
     BrokerChanged,
     BrokerRegistered,
@@ -23,25 +23,25 @@ from broker_lite.controller.records import (
     Record,
     TopicCreated,
 )
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import Producer
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.handlers.cluster_partitions import ClusterPartitions
-from broker_lite.handlers.coordinated_in_cluster import coordinate
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.log.replicated_logs import ReplicatedLogs
-from broker_lite.protocol import apis, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record as LogRecord
-from broker_lite.protocol.records import encode_batch
-from broker_lite.replication.replicas import ReplicationSettings
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker, Clock
+from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.handlers.coordinated_in_cluster import coordinate
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.protocol import apis, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record as LogRecord
+from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.broker_lite.replication.replicas import ReplicationSettings
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_transaction_coordinator import World
 
 HOST = "127.0.0.1"

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.security.acls import CLUSTER_NAME, Binding, Operation, PatternType, Permission, ResourceType, Rule
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.security.acls import (
+    CLUSTER_NAME,
+    Binding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+)
 from tests.unit.broker.admin_support import Asked
 
 TOPIC, CLUSTER, GROUP = (int(ErrorCode[f"{kind}_AUTHORIZATION_FAILED"]) for kind in ("TOPIC", "CLUSTER", "GROUP"))

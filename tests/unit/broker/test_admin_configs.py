@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from broker_lite import BrokerConfig
-from broker_lite.coordinators.consumer_group import ConsumerGroup
-from broker_lite.handlers.alter_configs import Change
-from broker_lite.handlers.describe_configs import ConfigResource, Source
-from broker_lite.handlers.dynamic_settings import FILE
-from broker_lite.log.config import LogConfig
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.server.connections import ConnectionTable
+from sparkonce import BrokerConfig
+from sparkonce.broker_lite.coordinators.consumer_group import ConsumerGroup
+from sparkonce.broker_lite.handlers.alter_configs import Change
+from sparkonce.broker_lite.handlers.describe_configs import ConfigResource, Source
+from sparkonce.broker_lite.handlers.dynamic_settings import FILE
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.server.connections import ConnectionTable
 from tests.unit.broker.admin_support import NODE, Asked
 
 TOPIC, BROKER, GROUP = int(ConfigResource.TOPIC), int(ConfigResource.BROKER), int(ConfigResource.GROUP)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.handlers.internal_topics import internal_topic_settings
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.handlers.internal_topics import internal_topic_settings
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from tests.unit.broker.admin_support import NODE, Asked
 
 Assignments = list[tuple[int, list[int]]]
@@ -419,7 +419,7 @@ def test_one_request_makes_no_more_than_kafkas_controller_writes_at_once(
     monkeypatch: pytest.MonkeyPatch, validate_only: bool
 ) -> None:
     """As Kafka 4.3 answers: a record for each topic, setting and partition; a first look at the partitions alone."""
-    monkeypatch.setattr("broker_lite.handlers.turns.MAX_UNITS_PER_TURN", 1_000_000)
+    monkeypatch.setattr("sparkonce.broker_lite.handlers.turns.MAX_UNITS_PER_TURN", 1_000_000)
     asked = Asked()
     refused = int(ErrorCode.POLICY_VIOLATION)
     too_large = (refused, "Unable to perform excessively large batch operation.")
@@ -439,7 +439,7 @@ def test_one_request_makes_no_more_than_kafkas_controller_writes_at_once(
 
 
 def test_one_request_deletes_no_more_than_kafkas_controller_writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_lite.handlers.delete_topics.MAX_RECORDS", 2)
+    monkeypatch.setattr("sparkonce.broker_lite.handlers.delete_topics.MAX_RECORDS", 2)
     asked = Asked()
     for name in "abc":
         asked.create(name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.assignors import ASSIGNORS, Assignment, Partitions, Subscriber
+from sparkonce.broker_lite.coordinators.assignors import ASSIGNORS, Assignment, Partitions, Subscriber
 
 TOPICS = [uuid.UUID(int=number) for number in range(1, 5)]
 T1, T2 = TOPICS[:2]

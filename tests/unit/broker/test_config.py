@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.config import BrokerConfig, ConfigError, read_properties
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError, read_properties
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EXAMPLE = Path(__file__).resolve().parents[3] / "conf" / "broker.properties"

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.handlers import dispatch
-from broker_lite.protocol import apis, fetch, frames, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, decode_all, encode_batch
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.protocol import apis, fetch, frames, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, decode_all, encode_batch
 
 DEADLINE_S = 30.0
 API_VERSIONS = bytes.fromhex("0012 0000 00000007 ffff")

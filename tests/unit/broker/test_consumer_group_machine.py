@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_lite.coordinators.consumer_group_image import ConsumerGroupState, check_image
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.coordinators.consumer_group_image import ConsumerGroupState, check_image
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.consumer_group_support import REBALANCE_MS, SESSION_MS, Carried, FakeTopics, contents
 
 CODES = {

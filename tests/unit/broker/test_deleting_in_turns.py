@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_lite.coordinators.offsets import CommittedOffset
-from broker_lite.handlers import dispatch, turns
-from broker_lite.handlers.request import Body
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
+from sparkonce.broker_lite.handlers import dispatch, turns
+from sparkonce.broker_lite.handlers.request import Body
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
 from tests.unit.broker.admin_support import NOW_MS
 from tests.unit.broker.test_work_per_turn import Turning
 

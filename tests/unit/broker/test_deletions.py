@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_lite.handlers.deletions import Deletions
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.handlers.deletions import Deletions
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 KEY = (uuid.UUID(int=1), 0)
 

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from broker_lite.handlers.dispatch import handler_of
-from broker_lite.protocol.apis import APIS
+from sparkonce.broker_lite.handlers.dispatch import handler_of
+from sparkonce.broker_lite.protocol.apis import APIS
 
 
 @pytest.mark.parametrize("api_key", APIS)

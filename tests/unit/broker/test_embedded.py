@@ -1,4 +1,4 @@
-"""EmbeddedBroker, `python -m broker_lite` and `sparkonce broker`: start, stop, restart, what is refused."""
+"""EmbeddedBroker, `python -m sparkonce.broker_lite` and `sparkonce broker`: start, stop, restart, what is refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from broker_lite import BrokerStartError, ConfigError, EmbeddedBroker
-from broker_lite import __main__ as broker_main
+from sparkonce import BrokerStartError, ConfigError, EmbeddedBroker
+from sparkonce.broker_lite import __main__ as broker_main
 
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
 DEADLINE_S = 30
@@ -145,7 +145,9 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("command", [("-m", "broker_lite"), ("-m", "jobs.cli", "broker")], ids=["module", "command"])
+@pytest.mark.parametrize(
+    "command", [("-m", "sparkonce.broker_lite"), ("-m", "sparkonce.jobs.cli", "broker")], ids=["module", "command"]
+)
 def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "broker.properties").write_text("num.partitions=2\nport=1\n")
     options = ("--config", "broker.properties", "--data-dir", "data", "--port", "0", "--ready-file", "ready")
@@ -169,7 +171,7 @@ def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
 )
 def test_a_place_that_cannot_be_used(options: tuple[str, str], message: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    child = start("-m", "broker_lite", "--port", "0", *options, cwd=tmp_path)
+    child = start("-m", "sparkonce.broker_lite", "--port", "0", *options, cwd=tmp_path)
     said = child.communicate(timeout=DEADLINE_S)[1]
     assert re.search(rf"^broker_lite: .*{message}", said, re.MULTILINE)
     assert "Traceback" not in said
@@ -177,7 +179,7 @@ def test_a_place_that_cannot_be_used(options: tuple[str, str], message: str, tmp
 
 
 def test_a_wrong_setting_on_the_command_line(tmp_path: Path) -> None:
-    said = start("-m", "broker_lite", "--set", "prot=9", cwd=tmp_path).communicate(timeout=DEADLINE_S)[1]
+    said = start("-m", "sparkonce.broker_lite", "--set", "prot=9", cwd=tmp_path).communicate(timeout=DEADLINE_S)[1]
     assert re.search(r"unknown broker setting 'prot'; the nearest known one is 'port'", said)
 
 
@@ -204,7 +206,7 @@ def test_the_command_line_can_put_a_file_right_and_wrong(tmp_path: Path) -> None
 
 def test_a_broker_process_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
-        "import os, signal; from broker_lite import EmbeddedBroker\n"
+        "import os, signal; from sparkonce import EmbeddedBroker\n"
         "broker = EmbeddedBroker('data', process=True)\n"
         "print(broker.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker_lite.faults import messages
-from broker_lite.faults.rules import NOTHING, Effect, FaultSpec, Place, Rule, RuleBook
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import APIS, ApiKey
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.faults import messages
+from sparkonce.broker_lite.faults.rules import NOTHING, Effect, FaultSpec, Place, Rule, RuleBook
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.fuzz import corpus
 
 NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)

@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_lite.coordinators.fetch_sessions import EVICTION_MS, FINAL_EPOCH, MAX_EPOCH, FetchSessions, next_epoch
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.fetch import (
+from sparkonce.broker_lite.coordinators.fetch_sessions import (
+    EVICTION_MS,
+    FINAL_EPOCH,
+    MAX_EPOCH,
+    FetchSessions,
+    next_epoch,
+)
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.fetch import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
@@ -22,7 +28,7 @@ from broker_lite.protocol.fetch import (
     FetchTopicResult,
     ForgottenTopic,
 )
-from broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 
 TOPICS = ("a", "b")
 PARTITIONS = 3

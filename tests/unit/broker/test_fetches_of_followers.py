@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_lite.handlers.cluster_partitions import ClusterPartitions
-from broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.replication.replicas import Event, HighWatermarkMoved
+from sparkonce.broker_lite.handlers.cluster_partitions import ClusterPartitions
+from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.replication.replicas import Event, HighWatermarkMoved
 from tests.unit.broker.coordinator_cluster import Cluster
 from tests.unit.broker.test_transaction_coordinator import World
 

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_lite.coordinators.group import TRANSITIONS, ClassicGroup
-from broker_lite.coordinators.group_messages import (
+from sparkonce.broker_lite.coordinators.group import TRANSITIONS, ClassicGroup
+from sparkonce.broker_lite.coordinators.group_messages import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Answer,
     GroupSettings,
@@ -19,8 +19,8 @@ from broker_lite.coordinators.group_messages import (
     Sync,
     SyncAnswer,
 )
-from broker_lite.coordinators.group_storage import check_invariants, restore, store
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.coordinators.group_storage import check_invariants, restore, store
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

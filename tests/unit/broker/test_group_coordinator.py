@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker_lite.coordinators.group_messages import GroupState
-from broker_lite.coordinators.group_records import ClassicRecord, ConsumerRecord, decode
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.broker import Broker
-from broker_lite.handlers.offsets_log import OffsetsLog
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.coordinators.group_messages import GroupState
+from sparkonce.broker_lite.coordinators.group_records import ClassicRecord, ConsumerRecord, decode
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.offsets_log import OffsetsLog
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.unit.broker.test_transaction_coordinator import World
 
 SESSION_MS = 45_000

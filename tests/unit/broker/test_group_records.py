@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.consumer_group_image import (
+from sparkonce.broker_lite.coordinators.consumer_group_image import (
     Change,
     ConsumerMember,
     CurrentChanged,
@@ -20,7 +20,7 @@ from broker_lite.coordinators.consumer_group_image import (
     TargetChanged,
     TargetEpochChanged,
 )
-from broker_lite.coordinators.group_records import (
+from sparkonce.broker_lite.coordinators.group_records import (
     ClassicRecord,
     ConsumerRecord,
     StoredGroup,
@@ -30,8 +30,8 @@ from broker_lite.coordinators.group_records import (
     encode_classic,
     removal_of,
 )
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.records import Record
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.records import Record
 
 TOPIC = uuid.UUID("66942160-ef30-4296-b02d-01af7636162e")
 MEMBER_ID = "4EGNs70wRWOz7x2vNSPDbA"

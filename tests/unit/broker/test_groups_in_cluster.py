@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
-from broker_lite.handlers.coordinated_in_cluster import LOAD_RETRY_S, SAFE_TIMEOUT_MS
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import encode_batch
-from broker_lite.sim.disk import SimulatedFile
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
+from sparkonce.broker_lite.handlers.coordinated_in_cluster import LOAD_RETRY_S, SAFE_TIMEOUT_MS
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.coordinator_cluster import Client, Cluster, error_of
 from tests.unit.broker.test_transaction_coordinator import World
 

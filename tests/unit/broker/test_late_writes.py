@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.unit.broker.cluster_transactions import NAME, PARTITIONS, end, init, leader, markers, state, three_brokers
 from tests.unit.broker.coordinator_cluster import Client, Cluster, Sent, error_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client, leader_of
-from connectors.kafka_once.settings import read_settings
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client, leader_of
+from sparkonce.connectors.kafka_once.settings import read_settings
 from tests.parity.support import Cluster
 
 

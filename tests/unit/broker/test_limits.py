@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.config import BrokerConfig
-from broker_lite.handlers import broker as broker_module
-from broker_lite.log import topics_file
-from broker_lite.protocol import apis, fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.server import limits, log_rate
-from broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
-from broker_lite.server.server import Server
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.handlers import broker as broker_module
+from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.protocol import apis, fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.server import limits, log_rate
+from sparkonce.broker_lite.server.connections import BulkTurns, ConnectionTable, Memory, MemoryBoundError, Watch
+from sparkonce.broker_lite.server.server import Server
 from tests.unit.broker.test_connection import (
     API_VERSIONS,
     Client,
@@ -173,7 +173,7 @@ def test_connections_are_counted_by_address() -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FRAME_TIMEOUT_MS", "SEND_TIMEOUT_MS", "SHRINK_AFTER_MS"):
         monkeypatch.setattr(limits, name, 50)
-    monkeypatch.setattr("broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
+    monkeypatch.setattr("sparkonce.broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def wait_until(broker: EmbeddedBroker, true: Callable[[], bool]) -> None:
 
 
 def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
+    monkeypatch.setattr("sparkonce.broker_lite.server.server.SWEEP_INTERVAL_S", 0.01)
     with EmbeddedBroker(config={"connections.max.idle.ms": 50}) as broker:
         client = Client(broker)
         assert serves(client)
@@ -448,7 +448,7 @@ def test_small_requests_are_served_beside_large_ones(kafka_broker: EmbeddedBroke
 # The page.
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "limits.md").read_text()
-MODULES = ("broker_lite.server.limits", "broker_lite.protocol.limits")
+MODULES = ("sparkonce.broker_lite.server.limits", "sparkonce.broker_lite.protocol.limits")
 
 
 def documented() -> dict[str, str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.embedded import BrokerStartError
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.embedded import BrokerStartError
 
 
 @pytest.mark.parametrize(

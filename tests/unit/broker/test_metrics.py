@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from broker_lite import BrokerStartError, EmbeddedBroker
-from broker_lite.server import metrics as endpoint
+from sparkonce import BrokerStartError, EmbeddedBroker
+from sparkonce.broker_lite.server import metrics as endpoint
 
 TIMEOUT_S = 30
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"

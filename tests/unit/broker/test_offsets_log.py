@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.offsets import (
+from sparkonce.broker_lite.coordinators.offsets import (
     CommittedOffset,
     OffsetKey,
     OffsetTable,
@@ -17,7 +17,7 @@ from broker_lite.coordinators.offsets import (
     encode,
     partition_of,
 )
-from broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.errors import ProtocolError
 
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 keys = st.builds(OffsetKey, names, names, st.integers(0, 2**31 - 1))

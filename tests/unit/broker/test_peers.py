@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite.handlers.request import Endpoint
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.server.peers import PeerNetwork
+from sparkonce.broker_lite.handlers.request import Endpoint
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.server.peers import PeerNetwork
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"\xff" * 40])

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer
-from broker_lite.coordinators.transactions import MAX_EPOCH
-from broker_lite.handlers.producer_ids import BLOCK_SIZE, ProducerIds
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer
+from sparkonce.broker_lite.coordinators.transactions import MAX_EPOCH
+from sparkonce.broker_lite.handlers.producer_ids import BLOCK_SIZE, ProducerIds
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 from tests.unit.broker.test_group_coordinator import Asker
 from tests.unit.broker.test_group_coordinator import start as start_with_topic
 from tests.unit.broker.test_transaction_coordinator import World, begin

@@ -33,7 +33,17 @@ def run(folder: Path, *files: str, **environment: str) -> str:
     for number, code in enumerate(files):
         (folder / f"test_{number}.py").write_text(code)
     path = os.pathsep.join([str(folder), str(PROJECT)])
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-s", "-p", "broker_lite.pytest_plugin", "--strict-markers"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-s",
+        "-p",
+        "sparkonce.broker_lite.pytest_plugin",
+        "--strict-markers",
+    ]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", str(folder)],
         capture_output=True,
@@ -86,7 +96,7 @@ def test_a_container_serves_all_tests(tmp_path: Path) -> None:
 
 MARKERS = """
 import pytest
-from broker_lite import EmbeddedBroker
+from sparkonce import EmbeddedBroker
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch):
@@ -126,9 +136,11 @@ def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
 
 def test_the_plugin_is_registered_and_loads_nothing() -> None:
     document = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    assert document["project"]["entry-points"]["pytest11"] == {"broker_lite.pytest_plugin": "broker_lite.pytest_plugin"}
+    assert document["project"]["entry-points"]["pytest11"] == {
+        "sparkonce.broker_lite.pytest_plugin": "sparkonce.broker_lite.pytest_plugin"
+    }
     code = (
-        "import sys, pytest; before = set(sys.modules); import broker_lite.pytest_plugin; "
+        "import sys, pytest; before = set(sys.modules); import sparkonce.broker_lite.pytest_plugin; "
         "print(*sorted(set(sys.modules) - before))"
     )
     loaded = subprocess.run(
@@ -138,4 +150,4 @@ def test_the_plugin_is_registered_and_loads_nothing() -> None:
         cwd=PROJECT,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     ).stdout.split()
-    assert set(loaded) == {"broker_lite", "broker_lite.pytest_plugin"}
+    assert set(loaded) == {"sparkonce", "sparkonce.broker_lite", "sparkonce.broker_lite.pytest_plugin"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker_lite.coordinators.fetch_sessions import next_epoch
-from broker_lite.handlers import dispatch
-from broker_lite.handlers import fetch as fetch_handler
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.log.segment import Slice
-from broker_lite.protocol import fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.fetch import FetchPartition
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.coordinators.fetch_sessions import next_epoch
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers import fetch as fetch_handler
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.protocol import fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.fetch import FetchPartition
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.unit.broker.coordinator_cluster import Cluster
 from tests.unit.broker.test_transaction_coordinator import World
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import Producer, TransactionState
-from broker_lite.protocol.control_records import read_end_marker
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import decode_records, scan
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import Producer, TransactionState
+from sparkonce.broker_lite.protocol.control_records import read_end_marker
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import decode_records, scan
 from tests.unit.broker.cluster_transactions import PARTITIONS, end, init, is_settled, leader, write
 from tests.unit.broker.coordinator_cluster import Cluster, error_of
 from tests.unit.broker.test_transaction_coordinator import World

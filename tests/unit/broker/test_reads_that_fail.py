@@ -6,18 +6,18 @@ import errno
 
 import pytest
 
-from broker_lite.handlers import dispatch
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.log.replicated_logs import ReplicatedLogs
-from broker_lite.log.segment import Slice
-from broker_lite.log.storage import File
-from broker_lite.protocol import fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.disk import SimulatedFile
+from sparkonce.broker_lite.handlers import dispatch
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.replicated_logs import ReplicatedLogs
+from sparkonce.broker_lite.log.segment import Slice
+from sparkonce.broker_lite.log.storage import File
+from sparkonce.broker_lite.protocol import fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.coordinator_cluster import Cluster
 from tests.unit.broker.test_transaction_coordinator import World
 

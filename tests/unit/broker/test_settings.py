@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker_lite import BrokerConfig, ConfigError
-from broker_lite.__main__ import main
-from broker_lite.config import broker_settings, file_settings
-from broker_lite.controller.image import KAFKA_DEFAULTS
-from broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
-from broker_lite.log.config import LogConfig, topic_settings
-from broker_lite.settings import Setting, SettingError, Update
-from broker_lite.settings_page import markdown, sections
-from broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
+from sparkonce import BrokerConfig, ConfigError
+from sparkonce.broker_lite.__main__ import main
+from sparkonce.broker_lite.config import broker_settings, file_settings
+from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
+from sparkonce.broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
+from sparkonce.broker_lite.log.config import LogConfig, topic_settings
+from sparkonce.broker_lite.settings import Setting, SettingError, Update
+from sparkonce.broker_lite.settings_page import markdown, sections
+from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
 
 KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_3_0.json").read_text())
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
@@ -105,7 +105,7 @@ def test_every_setting_of_kafkas_is_served_or_named_as_not() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == markdown(), "python -m broker_lite.settings_page > docs/broker_settings.md"
+    assert PAGE.read_text() == markdown(), "python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md"
 
 
 def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.config import BrokerConfig
-from broker_lite.protocol import fetch
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.frames import encode_request_header
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.server.server import Server
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.protocol import fetch
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.frames import encode_request_header
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.server.server import Server
 
 DEADLINE_S = 30.0
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from broker_lite.config import BrokerConfig
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
-from broker_lite.handlers.broker import Broker, Clock
-from broker_lite.handlers.markers import MARKERS_PER_TURN
-from broker_lite.log.config import LogConfig
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
+from sparkonce.broker_lite.handlers.broker import Broker, Clock
+from sparkonce.broker_lite.handlers.markers import MARKERS_PER_TURN
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
 
 START_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000

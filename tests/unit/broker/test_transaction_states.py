@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_lite.coordinators.transaction_log import decode_key, decode_value, encode, encode_tombstone
-from broker_lite.coordinators.transaction_messages import (
+from sparkonce.broker_lite.coordinators.transaction_log import decode_key, decode_value, encode, encode_tombstone
+from sparkonce.broker_lite.coordinators.transaction_messages import (
     EPOCH_BUMP,
     LEGACY,
     Decision,
@@ -20,7 +20,7 @@ from broker_lite.coordinators.transaction_messages import (
     TransactionSettings,
     TransactionState,
 )
-from broker_lite.coordinators.transactions import (
+from sparkonce.broker_lite.coordinators.transactions import (
     MAX_EPOCH,
     NO_TIMEOUT_MS,
     PREPARED,
@@ -28,7 +28,7 @@ from broker_lite.coordinators.transactions import (
     Transactions,
     check_invariants,
 )
-from broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
 
 TIMEOUT_MS = 1_000
 SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=100_000)
@@ -605,7 +605,7 @@ def test_values_of_version_0_are_read_and_later_ones_refused() -> None:
 
 
 def test_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_lite.coordinators.transactions.MAX_TRANSACTIONAL_IDS", 3)
+    monkeypatch.setattr("sparkonce.broker_lite.coordinators.transactions.MAX_TRANSACTIONAL_IDS", 3)
     transactions = machine()
     numbers = list(range(4))
     random.Random(7).shuffle(numbers)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
-from broker_lite.coordinators.pending_offsets import PendingOffsets
-from broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
-from broker_lite.handlers.broker import Broker
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.coordinators.offsets import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode, partition_of
+from sparkonce.broker_lite.coordinators.pending_offsets import PendingOffsets
+from sparkonce.broker_lite.coordinators.transaction_messages import EPOCH_BUMP, Producer, TransactionState
+from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.unit.broker.test_transaction_coordinator import TIMEOUT_MS, World, state
 
 KEY = OffsetKey("g", "t", 0)

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.handlers.request import NO_ANSWER
-from broker_lite.server.unanswered import UnansweredWrites
+from sparkonce.broker_lite.handlers.request import NO_ANSWER
+from sparkonce.broker_lite.server.unanswered import UnansweredWrites
 
 
 def requests(count: int) -> list[Any]:

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from broker_lite.handlers import dispatch, turns
-from broker_lite.handlers.request import Body, Endpoint, Request
-from broker_lite.log import topics_file
-from broker_lite.protocol import apis, produce
-from broker_lite.protocol.apis import APIS, ApiKey
-from broker_lite.protocol.errors import ProtocolError
-from broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.security.authorizer import Authorizer
+from sparkonce.broker_lite.handlers import dispatch, turns
+from sparkonce.broker_lite.handlers.request import Body, Endpoint, Request
+from sparkonce.broker_lite.log import topics_file
+from sparkonce.broker_lite.protocol import apis, produce
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.security.authorizer import Authorizer
 from tests.unit.broker.admin_support import NODE, NOW_MS, Asked
 
 MANY = 200

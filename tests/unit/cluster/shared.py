@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from broker_lite.cluster.controller_service import ControllerService
-from broker_lite.cluster.coordination import LockCoordination
-from broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, taken
-from broker_lite.controller.controller import Controller, ControllerSettings
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH, Record
-from broker_lite.sim.disk import DiskLock, SimulatedDisk
+from sparkonce.broker_lite.cluster.controller_service import ControllerService
+from sparkonce.broker_lite.cluster.coordination import LockCoordination
+from sparkonce.broker_lite.cluster.metadata_log import MetadataLog, MetadataReader, taken
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.sim.disk import DiskLock, SimulatedDisk
 
 SHARED = "/shared"
 TIMEOUT_MS = 2_000

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_lite.cluster.acknowledgements import Acknowledgements
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replicas import Follows, Gone, HighWatermarkMoved, Leads
+from sparkonce.broker_lite.cluster.acknowledgements import Acknowledgements
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replicas import Follows, Gone, HighWatermarkMoved, Leads
 
 KEY = (uuid.UUID(int=1), 0)
 OTHER = (uuid.UUID(int=1), 1)

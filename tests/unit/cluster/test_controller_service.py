@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN_BACKOFF_MS
-from broker_lite.cluster.coordination import MAX_STEP_MS
-from broker_lite.controller.records import NO_BROKER_EPOCH
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.cluster.controller_service import MAX_BACKOFF_MS, MIN_BACKOFF_MS
+from sparkonce.broker_lite.cluster.coordination import MAX_STEP_MS
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 
 BROKERS = st.sampled_from([1, 2, 3])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.cluster.coordination import MAX_STEP_MS, LockCoordination
-from broker_lite.log.storage import DiskStorage, Storage
+from sparkonce.broker_lite.cluster.coordination import MAX_STEP_MS, LockCoordination
+from sparkonce.broker_lite.log.storage import DiskStorage, Storage
 from tests.unit.cluster.shared import SHARED, TIMEOUT_MS, SharedStorage
 
 

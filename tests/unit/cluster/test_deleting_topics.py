@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker_lite.controller.controller import Controller, ControllerSettings
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH
-from broker_lite.handlers import delete_topics
-from broker_lite.log.steps import finish
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.handlers import delete_topics
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_lite.cluster.lifecycle import MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
-from broker_lite.log.checkpoints import BROKER_EPOCH
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.cluster.lifecycle import MAX_RETRY_MS, RETRY_MS, Identity, Lifecycle, State
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, BrokerRegistered
+from sparkonce.broker_lite.log.checkpoints import BROKER_EPOCH
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 from tests.unit.cluster.scheduling import HandLoop
 from tests.unit.cluster.shared import SharedClock, SharedStorage
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker_lite.cluster.lifecycle import Identity, Lifecycle
-from broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, ClusterMember, Membership
-from broker_lite.controller.controller import Controller
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, Record
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.replicas import Event, Follows, Gone, Leads, ReplicationSettings
+from sparkonce.broker_lite.cluster.lifecycle import Identity, Lifecycle
+from sparkonce.broker_lite.cluster.member import FAILOVER_WAIT_MS, POLL_MS, ClusterMember, Membership
+from sparkonce.broker_lite.controller.controller import Controller
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, Record
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.replicas import Event, Follows, Gone, Leads, ReplicationSettings
 from tests.unit.cluster.scheduling import HandLoop
 from tests.unit.cluster.shared import Candidate, SharedClock, SharedStorage
 from tests.unit.replication.partition import new_log

@@ -10,13 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.cluster import metadata_log
-from broker_lite.cluster.metadata_log import DamagedMetadataError, MetadataLog, MetadataReader, read_steps, taken
-from broker_lite.cluster.record_format import _READERS, MetadataFormatError, decode, encode_record, encode_snapshot
-from broker_lite.controller import records as kinds
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import PartitionState, Record
-from broker_lite.protocol.records import read_header
+from sparkonce.broker_lite.cluster import metadata_log
+from sparkonce.broker_lite.cluster.metadata_log import (
+    DamagedMetadataError,
+    MetadataLog,
+    MetadataReader,
+    read_steps,
+    taken,
+)
+from sparkonce.broker_lite.cluster.record_format import (
+    _READERS,
+    MetadataFormatError,
+    decode,
+    encode_record,
+    encode_snapshot,
+)
+from sparkonce.broker_lite.controller import records as kinds
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import PartitionState, Record
+from sparkonce.broker_lite.protocol.records import read_header
 from tests.unit.cluster.shared import SHARED, SharedStorage
 
 IDS = st.integers(-1, 2**31 - 1)

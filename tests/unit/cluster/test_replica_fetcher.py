@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from broker_lite.config import BrokerConfig
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol import fetch, records
-from broker_lite.protocol.errors import CorruptBatchError, ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record
-from broker_lite.replication.follower import FetchPosition, PartitionFollower
-from broker_lite.replication.replicas import Follows, Gone, Leads
-from broker_lite.server.replica_fetcher import FIRST_BACKOFF_MS, VERSION, ReplicaFetchers
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.config import BrokerConfig
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol import fetch, records
+from sparkonce.broker_lite.protocol.errors import CorruptBatchError, ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower
+from sparkonce.broker_lite.replication.replicas import Follows, Gone, Leads
+from sparkonce.broker_lite.server.replica_fetcher import FIRST_BACKOFF_MS, VERSION, ReplicaFetchers
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 TOPIC = uuid.UUID(int=1)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from broker_lite.controller.controller import Controller, ControllerSettings
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import NO_BROKER_EPOCH
-from broker_lite.handlers import alter_configs
-from broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH
+from sparkonce.broker_lite.handlers import alter_configs
+from sparkonce.broker_lite.log.config import LogConfig
 
 
 def test_changes_that_the_broker_has_not_applied_yet_are_kept_and_can_be_taken_back(

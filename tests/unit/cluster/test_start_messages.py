@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.server.membership import ClusterShell
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.server.membership import ClusterShell
 
 
 def where_to_look(controller_id: int) -> str:

@@ -7,9 +7,9 @@ from copy import deepcopy
 
 import pytest
 
-from broker_lite.cluster.watching import WatchedImage
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     ControllerElected,
@@ -18,7 +18,7 @@ from broker_lite.controller.records import (
     Record,
     TopicCreated,
 )
-from broker_lite.replication.invariants import ViolationError
+from sparkonce.broker_lite.replication.invariants import ViolationError
 
 TOPIC = uuid.UUID(int=1)
 BEGUN = PartitionState((1, 2), (1, 2), 1, 0, 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
+from sparkonce.broker_lite.controller.controller import Controller, ControllerSettings, Heartbeat, InSyncProposal
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState, Record
 
 NOW = 1_700_000_000_000
 LEASE_MS = 9_000

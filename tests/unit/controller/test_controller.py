@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_lite.controller.controller import PRODUCER_ID_BLOCK, ControllerSettings, InSyncProposal
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.controller.controller import PRODUCER_ID_BLOCK, ControllerSettings, InSyncProposal
+from sparkonce.broker_lite.controller.records import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     BrokerRegistered,
@@ -16,7 +16,7 @@ from broker_lite.controller.records import (
     DefaultSettingsChanged,
     PartitionState,
 )
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from tests.unit.controller.cluster import ALONE, KEY, LEASE_MS, TOPIC, Cluster
 
 

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from broker_lite.controller.image import PartitionKey
-from broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
-from broker_lite.protocol.errors import KafkaError
+from sparkonce.broker_lite.controller.image import PartitionKey
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, NO_LEADER, PartitionState
+from sparkonce.broker_lite.protocol.errors import KafkaError
 from tests.unit.controller.cluster import TOPIC, Cluster
 
 BROKERS = st.integers(1, 4)

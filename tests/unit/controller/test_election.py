@@ -7,8 +7,8 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_lite.controller.election import next_state
-from broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.controller.election import next_state
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
 
 STATE = PartitionState((1, 2, 3), (1, 2, 3), 1, 4, 9)
 

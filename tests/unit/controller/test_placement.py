@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.controller.placement import place
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.controller.placement import place
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 
 def test_leaders_go_round_and_followers_come_after_them() -> None:

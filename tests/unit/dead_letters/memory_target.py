@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from connectors.target import TargetPlan, Task, TaskWriter
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery, Plan, look
-from exactly_once.decision import Stored
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.memory import MemoryOffsetStore
-from offset_store.record import PartitionKey
+from sparkonce.connectors.target import TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.record import PartitionKey
 
 
 @dataclass

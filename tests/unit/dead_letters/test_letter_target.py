@@ -12,23 +12,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.dead_letter_place import DeadLetterPlace
-from connectors.dead_letter_target import LetterTarget, split
-from connectors.dead_letters import COLUMN
-from connectors.target import Target, Task, TaskWriter
-from exactly_once import commit as commit_module
-from exactly_once.batch import Batch
-from exactly_once.clipping import Behind, clip, clipped
-from exactly_once.commit import Plan
-from exactly_once.crash_points import CrashPoint
-from exactly_once.decision import Stored
-from exactly_once.errors import DeliveryError, OffsetMismatchError
-from exactly_once.guarantee import Guarantee
-from offset_store.fingerprint import Fingerprint
-from offset_store.locations import Location
-from offset_store.memory import MemoryOffsetStore
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.connectors.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.dead_letter_target import LetterTarget, split
+from sparkonce.connectors.dead_letters import COLUMN
+from sparkonce.connectors.target import Target, Task, TaskWriter
+from sparkonce.exactly_once import commit as commit_module
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.clipping import Behind, clip, clipped
+from sparkonce.exactly_once.commit import Plan
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 from tests.unit.dead_letters.memory_target import MemoryTarget
 
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from connectors.dead_letter_place import DeadLetterPlace
-from connectors.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
-from connectors.dead_letters import COLUMN, LETTER
-from connectors.delta_once.options import SinkOptions
-from connectors.options import OptionError
-from exactly_once.guarantee import Guarantee
-from offset_store.locations import Location
+from sparkonce.connectors.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
+from sparkonce.connectors.dead_letters import COLUMN, LETTER
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.locations import Location
 
 TYPES = pa.struct(
     [

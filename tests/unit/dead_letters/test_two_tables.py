@@ -12,20 +12,20 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from connectors.dead_letters import COLUMN, LETTER
-from connectors.delta_once.options import SinkOptions
-from connectors.delta_once.parquet import TableWriter
-from connectors.delta_once.sink import stream_sink
-from connectors.stream_sink import StreamSink, TaskMessage
-from connectors.target import Task
-from exactly_once import crash_points
-from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
-from exactly_once.errors import DeliveryError, OffsetMismatchError
-from exactly_once.guarantee import Guarantee
-from jobs.cli import main
-from offset_store.delta import DeltaSnapshot
-from offset_store.offsets import Position, SourceOffset, TopicPartition
-from offset_store.store import Commit
+from sparkonce.connectors.dead_letters import COLUMN, LETTER
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.parquet import TableWriter
+from sparkonce.connectors.delta_once.sink import stream_sink
+from sparkonce.connectors.stream_sink import StreamSink, TaskMessage
+from sparkonce.connectors.target import Task
+from sparkonce.exactly_once import crash_points
+from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
+from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.delta import DeltaSnapshot
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.store import Commit
 
 SCHEMA = t.StructType([t.StructField("n", t.LongType()), t.StructField(COLUMN, LETTER)])
 LETTERS = pa.struct(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from jobs.demo.check import ColumnChecksum, Verdict
-from jobs.demo.report import page
-from jobs.demo.timeline import Event
+from sparkonce.jobs.demo.check import ColumnChecksum, Verdict
+from sparkonce.jobs.demo.report import page
+from sparkonce.jobs.demo.timeline import Event
 
 EVENTS = [
     Event("broker", "span", "broker", 0.0, 40.0),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.crash_points import CrashPoint
-from jobs.demo.settings import DEFAULT_CONFIG, Kill, Settings, SettingsError
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Kill, Settings, SettingsError
 
 
 def test_the_file_in_conf_holds_what_the_demo_promises() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exactly_once.crash_points import CrashPoint
-from jobs.demo.supervisor import Job, JobFailedError
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.jobs.demo.supervisor import Job, JobFailedError
 
 POINT = CrashPoint.SINK_BEFORE_COMMIT
 REACHES = f"""
 import subprocess, sys
-from exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
 waits = "import signal; print('up', flush=True); signal.pause()"
 child = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE)
 child.stdout.readline()

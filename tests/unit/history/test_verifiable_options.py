@@ -7,9 +7,9 @@ import argparse
 import pytest
 from confluent_kafka import KafkaError
 
-from jobs import verifiable_consumer, verifiable_producer
-from jobs.verifiable import EventWriter, Stop
-from jobs.verifiable_producer import VerifiableProducer, add_arguments
+from sparkonce.jobs import verifiable_consumer, verifiable_producer
+from sparkonce.jobs.verifiable import EventWriter, Stop
+from sparkonce.jobs.verifiable_producer import VerifiableProducer, add_arguments
 
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
 

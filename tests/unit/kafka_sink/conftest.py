@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
 from tests.unit.kafka_sink.pipeline import INPUT, INPUT_PARTITIONS, Application, Machine, create_topics, settings_of
 
 Applications = Callable[..., Application]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from connectors.kafka_once.client import Client, KafkaUnreachableError
-from connectors.kafka_once.sink.decisions import DecisionLog, DecisionTopicError
-from connectors.kafka_once.sink.transactions import State, TransactionClient, TransactionError
-from exactly_once.batch import Batch
-from exactly_once.errors import DeliveryError
-from exactly_once.guarantee import Guarantee
-from exactly_once.transactions import Fate
-from offset_store.errors import OffsetStoreError
+from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionClient, TransactionError
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.transactions import Fate
+from sparkonce.offset_store.errors import OffsetStoreError
 from tests.unit.kafka_sink.pipeline import (
     INPUT_PARTITIONS,
     Application,

@@ -19,33 +19,33 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once import client as client_module
-from connectors.kafka_once.client import LATEST, Client
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.decode import RecordDecoder
-from connectors.kafka_once.fetch import RangeFetcher
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.ranges import FetchRange
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink import driver as driver_module
-from connectors.kafka_once.sink import process as process_module
-from connectors.kafka_once.sink import tasks as tasks_module
-from connectors.kafka_once.sink.decisions import DecisionLog
-from connectors.kafka_once.sink.driver import Driver, Scope
-from connectors.kafka_once.sink.lanes import lanes
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.target import KafkaPlan, KafkaTarget
-from connectors.kafka_once.sink.transactions import State, TransactionClient
-from connectors.target import Task
-from exactly_once.batch import Batch
-from exactly_once.guarantee import Guarantee
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.connectors.kafka_once.client import LATEST, Client
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.decode import RecordDecoder
+from sparkonce.connectors.kafka_once.fetch import RangeFetcher
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.ranges import FetchRange
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink import driver as driver_module
+from sparkonce.connectors.kafka_once.sink import process as process_module
+from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
+from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_once.sink.lanes import lanes
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.target import KafkaPlan, KafkaTarget
+from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionClient
+from sparkonce.connectors.target import Task
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 SOURCE = "kafka"
 INPUT = "input"

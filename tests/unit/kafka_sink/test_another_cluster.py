@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.client import Client
-from exactly_once.batch import Batch
-from exactly_once.crash_points import CrashPoint
-from exactly_once.errors import OffsetMismatchError
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
     SOURCE,

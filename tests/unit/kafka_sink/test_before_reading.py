@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.client import Client, KafkaUnreachableError
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
-from connectors.kafka_once.sink.driver import Driver
-from connectors.kafka_once.source import KafkaOnceStreamReader
-from exactly_once.transactions import DecisionFormatError
+from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
+from sparkonce.connectors.kafka_once.sink.driver import Driver
+from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.exactly_once.transactions import DecisionFormatError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, Written, all_rows, committed_rows
 from tests.unit.kafka_sink.test_driver_recovery import claim, decided_only, run
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka_once.sink.transactions import transactional_prefix
-from exactly_once.transactions import (
+from sparkonce.connectors.kafka_once.sink.transactions import transactional_prefix
+from sparkonce.exactly_once.transactions import (
     KEPT_QUERIES,
     Decision,
     DecisionFormatError,
@@ -21,9 +21,9 @@ from exactly_once.transactions import (
     following,
     ranges_text,
 )
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, Writes
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(0, 2**63 - 1)

@@ -9,25 +9,25 @@ from threading import Event
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol import apis, records
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.control_records import EndMarker, encode_end_marker
-from broker_lite.protocol.fetch import FetchPartitionResult
-from broker_lite.protocol.records import Record
-from broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import Sasl
-from connectors.kafka_once.sink.decisions import PARTITION, DecisionLog, DecisionTopicError
-from connectors.kafka_once.sink.transactions import FencedProducerError, TransactionClient
-from exactly_once.transactions import (
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol import apis, records
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end_marker
+from sparkonce.broker_lite.protocol.fetch import FetchPartitionResult
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import Sasl
+from sparkonce.connectors.kafka_once.sink.decisions import PARTITION, DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, TransactionClient
+from sparkonce.exactly_once.transactions import (
     Decision,
     PreparedTransaction,
     decision_key,
     following,
 )
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord
 from tests.unit.kafka_sink.pipeline import create_topics, held_back, impatient_client, settings_of
 
 _numbers = itertools.count()
@@ -180,7 +180,7 @@ def test_an_application_waits_for_its_own(
         waited.append(seconds)
         own.end(commit=commit)
 
-    monkeypatch.setattr("connectors.kafka_once.sink.decisions.time.sleep", sleep)
+    monkeypatch.setattr("sparkonce.connectors.kafka_once.sink.decisions.time.sleep", sleep)
     assert log.read().number == commit
     assert len(waited) == 1
 

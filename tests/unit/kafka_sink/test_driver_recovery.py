@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink import driver as driver_module
-from connectors.kafka_once.sink.driver import Driver, shared_driver
-from connectors.kafka_once.sink.transactions import TransactionClient, TransactionError
-from exactly_once.batch import Batch
-from exactly_once.crash_points import CrashPoint
-from exactly_once.errors import DeliveryError, TransactionsGoneError
-from exactly_once.guarantee import Guarantee
-from exactly_once.transactions import PreparedTransaction
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink import driver as driver_module
+from sparkonce.connectors.kafka_once.sink.driver import Driver, shared_driver
+from sparkonce.connectors.kafka_once.sink.transactions import TransactionClient, TransactionError
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.errors import DeliveryError, TransactionsGoneError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.transactions import PreparedTransaction
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Death,

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.records import Record, decode_records, read_header, validate
-from connectors.kafka_once.sink import encoding
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
-from connectors.kafka_once.sink.encoding import RowEncoder
-from connectors.kafka_once.sink.kernel import STICKY_CHUNK_BYTES
-from connectors.kafka_once.sink.rows import RowError, RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.records import Record, decode_records, read_header, validate
+from sparkonce.connectors.kafka_once.sink import encoding
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
+from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
+from sparkonce.connectors.kafka_once.sink.kernel import STICKY_CHUNK_BYTES
+from sparkonce.connectors.kafka_once.sink.rows import RowError, RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 
 PARTITIONS = {"orders": 3, "clicks": 1, "ünïcode": 7}
 LAYOUT = RowLayout(None, value=1, key=0, topic_column=2, partition=3, headers=4)

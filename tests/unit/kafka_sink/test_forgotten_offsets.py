@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from exactly_once.transactions import Decision, following
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.exactly_once.transactions import Decision, following
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 KEY: PartitionKey = ("kafka", TopicPartition("topic", "id", 0))
 OTHER: PartitionKey = ("kafka", TopicPartition("topic", "id", 1))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.kafka_once.client import Client, MissingTopicError
-from connectors.kafka_once.sink.driver import Driver
-from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, State
-from exactly_once.errors import OffsetMismatchError
-from exactly_once.transactions import Decision, Decisions
+from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.sink.driver import Driver
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, State
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.exactly_once.transactions import Decision, Decisions
 from tests.unit.kafka_sink.pipeline import INPUT, Application, check_whole, committed_rows, group_offsets
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline
 

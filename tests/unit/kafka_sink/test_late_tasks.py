@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink import tasks as tasks_module
-from connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
+from sparkonce.connectors.kafka_once.sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
     State,
     TransactionClient,
 )
-from connectors.target import Task
-from exactly_once.crash_points import CrashPoint
-from exactly_once.errors import FencedError
+from sparkonce.connectors.target import Task
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.errors import FencedError
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Incarnation,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink import by_hand
-from exactly_once.errors import TransactionsGoneError
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink import by_hand
+from sparkonce.exactly_once.errors import TransactionsGoneError
 from tests.interop.plain_client import PlainClient
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.dead_letter_place import DeadLetterPlace
-from connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from connectors.kafka_once.sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
-from connectors.options import OptionError
-from exactly_once.guarantee import Guarantee
-from offset_store.locations import Location
+from sparkonce.connectors.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.connectors.kafka_once.sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.locations import Location
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 BASE = {**SERVERS, "appid": "flights app", "checkpointlocation": "/c"}

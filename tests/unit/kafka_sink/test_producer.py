@@ -12,27 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.records import encode_batch
-from connectors.kafka_once import connection as connection_module
-from connectors.kafka_once.client import LATEST, Client, Leader, MissingTopicError
-from connectors.kafka_once.decode import RecordDecoder
-from connectors.kafka_once.fetch import RangeFetcher
-from connectors.kafka_once.ranges import FetchRange
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from connectors.kafka_once.sink.encoding import RowEncoder
-from connectors.kafka_once.sink.lanes import lanes
-from connectors.kafka_once.sink.producer import (
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.records import encode_batch
+from sparkonce.connectors.kafka_once import connection as connection_module
+from sparkonce.connectors.kafka_once.client import LATEST, Client, Leader, MissingTopicError
+from sparkonce.connectors.kafka_once.decode import RecordDecoder
+from sparkonce.connectors.kafka_once.fetch import RangeFetcher
+from sparkonce.connectors.kafka_once.ranges import FetchRange
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
+from sparkonce.connectors.kafka_once.sink.lanes import lanes
+from sparkonce.connectors.kafka_once.sink.producer import (
     DeliveryRefusedError,
     DeliveryTimeoutError,
     Producer,
     RecordTooLargeError,
 )
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.settings import ProducerSettings
-from connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
 
 PARTITIONS = 3
 SMALL = ProducerSettings(batch_bytes=1000, delivery_timeout_ms=20_000)
@@ -441,6 +441,6 @@ def test_a_clock_that_is_ahead_is_named(client: Client) -> None:
 
 
 def _record(timestamp_ms: int = 0) -> Any:
-    from broker_lite.protocol.records import Record
+    from sparkonce.broker_lite.protocol.records import Record
 
     return Record(b"k", b"00000001", timestamp_ms)

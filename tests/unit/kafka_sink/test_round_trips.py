@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.connection import Connection
-from connectors.target import Task
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.target import Task
 from tests.unit.kafka_sink.conftest import Applications
 from tests.unit.kafka_sink.pipeline import Application, Incarnation, Machine, check_whole, rows_of
 

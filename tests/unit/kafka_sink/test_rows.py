@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from connectors.kafka_once.sink.rows import RowError, RowLayout
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.sink.rows import RowError, RowLayout
+from sparkonce.connectors.options import OptionError
 
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 

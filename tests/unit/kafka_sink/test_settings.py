@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.protocol.compression import Compression
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.settings import (
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.settings import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     PRODUCER,
     ProducerSettings,
     read_producer,
 )
-from connectors.options import OptionError
-from exactly_once.guarantee import Guarantee
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.guarantee import Guarantee
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_producer_settings.txt").read_text().split()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exactly_once.transactions import (
+from sparkonce.exactly_once.transactions import (
     KEPT_DECISIONS,
     Decision,
     DecisionFormatError,
@@ -20,7 +20,7 @@ from exactly_once.transactions import (
     following,
     settle,
 )
-from offset_store.record import BatchRecord
+from sparkonce.offset_store.record import BatchRecord
 
 
 def decision(number: int, **changes: object) -> Decision:

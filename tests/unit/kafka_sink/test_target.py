@@ -13,27 +13,32 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink import driver as driver_module
-from connectors.kafka_once.sink import target as target_module
-from connectors.kafka_once.sink.decisions import DecisionLog
-from connectors.kafka_once.sink.driver import Driver
-from connectors.kafka_once.sink.rows import RowLayout
-from connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
-from connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionClient, TransactionError
-from exactly_once.batch import Batch
-from exactly_once.crash_points import CrashPoint
-from exactly_once.decision import Stored
-from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
-from exactly_once.guarantee import Guarantee
-from exactly_once.transactions import Decision
-from offset_store import clock
-from offset_store.errors import OffsetStoreError
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink import driver as driver_module
+from sparkonce.connectors.kafka_once.sink import target as target_module
+from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_once.sink.driver import Driver
+from sparkonce.connectors.kafka_once.sink.rows import RowLayout
+from sparkonce.connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
+from sparkonce.connectors.kafka_once.sink.transactions import (
+    ProducerIdentity,
+    State,
+    TransactionClient,
+    TransactionError,
+)
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.transactions import Decision
+from sparkonce.offset_store import clock
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
     INPUT_PARTITIONS,

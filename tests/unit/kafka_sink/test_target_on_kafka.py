@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink.driver import Driver
-from jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
-from offset_store import clock
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink.driver import Driver
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.offset_store import clock
 from tests.unit.kafka_sink.course import Course
 from tests.unit.kafka_sink.pipeline import (
     INPUT,

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite import EmbeddedBroker
-from connectors.delta_once.kept import MAX_KEPT
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink import tasks as tasks_module
-from connectors.kafka_once.sink.producer import DeliveryRefusedError
-from connectors.kafka_once.sink.tasks import TransactionalIds, take_id
-from connectors.kafka_once.sink.transactions import FencedProducerError, State, TransactionClient
-from connectors.target import Task
-from exactly_once.guarantee import Guarantee
-from exactly_once.transactions import PreparedTransaction
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
+from sparkonce.connectors.kafka_once.sink.producer import DeliveryRefusedError
+from sparkonce.connectors.kafka_once.sink.tasks import TransactionalIds, take_id
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, State, TransactionClient
+from sparkonce.connectors.target import Task
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.exactly_once.transactions import PreparedTransaction
 from tests.unit.kafka_sink.pipeline import (
     Application,
     Machine,

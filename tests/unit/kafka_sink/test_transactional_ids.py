@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.delta_once.kept import MAX_KEPT
-from connectors.kafka_once.sink.tasks import take_id
+from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.kafka_once.sink.tasks import take_id
 
 
 def test_an_id_rests_until_the_decision_that_may_name_it_is_not_the_last_one() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.coordinators import transactions as broker_transactions
-from broker_lite.protocol import produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from broker_lite.protocol.records import Record, encode_batch
-from connectors.kafka_once.client import Client, KafkaUnreachableError, leader_of
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.sink.transactions import (
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.coordinators import transactions as broker_transactions
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError, leader_of
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.sink.transactions import (
     FencedProducerError,
     ProducerIdentity,
     State,
@@ -26,7 +26,7 @@ from connectors.kafka_once.sink.transactions import (
     TransactionError,
     transactional_prefix,
 )
-from offset_store.group import CommittedOffset
+from sparkonce.offset_store.group import CommittedOffset
 from tests.unit.kafka_sink.pipeline import (
     INPUT,
     Application,

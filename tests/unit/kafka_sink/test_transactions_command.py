@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.sink.transactions import FencedProducerError, State
-from exactly_once.transactions import DecisionFormatError, PreparedTransaction
-from jobs.cli import main
-from offset_store.group import CommittedOffset
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, State
+from sparkonce.exactly_once.transactions import DecisionFormatError, PreparedTransaction
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.group import CommittedOffset
 from tests.unit.kafka_sink.transactions_support import (
     DEADLINE_S,
     OUTPUT_TOPIC,

@@ -17,11 +17,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import read_settings
-from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
-from jobs.cli import main
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
+from sparkonce.jobs.cli import main
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kafka_sink.md"

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
-from broker_lite.protocol import produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from broker_lite.protocol.records import Record, encode_batch
-from connectors.kafka_once.client import Client, leader_of
-from connectors.kafka_once.settings import ClientSettings
-from connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
-from connectors.kafka_once.sink.driver import Driver, Scope
-from connectors.kafka_once.sink.transactions import ProducerIdentity
-from exactly_once.transactions import Decision, PreparedTransaction, following
-from offset_store.clock import now_ms
-from offset_store.group import Committed, GroupSnapshot
-from offset_store.offsets import OffsetRange
-from offset_store.offsets import TopicPartition as SourcePartition
-from offset_store.record import BatchRecord
+from sparkonce.broker_lite.protocol import produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.connectors.kafka_once.client import Client, leader_of
+from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
+from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_once.sink.transactions import ProducerIdentity
+from sparkonce.exactly_once.transactions import Decision, PreparedTransaction, following
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.group import Committed, GroupSnapshot
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.offsets import TopicPartition as SourcePartition
+from sparkonce.offset_store.record import BatchRecord
 
 DEADLINE_S = 20
 PRODUCE_VERSION = 9

@@ -20,10 +20,10 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from connectors.lag import LagListener
-from connectors.lag.state import LagState
-from connectors.options import OptionError
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.lag import LagListener
+from sparkonce.connectors.lag.state import LagState
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 AT = "2026-01-02T03:04:05.000Z"

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from connectors.lag.progress import PartitionLag, read_offsets, source_lag
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.lag.progress import PartitionLag, read_offsets, source_lag
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 
 def ours(source: str = "kafka", **next_offsets: int) -> str:

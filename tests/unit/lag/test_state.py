@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from connectors.lag.progress import PartitionLag, SourceLag
-from connectors.lag.state import Batch, LagState
+from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
+from sparkonce.connectors.lag.state import Batch, LagState
 
 
 def source(partitions: int, position: int = 0) -> SourceLag:

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
-from broker_lite.log.config import LogConfig
-from broker_lite.log.offset_map import ENTRY_BYTES, OffsetMap
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.recovery import recover_segment
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.cleaner import OffsetMapFullError, assess, clean, group_segments
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.offset_map import ENTRY_BYTES, OffsetMap
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.recovery import recover_segment
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
 
 NOW = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.log.config import LogConfig
-from broker_lite.log.log_manager import LogManager
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol import records
-from broker_lite.protocol.records import Record
-from jobs import peers
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.jobs import peers
 
 NOW = 1_700_000_000_000
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from broker_lite.log import checkpoints
-from broker_lite.log.config import LogConfig
-from broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
-from broker_lite.log.log_manager import LogManager
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol import records
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.log import checkpoints
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.housekeeping import Housekeeping, HousekeepingSettings
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.log.cleaner import assess, clean
-from broker_lite.log.config import LogConfig
-from broker_lite.log.offset_map import OffsetMap
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.retention import delete_old_segments
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.legacy_records import decode_any, encode_message_set
-from broker_lite.protocol.records import Record
-from jobs import peers
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.cleaner import assess, clean
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.offset_map import OffsetMap
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.retention import delete_old_segments
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.jobs import peers
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 pytestmark = pytest.mark.java

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.producer_state import AppendedBatch, ProducerEntry
-from broker_lite.log import checkpoints, storage
-from broker_lite.log.config import LogConfig
-from broker_lite.log.offset_index import CorruptIndexError, OffsetIndex
-from broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
-from broker_lite.log.time_index import TimeIndex
-from broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.coordinators.producer_state import AppendedBatch, ProducerEntry
+from sparkonce.broker_lite.log import checkpoints, storage
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.offset_index import CorruptIndexError, OffsetIndex
+from sparkonce.broker_lite.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from sparkonce.broker_lite.log.time_index import TimeIndex
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 
 
 def test_the_articles_index_leads_to_the_batchs_start() -> None:

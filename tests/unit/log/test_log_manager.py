@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.log import directories
-from broker_lite.log.config import LogConfig
-from broker_lite.log.directories import LogDirectoryError, check_topic_name
-from broker_lite.log.log_manager import LogManager
-from broker_lite.log.retention import delete_old_segments
-from broker_lite.log.storage import DiskStorage, Storage
-from broker_lite.protocol import records
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.log import directories
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.directories import LogDirectoryError, check_topic_name
+from sparkonce.broker_lite.log.log_manager import LogManager
+from sparkonce.broker_lite.log.retention import delete_old_segments
+from sparkonce.broker_lite.log.storage import DiskStorage, Storage
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 LOG_DIR = "/data"

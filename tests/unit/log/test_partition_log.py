@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.log.config import LogConfig
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"

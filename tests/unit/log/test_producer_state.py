@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_lite.coordinators import producer_state
-from broker_lite.coordinators.producer_state import BATCHES_KEPT, Marker, ProducerStates, Verification
-from broker_lite.log.producer_snapshot import decode_snapshot, encode_snapshot
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
+from sparkonce.broker_lite.coordinators import producer_state
+from sparkonce.broker_lite.coordinators.producer_state import BATCHES_KEPT, Marker, ProducerStates, Verification
+from sparkonce.broker_lite.log.producer_snapshot import decode_snapshot, encode_snapshot
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import MAX_SEQUENCE, BatchHeader
 
 PRODUCERS = st.integers(0, 2)
 

@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from broker_lite.coordinators.producer_state import Marker
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol import records
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import SimulatedDisk, SimulatedFile
+from sparkonce.broker_lite.coordinators.producer_state import Marker
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk, SimulatedFile
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.log.config import LogConfig
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.retention import delete_old_segments
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol import records
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.retention import delete_old_segments
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/t-0"

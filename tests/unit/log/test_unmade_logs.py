@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_lite.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
-from broker_lite.log.config import LogConfig
-from broker_lite.log.log_manager import LogManager, NewTopic, Topic
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.log.steps import finish
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.sim.disk import CutShort, SimulatedDisk
+from sparkonce.broker_lite.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.log_manager import LogManager, NewTopic, Topic
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.log.steps import finish
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.sim.disk import CutShort, SimulatedDisk
 
 NOW = 1_700_000_000_000
 TOPIC_ID = uuid.UUID(int=77)

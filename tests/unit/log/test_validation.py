@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.log.config import LogConfig
-from broker_lite.log.partition_log import PartitionLog
-from broker_lite.log.validation import InvalidRecordsError, check_batch
-from broker_lite.protocol import records
-from broker_lite.protocol.compression import Compression, compress, decompress
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.protocol.legacy_records import encode_message_set
-from broker_lite.protocol.records import Record
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.log.validation import InvalidRecordsError, check_batch
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.compression import Compression, compress, decompress
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.protocol.legacy_records import encode_message_set
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

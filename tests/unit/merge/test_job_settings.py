@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from jobs import job_settings
-from jobs.conf_folder import CONF
-from jobs.enrich_flights import main as enrich_flights
-from jobs.hourly_delays import main as hourly_delays
-from jobs.job_failures import JobError, reason
-from jobs.job_settings import JobSettings, JobSettingsError
-from jobs.route_flights import OWN as ROUTE_FLIGHTS_OWN
-from jobs.route_flights import RESULT
-from jobs.route_flights import main as route_flights
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs import job_settings
+from sparkonce.jobs.conf_folder import CONF
+from sparkonce.jobs.enrich_flights import main as enrich_flights
+from sparkonce.jobs.hourly_delays import main as hourly_delays
+from sparkonce.jobs.job_failures import JobError, reason
+from sparkonce.jobs.job_settings import JobSettings, JobSettingsError
+from sparkonce.jobs.route_flights import OWN as ROUTE_FLIGHTS_OWN
+from sparkonce.jobs.route_flights import RESULT
+from sparkonce.jobs.route_flights import main as route_flights
 
 OWN = {
     "enrich_flights": ("partition_by",),
@@ -119,7 +119,9 @@ def test_a_broker_that_does_not_answer_is_one_line(
     words = ["--config", str(config), "--bootstrap-servers", address]
     assert main(words) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"python -m jobs.{name}: could not ask for the topics flights within 100 ms: no answer")
+    assert line.startswith(
+        f"python -m sparkonce.jobs.{name}: could not ask for the topics flights within 100 ms: no answer"
+    )
     assert f"at {address} " in line
     assert "--bootstrap-servers HOST:PORT, or try the job without a Kafka: --sample 20000 (--debug" in line
     assert main([*words, "--debug"]) == 1
@@ -169,7 +171,7 @@ Traceback (most recent call last):
   File "b.py", line 2, in g
     decide(batch)
     ^^^^^^^^^^^^^
-exactly_once.errors.OffsetMismatchError: batch 0 of query q has a gap; use another appId
+sparkonce.exactly_once.errors.OffsetMismatchError: batch 0 of query q has a gap; use another appId
 	at org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
 
 JVM stacktrace:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.crash_points import CrashPoint
-from exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.administration import CommitEntry
-from offset_store.errors import CommitConflictError
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
+from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.administration import CommitEntry
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes
 
 KEY: PartitionKey = ("s", TopicPartition("t", "id", 0))
 Step = Callable[[str], None]
@@ -246,7 +246,7 @@ def test_a_driver_that_lost_the_number_names_the_winner(monkeypatch: pytest.Monk
             monkeypatch.undo()
             deliver(MergeTable(result, intents), batch(0, 0, 5, "winner", "other"))
 
-    monkeypatch.setattr("connectors.delta_once.merge_sequence.reach", rival)
+    monkeypatch.setattr("sparkonce.connectors.delta_once.merge_sequence.reach", rival)
     with pytest.raises(FencedError, match=r"batch 0 of query other \(attempt winner\)"):
         deliver(MergeTable(result, intents), batch(0, 0, 7, "loser"))
     assert result.covered() == [(0, 5)]

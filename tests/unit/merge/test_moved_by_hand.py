@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from connectors.delta_once.merge_offsets import DeltaIntents
-from connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
-from exactly_once.recovery import plan_set
-from jobs.cli import main
-from offset_store.administration import CommitEntry, ManualChange, OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import CommitConflictError
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
-from offset_store.txn_ids import OffsetTxn
+from sparkonce.connectors.delta_once.merge_offsets import DeltaIntents
+from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.exactly_once.recovery import plan_set
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.administration import CommitEntry, ManualChange, OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
+from sparkonce.offset_store.txn_ids import OffsetTxn
 
 APP, QUERY, SOURCE = "orders/a", "6f1c", "kafka"
 DESPITE = "--despite-unconfirmed"

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from connectors.foreach import SqlResult
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.errors import FencedError, OffsetMismatchError
-from exactly_once.foreach_batch import ForeachBatch, RowsOnly
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.errors import CommitConflictError
-from offset_store.memory import MemoryOffsetStore
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
-from offset_store.record import BatchRecord, Writes
-from offset_store.store import Commit
+from sparkonce.connectors.foreach import SqlResult
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError
+from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
 
 KEY = ("s", TopicPartition("t", "id", 0))
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from connectors.delta_once import apart
-from connectors.delta_once.apart import copy_offsets, store_apart
-from connectors.delta_once.kept import MAX_KEPT
-from connectors.delta_once.options import SinkOptions
-from connectors.options import OptionError
-from exactly_once.batch import Batch
-from offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit
+from sparkonce.connectors.delta_once import apart
+from sparkonce.connectors.delta_once.apart import copy_offsets, store_apart
+from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 ONE: PartitionKey = ("s", TopicPartition("t", "id", 0))

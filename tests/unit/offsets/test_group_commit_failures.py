@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from connectors.kafka_once import group_commits
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.group_commits import REFRESH_S, GroupCommitter
-from connectors.kafka_once.settings import read_settings
-from connectors.kafka_once.tls import tls_context
-from offset_store.group import Committed
+from sparkonce.connectors.kafka_once import group_commits
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.group_commits import REFRESH_S, GroupCommitter
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_once.tls import tls_context
+from sparkonce.offset_store.group import Committed
 
 DEADLINE_S = 30
 
@@ -66,7 +66,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_does_not_end_it(
     committer: GroupCommitter, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     Group.failures = [error]
-    with caplog.at_level(logging.WARNING, "connectors"):
+    with caplog.at_level(logging.WARNING, "sparkonce.connectors"):
         committer.offer({("t", 0): 1})
         assert committer.settle(DEADLINE_S)
         committer.offer({("t", 0): 2})
@@ -77,7 +77,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_does_not_end_it(
 
 def test_a_file_that_is_missing_is_told_when_it_is_first_opened(caplog: pytest.LogCaptureFixture) -> None:
     given = {"bootstrap.servers": "h:1", "security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}
-    with caplog.at_level(logging.WARNING, "connectors"):
+    with caplog.at_level(logging.WARNING, "sparkonce.connectors"):
         made = GroupCommitter(read_settings({f"kafka.{name}": text for name, text in given.items()}), "g")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(group_commits, "KafkaGroupOffsets", _Opening)

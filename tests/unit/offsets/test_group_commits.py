@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.group_commits import REFRESH_S, RETRY_AFTER_S, GroupCommitter, moved_forward
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.settings import read_settings
-from connectors.kafka_once.source import KafkaOnceStreamReader
-from connectors.options import OptionError
-from offset_store import OffsetStoreError
-from offset_store.group import CommittedOffset, Note
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.group_commits import REFRESH_S, RETRY_AFTER_S, GroupCommitter, moved_forward
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store import OffsetStoreError
+from sparkonce.offset_store.group import CommittedOffset, Note
 from tests.interop.python_consumer import python_consumer
 
 DEADLINE_S = 30
@@ -183,12 +183,12 @@ def test_a_group_with_live_members_is_left_to_them_and_the_query_goes_on(
     with python_consumer(topic.name, bootstrap_servers=topic.servers, **settings) as consumer:
         while not consumer.assignment():
             consumer.poll(100)
-        with caplog.at_level(logging.WARNING, "connectors"):
+        with caplog.at_level(logging.WARNING, "sparkonce.connectors"):
             for limit in (2, 2, 2):
                 query.batch(limit)
             assert query.plan() != query.at
         assert topic.committed(group) == {}
-    (said,) = [each.getMessage() for each in caplog.records if each.name.startswith("connectors")]
+    (said,) = [each.getMessage() for each in caplog.records if each.name.startswith("sparkonce.connectors")]
     assert f"group:{group} at {topic.servers} has live members (UNKNOWN_MEMBER_ID)" in said
     assert "choose another group id for commitGroup. The query goes on" in said
 
@@ -196,7 +196,7 @@ def test_a_group_with_live_members_is_left_to_them_and_the_query_goes_on(
 def test_after_a_failure_it_rests_then_tries_again_and_says_that_it_works(
     topic: Topic, group: str, clock: Clock, committer: GroupCommitter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "connectors"):
+    with caplog.at_level(logging.WARNING, "sparkonce.connectors"):
         committer.offer({("nowhere", 0): 1})
         assert committer.settle(DEADLINE_S)
         committer.offer({(topic.name, 0): 0})

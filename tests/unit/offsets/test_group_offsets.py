@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from connectors.kafka_once.client import Client, KafkaUnreachableError
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import read_settings
-from offset_store import CommitConflictError, GroupOffsetStore, OffsetStoreError, offsets
-from offset_store.group import CommittedOffset
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord, Writes
-from offset_store.store import Commit
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.offset_store import CommitConflictError, GroupOffsetStore, OffsetStoreError, offsets
+from sparkonce.offset_store.group import CommittedOffset
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
 
 DEADLINE_S = 30
 TP = offsets.TopicPartition("topic", "id", 0)

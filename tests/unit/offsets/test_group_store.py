@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.errors import FencedError, OffsetMismatchError
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store import CommitConflictError, GroupOffsetStore, MemoryOffsetStore, OffsetStoreError, open_store
-from offset_store.fingerprint import Fingerprint
-from offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store import (
+    CommitConflictError,
+    GroupOffsetStore,
+    MemoryOffsetStore,
+    OffsetStoreError,
+    open_store,
+)
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
 
 KEY: PartitionKey = ("kafka", TopicPartition("topic", "id", 0))
 OTHER: PartitionKey = ("kafka", TopicPartition("topic", "id", 1))

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from offset_store import tables
-from offset_store.tables import append
+from sparkonce.offset_store import tables
+from sparkonce.offset_store.tables import append
 
 
 def commits_kept(table: Path) -> list[int]:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from offset_store.delta import DeltaOffsetStore
-from offset_store.delta_log import DeltaLog
-from offset_store.fingerprint import Fingerprint
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit
-from offset_store.stored_transactions import FEW
-from offset_store.tables import append
-from offset_store.txn_ids import epoch_txn_id, offset_txn_id
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.stored_transactions import FEW
+from sparkonce.offset_store.tables import append
+from sparkonce.offset_store.txn_ids import epoch_txn_id, offset_txn_id
 
 MANY = 3 * FEW
 KEYS: list[PartitionKey] = [("s", TopicPartition("t", "AAAAAAAAAAAAAAAAAAAAAA", index)) for index in range(1_000)]

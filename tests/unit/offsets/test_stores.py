@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offset_store import (
+from sparkonce.offset_store import (
     CommitConflictError,
     DeltaOffsetStore,
     MemoryOffsetStore,
@@ -23,14 +23,14 @@ from offset_store import (
     StoreMissingError,
     open_store,
 )
-from offset_store.administration import OffsetsTable
-from offset_store.delta_log import Action, DeltaLog
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
-from offset_store.store import Commit
-from offset_store.txn_ids import offset_txn_id, query_txn_id
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta_log import Action, DeltaLog
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 KEY: PartitionKey = ("default", TopicPartition("topic", "id", 0))

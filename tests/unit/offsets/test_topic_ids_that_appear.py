@@ -12,22 +12,22 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from connectors.foreach import SqlResult
-from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from connectors.kafka_once.client import TopicMetadata
-from exactly_once.audit import Auditor, Report
-from exactly_once.audit_findings import Problem
-from exactly_once.batch import read_batch
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.recovery import plan_rewind
-from offset_store import CommitConflictError, DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
-from offset_store.administration import OffsetsTable
-from offset_store.commit_log import CommitLog
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit, Snapshot
-from offset_store.txn_ids import MOVED_TO_ID, offset_txn_id
+from sparkonce.connectors.foreach import SqlResult
+from sparkonce.connectors.kafka_once.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_once.client import TopicMetadata
+from sparkonce.exactly_once.audit import Auditor, Report
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.exactly_once.batch import read_batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.recovery import plan_rewind
+from sparkonce.offset_store import CommitConflictError, DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit, Snapshot
+from sparkonce.offset_store.txn_ids import MOVED_TO_ID, offset_txn_id
 
 BOTH = Writes.ROWS | Writes.OFFSETS
 ID, NEXT_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"

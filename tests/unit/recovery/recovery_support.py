@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
-from offset_store.administration import OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, Writes
-from offset_store.store import Commit
-from offset_store.txn_ids import OffsetTxn
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import OffsetTxn
 
 APP, QUERY, SOURCE = "orders", "6f1c", "kafka"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from jobs.housekeeping.arguments import (
+from sparkonce.jobs.housekeeping.arguments import (
     add_kafka,
     duration_s,
     key_value,
@@ -22,12 +22,12 @@ from jobs.housekeeping.arguments import (
     timestamp_ms,
     whole_number,
 )
-from jobs.housekeeping.brokers import settings_from
-from jobs.housekeeping.compaction import Compaction
-from jobs.housekeeping.orphans import TableFolder
-from offset_store.administration import OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.locations import Location
+from sparkonce.jobs.housekeeping.brokers import settings_from
+from sparkonce.jobs.housekeeping.compaction import Compaction
+from sparkonce.jobs.housekeeping.orphans import TableFolder
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from jobs.cli import main
-from jobs.housekeeping.orphans import TableFolder
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
+from sparkonce.jobs.cli import main
+from sparkonce.jobs.housekeeping.orphans import TableFolder
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
 from tests.unit.recovery.recovery_support import Pipeline
 
 HOUR_MS = 3_600_000

@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableOptimizer
 
-from jobs.cli import main
-from jobs.housekeeping import compaction
-from jobs.housekeeping.compaction import Compaction, CompactionError, as_text
-from offset_store.locations import Location
+from sparkonce.jobs.cli import main
+from sparkonce.jobs.housekeeping import compaction
+from sparkonce.jobs.housekeeping.compaction import Compaction, CompactionError, as_text
+from sparkonce.offset_store.locations import Location
 from tests.unit.recovery.recovery_support import APP, Pipeline
 
 

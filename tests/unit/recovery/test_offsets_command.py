@@ -11,21 +11,21 @@ import pytest
 from deltalake import DeltaTable
 from kafka.admin import NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.settings import read_settings
-from exactly_once.batch import Batch
-from exactly_once.commit import look
-from exactly_once.decision import Fresh, Mismatch, decide
-from exactly_once.recovery import plan_rewind
-from jobs.cli import main
-from offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
-from offset_store.delta_log import Action, DeltaLog
-from offset_store.errors import CommitConflictError, OffsetStoreError
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord, Writes
-from offset_store.txn_ids import QueryTxn, offset_txn_id
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import look
+from sparkonce.exactly_once.decision import Fresh, Mismatch, decide
+from sparkonce.exactly_once.recovery import plan_rewind
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
+from sparkonce.offset_store.delta_log import Action, DeltaLog
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.txn_ids import QueryTxn, offset_txn_id
 from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, TOPIC_ID, Pipeline, key, partition
 
 DEADLINE_S = 20

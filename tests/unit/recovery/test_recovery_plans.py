@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactly_once.recovery import (
+from sparkonce.exactly_once.recovery import (
     RecoveryError,
     consequence,
     plan_rewind,
@@ -18,7 +18,7 @@ from exactly_once.recovery import (
     version_at,
     version_before_batches,
 )
-from offset_store.administration import (
+from sparkonce.offset_store.administration import (
     NOTHING_KEPT,
     BatchMove,
     ChangeKind,
@@ -27,10 +27,10 @@ from offset_store.administration import (
     Move,
     Stored,
 )
-from offset_store.fingerprint import RING
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, CommittedBatch, Writes
-from offset_store.txn_ids import (
+from sparkonce.offset_store.fingerprint import RING
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
+from sparkonce.offset_store.txn_ids import (
     BatchTxn,
     IntentTxn,
     MergeTxn,

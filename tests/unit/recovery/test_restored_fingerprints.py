@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.batch import Batch
-from exactly_once.commit import look
-from exactly_once.decision import Decision, OtherBatch, Replay, decide
-from exactly_once.recovery import plan_rewind
-from offset_store.administration import OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, Writes
-from offset_store.store import Commit
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import look
+from sparkonce.exactly_once.decision import Decision, OtherBatch, Replay, decide
+from sparkonce.exactly_once.recovery import plan_rewind
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit
 
 KEY = ("kafka", TopicPartition("t", "id", 0))
 LAST = 2

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.cli import main
-from offset_store.administration import ChangeKind
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
-from offset_store.record import Writes
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.administration import ChangeKind
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table
 from tests.unit.recovery.clones import cut_log, shallow_clone
 from tests.unit.recovery.recovery_support import APP, QUERY, SOURCE, Pipeline, partition

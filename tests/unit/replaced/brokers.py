@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once import client as client_module
-from jobs.peers import QUICK_JVM, RealKafka
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.jobs.peers import QUICK_JVM, RealKafka
 
 
 class Restorable(Protocol):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.planner import Planner
-from jobs.audit_report import Verdict
-from offset_store import delta
-from offset_store.txn_ids import LookUp, transactions_of
+from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.jobs.audit_report import Verdict
+from sparkonce.offset_store import delta
+from sparkonce.offset_store.txn_ids import LookUp, transactions_of
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from connectors.kafka_once.settings import read_settings
-from exactly_once.batch import Batch
-from exactly_once.clipping import clip, clipped
-from exactly_once.decision import Fresh, Mismatch, Stored, decide
-from exactly_once.transactions import following
-from offset_store.administration import OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.fingerprint import Fingerprint
-from offset_store.group import CommittedOffset, GroupOffsetStore
-from offset_store.locations import Location
-from offset_store.memory import MemoryOffsetStore
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
-from offset_store.record import BatchRecord, PartitionKey, Writes
-from offset_store.store import Commit
-from offset_store.txn_ids import transactions_onto
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.clipping import clip, clipped
+from sparkonce.exactly_once.decision import Fresh, Mismatch, Stored, decide
+from sparkonce.exactly_once.transactions import following
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.group import CommittedOffset, GroupOffsetStore
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition, batch_ranges
+from sparkonce.offset_store.record import BatchRecord, PartitionKey, Writes
+from sparkonce.offset_store.store import Commit
+from sparkonce.offset_store.txn_ids import transactions_onto
 from tests.parity.support import Cluster
 
 TP = TopicPartition("t", "id", 0)

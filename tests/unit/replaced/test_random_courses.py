@@ -19,20 +19,20 @@ from typing import Any, TypeVar, cast
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from connectors.kafka_once.client import EARLIEST, Client, EpochEnd, Leader, TopicMetadata
-from connectors.kafka_once.decode import RecordDecoder
-from connectors.kafka_once.fetch import LogReplacedError, RangeFetcher
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
-from connectors.kafka_once.reading import _without_replaced
-from connectors.kafka_once.source import KafkaOnceStreamReader
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.decision import Fresh
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.memory import MemoryOffsetStore
-from offset_store.offsets import SourceOffset, batch_ranges
-from offset_store.record import BatchRecord
+from sparkonce.connectors.kafka_once.client import EARLIEST, Client, EpochEnd, Leader, TopicMetadata
+from sparkonce.connectors.kafka_once.decode import RecordDecoder
+from sparkonce.connectors.kafka_once.fetch import LogReplacedError, RangeFetcher
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
+from sparkonce.connectors.kafka_once.reading import _without_replaced
+from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.decision import Fresh
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.offsets import SourceOffset, batch_ranges
+from sparkonce.offset_store.record import BatchRecord
 
 COURSES, STEPS = 150, 40
 CALM = 60

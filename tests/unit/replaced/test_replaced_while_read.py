@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.data_loss import DataLossError
-from jobs.audit_report import Verdict
+from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.jobs.audit_report import Verdict
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline

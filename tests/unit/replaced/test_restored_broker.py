@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.data_loss import DataLossError
-from exactly_once.audit_findings import Problem
-from exactly_once.recovery import plan_set
-from jobs.audit_report import Verdict
-from jobs.peers import missing_kafka_reason
-from offset_store.administration import OffsetsTable
-from offset_store.delta import DeltaOffsetStore
-from offset_store.locations import Location
+from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.exactly_once.recovery import plan_set
+from sparkonce.jobs.audit_report import Verdict
+from sparkonce.jobs.peers import missing_kafka_reason
+from sparkonce.offset_store.administration import OffsetsTable
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.locations import Location
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable
 from tests.unit.replaced.pipeline import Pipeline

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from broker_lite import EmbeddedCluster
-from connectors.kafka_once import client as client_module
-from connectors.kafka_once.data_loss import DataLossError
-from exactly_once.audit_findings import Problem
-from jobs.audit_report import Verdict
-from jobs.peers import RealKafkaCluster, missing_kafka_reason
+from sparkonce import EmbeddedCluster
+from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.exactly_once.audit_findings import Problem
+from sparkonce.jobs.audit_report import Verdict
+from sparkonce.jobs.peers import RealKafkaCluster, missing_kafka_reason
 from tests.parity.support import DEADLINE_S, Cluster, wait_for
 from tests.unit.replaced.pipeline import Pipeline
 

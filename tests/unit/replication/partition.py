@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
-from broker_lite.log.config import LogConfig
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol import records
-from broker_lite.protocol.records import Record
-from broker_lite.replication.leader import PartitionLeader
-from broker_lite.sim.disk import SimulatedDisk
+from sparkonce.broker_lite.controller.records import NO_BROKER_EPOCH, PartitionState
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
 
 NOW = 1_700_000_000_000
 LAG_MS = 30_000

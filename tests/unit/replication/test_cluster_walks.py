@@ -14,12 +14,12 @@ from functools import partial
 
 import pytest
 
-from broker_lite.controller.controller import Controller, InSyncProposal
-from broker_lite.controller.records import NO_LEADER, Record, TopicSettingsChanged
-from broker_lite.protocol.errors import KafkaError
-from broker_lite.replication.follower import PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader, Proposal
-from jobs.story.stage import KEY, Node, Stage
+from sparkonce.broker_lite.controller.controller import Controller, InSyncProposal
+from sparkonce.broker_lite.controller.records import NO_LEADER, Record, TopicSettingsChanged
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
+from sparkonce.jobs.story.stage import KEY, Node, Stage
 
 STEPS = 60
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_lite.controller.records import NO_LEADER
-from broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
-from broker_lite.protocol.errors import KafkaError
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
+from sparkonce.broker_lite.controller.records import NO_LEADER
+from sparkonce.broker_lite.log.replicated_log import OverlappingBatchError, ReplicatedLog
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.replication.follower import FetchPosition, PartitionFollower, TruncationRule
 from tests.unit.replication.partition import NOW, Led, append, content, log_with, new_log, stored
 
 ROUNDS = 12

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from broker_lite.controller.image import ClusterImage
-from broker_lite.controller.records import BrokerChanged, BrokerRegistered, PartitionState
-from broker_lite.protocol.records import Record, encode_batch, read_header
-from broker_lite.replication.invariants import (
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import BrokerChanged, BrokerRegistered, PartitionState
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, read_header
+from sparkonce.broker_lite.replication.invariants import (
     Batch,
     PartitionHistory,
     Replica,

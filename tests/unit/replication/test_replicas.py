@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from broker_lite.controller.image import ClusterImage, PartitionKey
-from broker_lite.controller.records import (
+from sparkonce.broker_lite.controller.image import ClusterImage, PartitionKey
+from sparkonce.broker_lite.controller.records import (
     BrokerChanged,
     BrokerRegistered,
     DefaultSettingsChanged,
@@ -19,11 +19,11 @@ from broker_lite.controller.records import (
     TopicDeleted,
     TopicSettingsChanged,
 )
-from broker_lite.log.replicated_log import ReplicatedLog
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.replication.follower import PartitionFollower, TruncationRule
-from broker_lite.replication.leader import PartitionLeader
-from broker_lite.replication.replicas import (
+from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
+from sparkonce.broker_lite.replication.leader import PartitionLeader
+from sparkonce.broker_lite.replication.replicas import (
     Follows,
     Gone,
     HighWatermarkMoved,

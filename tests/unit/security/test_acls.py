@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.security.acls import (
+from sparkonce.broker_lite.security.acls import (
     EVERYONE,
     SUPPORTED_OPERATIONS,
     AclTable,

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.embedded import BrokerStartError
-from broker_lite.protocol import apis, fetch, frames, produce
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, decode_all, encode_batch
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.embedded import BrokerStartError
+from sparkonce.broker_lite.protocol import apis, fetch, frames, produce
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, decode_all, encode_batch
 from tests.certificates import Authority
 
 DEADLINE_S = 30.0

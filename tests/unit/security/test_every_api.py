@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from broker_lite.protocol import fetch, produce
-from broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
-from broker_lite.protocol.errors import ErrorCode
-from broker_lite.protocol.primitives import ZERO_UUID
-from broker_lite.protocol.records import Record, encode_batch
-from broker_lite.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.protocol import fetch, produce
+from sparkonce.broker_lite.protocol.apis import AMONG_BROKERS, APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
+from sparkonce.broker_lite.protocol.records import Record, encode_batch
+from sparkonce.broker_lite.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tests.unit.security.test_connections import Client
 
 USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite import EmbeddedBroker
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.security.acls import Binding, Operation, PatternType, Permission, ResourceType, Rule
-from broker_lite.security.authorizer import Authorizer
-from broker_lite.security.hosts import host_address, host_of, packed_address, right_spelling
+from sparkonce import EmbeddedBroker
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.security.acls import Binding, Operation, PatternType, Permission, ResourceType, Rule
+from sparkonce.broker_lite.security.authorizer import Authorizer
+from sparkonce.broker_lite.security.hosts import host_address, host_of, packed_address, right_spelling
 from tests.interop.answers import ACL_HOSTS, RECORDED, SETTINGS, play_hosts
 from tests.interop.plain_client import PlainClient
 

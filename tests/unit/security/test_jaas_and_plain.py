@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, users
-from broker_lite.security.mechanism import SaslError
-from broker_lite.security.plain import PlainServer
+from sparkonce.broker_lite.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, users
+from sparkonce.broker_lite.security.mechanism import SaslError
+from sparkonce.broker_lite.security.plain import PlainServer
 
 SECRET = "s3cret"
 

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.security.principals import PrincipalError, mapped, read_rules, subject_of
+from sparkonce.broker_lite.security.principals import PrincipalError, mapped, read_rules, subject_of
 from tests.certificates import Authority, Subject
 
 

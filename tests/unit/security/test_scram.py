@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.security.mechanism import SaslError
-from broker_lite.security.scram import (
+from sparkonce.broker_lite.security.mechanism import SaslError
+from sparkonce.broker_lite.security.scram import (
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     ScramCredential,

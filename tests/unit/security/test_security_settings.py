@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_lite.config import BrokerConfig, ConfigError
-from broker_lite.security.settings import ListenerConfig
-from broker_lite.security.tls import TlsError, server_context
+from sparkonce.broker_lite.config import BrokerConfig, ConfigError
+from sparkonce.broker_lite.security.settings import ListenerConfig
+from sparkonce.broker_lite.security.tls import TlsError, server_context
 from tests.certificates import Authority
 
 SECRET = "s3cret"

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite.log.storage import DiskStorage
-from broker_lite.protocol.errors import ErrorCode, KafkaError
-from broker_lite.security.acls import Binding, BindingFilter, Operation, PatternType, Permission, ResourceType, Rule
-from broker_lite.security.authorizer import ACLS_FILE, Authorizer, SecurityFileError, super_users
-from broker_lite.security.credentials import CREDENTIALS_FILE, ScramCredentials
-from broker_lite.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
+from sparkonce.broker_lite.security.acls import (
+    Binding,
+    BindingFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+)
+from sparkonce.broker_lite.security.authorizer import ACLS_FILE, Authorizer, SecurityFileError, super_users
+from sparkonce.broker_lite.security.credentials import CREDENTIALS_FILE, ScramCredentials
+from sparkonce.broker_lite.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
 
 ADMIN = "User:CN=admin,O=Example"
 HOST = "10.0.0.1"

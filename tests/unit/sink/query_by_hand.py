@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from connectors.delta_once.options import SinkOptions
-from connectors.delta_once.sink import stream_sink
-from connectors.stream_sink import StreamSink, TaskMessage
-from connectors.target import Task
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.sink import stream_sink
+from sparkonce.connectors.stream_sink import StreamSink, TaskMessage
+from sparkonce.connectors.target import Task
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 SCHEMA = t.StructType([t.StructField("v", t.LongType())])
 TP = TopicPartition("topic", "id", 0)

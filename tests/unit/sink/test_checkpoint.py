@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.batch import read_batch
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.errors import CheckpointError
-from offset_store.fingerprint import Fingerprint
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
-from offset_store.record import PartitionKey
+from sparkonce.exactly_once.batch import read_batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.offset_store.record import PartitionKey
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 TP = TopicPartition("topic", "id", 0)

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import types as t
 
-from exactly_once.errors import FencedError
-from offset_store.txn_ids import query_txn_id
+from sparkonce.exactly_once.errors import FencedError
+from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exactly_once.batch import Batch
-from exactly_once.decision import (
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.decision import (
     AlreadyThere,
     Decision,
     Fresh,
@@ -23,9 +23,9 @@ from exactly_once.decision import (
     Stored,
     decide,
 )
-from offset_store.fingerprint import RING, Fingerprint
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.offset_store.fingerprint import RING, Fingerprint
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 A: PartitionKey = ("s", TopicPartition("t", "id", 0))
 B: PartitionKey = ("s", TopicPartition("t", "id", 1))

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactly_once.batch import Batch
-from exactly_once.commit import MAX_CONFLICTS, Delivery, Plan
-from exactly_once.decision import AlreadyThere, Replay
-from exactly_once.errors import (
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import MAX_CONFLICTS, Delivery, Plan
+from sparkonce.exactly_once.decision import AlreadyThere, Replay
+from sparkonce.exactly_once.errors import (
     DeliveryError,
     FencedError,
     OffsetMismatchError,
     StatefulRestartError,
     UnknownOutcomeError,
 )
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.errors import CommitConflictError, OffsetStoreError
-from offset_store.fingerprint import Fingerprint
-from offset_store.memory import MemoryOffsetStore, MemorySnapshot
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, Writes
-from offset_store.store import Commit, FileT, Snapshot
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.memory import MemoryOffsetStore, MemorySnapshot
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.store import Commit, FileT, Snapshot
 
 KEY = ("s", TopicPartition("t", "id", 0))
 EXACTLY, AT_LEAST, AT_MOST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, Field
 from deltalake.table import TableAlterer
 from pyspark.sql import types as t
 
-from connectors.delta_once.schema import SchemaError
-from connectors.delta_once.table import TableError
-from exactly_once.errors import OffsetMismatchError
+from sparkonce.connectors.delta_once.schema import SchemaError
+from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.exactly_once.errors import OffsetMismatchError
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 
 LONG, TEXT = t.LongType(), t.StringType()

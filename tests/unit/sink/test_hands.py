@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from exactly_once import commit as commit_module
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.crash_points import CrashPoint
-from exactly_once.errors import FencedError
-from exactly_once.guarantee import ORDERS, Guarantee
-from exactly_once.recovery import plan_rewind, plan_set
-from jobs.cli import main
-from offset_store import delta
-from offset_store.administration import ChangeKind, ManualChange
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import CommitConflictError
-from offset_store.locations import Location
-from offset_store.offsets import OffsetRange
-from offset_store.record import BatchRecord
+from sparkonce.exactly_once import commit as commit_module
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.errors import FencedError
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.recovery import plan_rewind, plan_set
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store import delta
+from sparkonce.offset_store.administration import ChangeKind, ManualChange
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import CommitConflictError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord
 from tests.unit.recovery.recovery_support import APP, SOURCE, Pipeline, key, partition
 
 AT_LEAST, AT_MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.delta_once.kept import MAX_KEPT, Kept
+from sparkonce.connectors.delta_once.kept import MAX_KEPT, Kept
 
 
 def test_the_one_used_longest_ago_goes_first() -> None:

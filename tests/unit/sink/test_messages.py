@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as t
 
-from connectors.delta_once.schema import SchemaError
-from connectors.delta_once.table import TableError
-from exactly_once.errors import OffsetMismatchError
-from offset_store.errors import OffsetStoreError
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.delta_once.schema import SchemaError
+from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.unit.sink.query_by_hand import Query
 
 

@@ -13,25 +13,25 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import types as t
 
-from connectors.delta_once.apart import copy_offsets
-from connectors.delta_once.schema import SchemaError
-from connectors.delta_once.store_errors import store_errors
-from connectors.delta_once.table import TableError
-from connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from connectors.kafka_once.sink.spool import Spool, SpooledRows, SpoolFile
-from connectors.kafka_once.sink.topics import Topics
-from connectors.kafka_once.spark_initial_offset import initial_offset_if_any
-from exactly_once.batch import Batch
-from exactly_once.checkpoint import Checkpoint
-from exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
-from offset_store import open_store
-from offset_store.delta_log import DeltaLog
-from offset_store.errors import CommitConflictError, OffsetStoreError
-from offset_store.locations import Location
-from offset_store.record import BatchRecord
-from offset_store.secrets import hidden_secrets, without_secrets
-from offset_store.tables import append, join, load_table, table_filesystem
-from offset_store.txn_ids import query_txn_id
+from sparkonce.connectors.delta_once.apart import copy_offsets
+from sparkonce.connectors.delta_once.schema import SchemaError
+from sparkonce.connectors.delta_once.store_errors import store_errors
+from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_once.sink.spool import Spool, SpooledRows, SpoolFile
+from sparkonce.connectors.kafka_once.sink.topics import Topics
+from sparkonce.connectors.kafka_once.spark_initial_offset import initial_offset_if_any
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import BatchRecord
+from sparkonce.offset_store.secrets import hidden_secrets, without_secrets
+from sparkonce.offset_store.tables import append, join, load_table, table_filesystem
+from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import Query
 from tests.unit.sink.s3_store import SECRET, Store, s3_store
 
@@ -222,7 +222,7 @@ def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     def unreachable(*args: Any, **kwargs: Any) -> None:
         raise OSError("Error performing PUT http://169.254.169.254/latest/api/token in 1s, after 10 retries")
 
-    monkeypatch.setattr("offset_store.tables.DeltaTable", unreachable)
+    monkeypatch.setattr("sparkonce.offset_store.tables.DeltaTable", unreachable)
     reason = r"No credentials for s3://bucket/t were found: set storage.AWS_ACCESS_KEY_ID and storage.AWS_SECRET"
     with pytest.raises(OffsetStoreError, match=reason):
         query.writer().begin()
@@ -251,7 +251,7 @@ def test_a_secret_in_an_error_is_hidden_in_all_its_causes(tmp_path: Path, monkey
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"Error performing GET https://account.blob.core.windows.net/box/t?{signature}&comp=list")
 
-    monkeypatch.setattr("offset_store.tables.DeltaTable", quotes)
+    monkeypatch.setattr("sparkonce.offset_store.tables.DeltaTable", quotes)
     with pytest.raises(OffsetStoreError, match=r"windows.net/box/t\?\*\*\*&comp=list") as error:
         query.writer().begin()
     assert error.value.__cause__ is None
@@ -288,7 +288,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Location:
     def quotes(*args: Any, **kwargs: Any) -> None:
         raise OSError(f"GET https://account.blob.core.windows.net/box/t?{SIGNATURE}&comp=list")
 
-    for name in ("offset_store.tables.DeltaTable", "offset_store.tables.DeltaStorageHandler"):
+    for name in ("sparkonce.offset_store.tables.DeltaTable", "sparkonce.offset_store.tables.DeltaStorageHandler"):
         monkeypatch.setattr(name, quotes)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", quotes)
     return Location.parse("abfss://box@account.dfs.core.windows.net/t")

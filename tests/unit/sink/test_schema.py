@@ -11,12 +11,12 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType
 from pyspark.sql import types as t
 
-from connectors.delta_once.features import TableFacts, refusals
-from connectors.delta_once.options import SinkOptions
-from connectors.delta_once.schema import SchemaError, check_partition_columns, table_schema, write_schema
-from connectors.delta_once.table import ResultTable, TableError
-from connectors.options import OptionError
-from offset_store.errors import OffsetStoreError
+from sparkonce.connectors.delta_once.features import TableFacts, refusals
+from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.schema import SchemaError, check_partition_columns, table_schema, write_schema
+from sparkonce.connectors.delta_once.table import ResultTable, TableError
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.errors import OffsetStoreError
 
 GIVEN = {"path": "/t", "appId": "a", "checkpointLocation": "/c"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from exactly_once.errors import OffsetMismatchError
-from jobs.cli import main
-from offset_store.tables import append
+from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.jobs.cli import main
+from sparkonce.offset_store.tables import append
 from tests.unit.sink.query_by_hand import Query
 
 

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from exactly_once import commit as commit_module
-from exactly_once.batch import Batch
-from exactly_once.commit import Delivery
-from exactly_once.decision import Decision, Replay, ReusedBatchId, Stored, decide
-from exactly_once.errors import DeliveryError
-from exactly_once.guarantee import ORDERS, Guarantee
-from offset_store.fingerprint import Fingerprint
-from offset_store.memory import MemoryOffsetStore
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord, PartitionKey
+from sparkonce.exactly_once import commit as commit_module
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery
+from sparkonce.exactly_once.decision import Decision, Replay, ReusedBatchId, Stored, decide
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.memory import MemoryOffsetStore
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 KEY: PartitionKey = ("s", TopicPartition("t", "id", 0))
 WINDOW = 4

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.errors import DeliveryError
 from tests.unit.sink.query_by_hand import Query
 
 PARTITIONED = t.StructType([t.StructField("v", t.LongType()), t.StructField("p", t.StringType())])

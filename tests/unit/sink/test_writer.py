@@ -13,20 +13,20 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from connectors.delta_once.schema import SchemaError
-from connectors.delta_once.sink import DeltaOnceDataSource
-from connectors.delta_once.table import TableError
-from connectors.delta_once.target import DeltaPlan, may_land_later
-from connectors.options import OptionError
-from exactly_once import crash_points
-from exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
-from exactly_once.decision import AlreadyThere
-from exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
-from exactly_once.guarantee import Guarantee
-from offset_store.delta import DeltaOffsetStore
-from offset_store.errors import OffsetStoreError
-from offset_store.locations import Location
-from offset_store.txn_ids import query_txn_id
+from sparkonce.connectors.delta_once.schema import SchemaError
+from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource
+from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.connectors.delta_once.target import DeltaPlan, may_land_later
+from sparkonce.connectors.options import OptionError
+from sparkonce.exactly_once import crash_points
+from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
+from sparkonce.exactly_once.decision import AlreadyThere
+from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.txn_ids import query_txn_id
 from tests.unit.sink.query_by_hand import SCHEMA, Query
 
 

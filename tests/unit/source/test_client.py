@@ -12,27 +12,27 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once import client as client_module
-from connectors.kafka_once import reading
-from connectors.kafka_once.client import (
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.connectors.kafka_once import reading
+from sparkonce.connectors.kafka_once.client import (
     EARLIEST,
     LATEST,
     Client,
     KafkaUnreachableError,
     MissingTopicError,
 )
-from connectors.kafka_once.data_loss import DataLossError
-from connectors.kafka_once.decode import CorruptBatchError
-from connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
-from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.planner import Planner
-from connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
-from connectors.kafka_once.reading import read_range
-from connectors.kafka_once.settings import read_settings
-from connectors.options import OptionError
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_once.decode import CorruptBatchError
+from sparkonce.connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
+from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
+from sparkonce.connectors.kafka_once.reading import read_range
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 QUICK = {"kafka.socket.connection.setup.timeout.ms": "300", "kafka.retry.backoff.ms": "10"}
 

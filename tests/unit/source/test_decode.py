@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from broker_lite.protocol.fetch import AbortedTransaction
-from broker_lite.protocol.records import Record, encode_batch, write_crc
-from connectors.kafka_once import decode as decode_module
-from connectors.kafka_once.decode import CorruptBatchError, RecordDecoder
-from connectors.kafka_once.schema import ALL_COLUMNS, COLUMNS, arrow_schema
+from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
+from sparkonce.broker_lite.protocol.records import Record, encode_batch, write_crc
+from sparkonce.connectors.kafka_once import decode as decode_module
+from sparkonce.connectors.kafka_once.decode import CorruptBatchError, RecordDecoder
+from sparkonce.connectors.kafka_once.schema import ALL_COLUMNS, COLUMNS, arrow_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CODECS = [0, 1, 2, 3, 4]

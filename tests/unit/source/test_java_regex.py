@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.java_regex import PatternError, compile_java_pattern
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.topic_choice import TopicPattern, pattern
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.java_regex import PatternError, compile_java_pattern
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.topic_choice import TopicPattern, pattern
+from sparkonce.connectors.options import OptionError
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka_once.values import careful as careful_module
-from connectors.kafka_once.values.careful import Careful
-from connectors.kafka_once.values.ddl import parse_schema
-from connectors.kafka_once.values.options import JsonOptions
-from connectors.kafka_once.values.rows import JsonDecoder
-from connectors.kafka_once.values.zones import parse_zone
+from sparkonce.connectors.kafka_once.values import careful as careful_module
+from sparkonce.connectors.kafka_once.values.careful import Careful
+from sparkonce.connectors.kafka_once.values.ddl import parse_schema
+from sparkonce.connectors.kafka_once.values.options import JsonOptions
+from sparkonce.connectors.kafka_once.values.rows import JsonDecoder
+from sparkonce.connectors.kafka_once.values.zones import parse_zone
 from tests.json_documents import SCHEMA, documents, plain
 
 ZONES = ("UTC", "+05:30", "Europe/Paris")

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_lite.protocol import apis
-from broker_lite.protocol.apis import ApiKey
-from broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from connectors.kafka_once.list_offsets import EPOCH_FROM, ISOLATION_FROM, TIMEOUT_FROM, decode_response, encode_request
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from sparkonce.connectors.kafka_once.list_offsets import (
+    EPOCH_FROM,
+    ISOLATION_FROM,
+    TIMEOUT_FROM,
+    decode_response,
+    encode_request,
+)
 
 VERSIONS = range(1, apis.APIS[ApiKey.LIST_OFFSETS].max_version + 1)
 INT32, INT64 = st.integers(0, (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
 
 DEADLINE_S = 60
 TRACED_BEFORE = 20

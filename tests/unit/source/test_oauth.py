@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from connectors.kafka_once import oauth as oauth_module
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
-from connectors.kafka_once.oauth import TokenError, token
-from connectors.kafka_once.security import OAuth
-from connectors.kafka_once.settings import ClientSettings, read_settings
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once import oauth as oauth_module
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
+from sparkonce.connectors.kafka_once.oauth import TokenError, token
+from sparkonce.connectors.kafka_once.security import OAuth
+from sparkonce.connectors.kafka_once.settings import ClientSettings, read_settings
+from sparkonce.connectors.options import OptionError
 from tests.unit.source.test_connection import VERSIONS, server
 
 SECRET = "s3cret/&="

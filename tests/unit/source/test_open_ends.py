@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once import reading
-from connectors.kafka_once.client import EARLIEST, LATEST, MissingTopicError
-from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.open_ends import Slot, close, is_open, leave_open
-from connectors.kafka_once.options import SourceOptions
-from connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
-from offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once import reading
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST, MissingTopicError
+from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_once.open_ends import Slot, close, is_open, leave_open
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.kafka_once.ranges import FetchRange, KafkaInputPartition, RecreatedTopicError
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 WORDS = OffsetRule(EARLIEST), OffsetRule(LATEST)
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from connectors.kafka_once.client import TopicMetadata, topic_id_from_text, topic_id_text
-from connectors.kafka_once.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
-from exactly_once.errors import CheckpointError
-from offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_once.client import TopicMetadata, topic_id_from_text, topic_id_text
+from sparkonce.connectors.kafka_once.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 
 TOPICS = {"t": TopicMetadata("t", "id-1", {0: None, 1: None})}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once.client import Client
-from connectors.kafka_once.connection import Connection
-from connectors.kafka_once.settings import read_settings
-from connectors.options import OptionError
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_once.connection import Connection
+from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.options import OptionError
 
 STORES = Path(__file__).parent / "key_stores"
 SECURE = "org.apache.kafka.common.security"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka_once.client import EARLIEST, LATEST
-from connectors.kafka_once.offset_rules import OffsetRule
-from connectors.kafka_once.options import SourceOptions
-from connectors.options import OptionError
+from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_once.options import SourceOptions
+from sparkonce.connectors.options import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}
 

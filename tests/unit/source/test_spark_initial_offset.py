@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
-from exactly_once.errors import CheckpointError
-from offset_store.offsets import Position, SourceOffset, TopicPartition
+from sparkonce.connectors.kafka_once.spark_initial_offset import initial_offset, initial_offset_if_any
+from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 END = SourceOffset("kafka", {TopicPartition("t", "", 0): Position(9, 9)})
 BEGIN = SourceOffset("kafka", {TopicPartition("t", "", 0): Position(5, 5)})

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from connectors.kafka_once import client as client_module
-from connectors.kafka_once.client import LATEST, Client, MissingTopicError, TopicMetadata
-from connectors.kafka_once.data_loss import DataLossError
-from connectors.kafka_once.planner import Planner
-from connectors.kafka_once.ranges import RecreatedTopicError
-from connectors.kafka_once.resolving import Offsets
-from connectors.options import OptionError
-from offset_store.offsets import TopicPartition
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.connectors.kafka_once.client import LATEST, Client, MissingTopicError, TopicMetadata
+from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.connectors.kafka_once.ranges import RecreatedTopicError
+from sparkonce.connectors.kafka_once.resolving import Offsets
+from sparkonce.connectors.options import OptionError
+from sparkonce.offset_store.offsets import TopicPartition
 from tests.parity.support import Batch, Cluster, Stream, numbers
 
 EARLIEST = {"startingOffsets": "earliest"}

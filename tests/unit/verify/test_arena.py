@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from broker_lite import EmbeddedBroker
-from exactly_once.transactions import Decision, decision_key
-from jobs.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
-from jobs.verify.records import create_topic
-from offset_store.offsets import OffsetRange, TopicPartition
-from offset_store.record import BatchRecord
+from sparkonce import EmbeddedBroker
+from sparkonce.exactly_once.transactions import Decision, decision_key
+from sparkonce.jobs.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
+from sparkonce.jobs.verify.records import create_topic
+from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
+from sparkonce.offset_store.record import BatchRecord
 
 KEY = ("default", TopicPartition("input", "id", 0))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.crash_points import FOLDER_VARIABLE, arm, fired, release
-from jobs.verify.brokers import CrashableBroker, open_kafka
-from jobs.verify.records import Sending, create_topic, make, read_topic
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, arm, fired, release
+from sparkonce.jobs.verify.brokers import CrashableBroker, open_kafka
+from sparkonce.jobs.verify.records import Sending, create_topic, make, read_topic
 
 
 def produced(broker: CrashableBroker, folder: Path, plan: str) -> list[tuple[bytes, bytes]]:

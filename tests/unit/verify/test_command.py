@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.verify.brokers import Kafka
-from jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
-from jobs.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
-from jobs.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
-from jobs.verify.matrix import BROKER_POINTS, full
-from jobs.verify.pairwise import quick
-from jobs.verify.session import essence
-from jobs.verify.setback.cells import SetBackCell, Sink, all_setbacks, quick_setbacks
-from jobs.verify.show import line
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.brokers import Kafka
+from sparkonce.jobs.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
+from sparkonce.jobs.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
+from sparkonce.jobs.verify.matrix import BROKER_POINTS, full
+from sparkonce.jobs.verify.pairwise import quick
+from sparkonce.jobs.verify.session import essence
+from sparkonce.jobs.verify.setback.cells import SetBackCell, Sink, all_setbacks, quick_setbacks
+from sparkonce.jobs.verify.show import line
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -175,9 +175,9 @@ def test_the_essence_of_a_spark_error_is_its_own_line() -> None:
 Traceback (most recent call last):
   File "commit.py", line 7, in finish
     reach(point)
-exactly_once.crash_points.InjectedCrashError: injected failure at sink.before_commit, batch 1
+sparkonce.exactly_once.crash_points.InjectedCrashError: injected failure at sink.before_commit, batch 1
  SQLSTATE: XXKST"""
-    assert essence(text).startswith("exactly_once.crash_points.InjectedCrashError: injected failure")
+    assert essence(text).startswith("sparkonce.exactly_once.crash_points.InjectedCrashError: injected failure")
     assert essence("nothing\nknown") == "nothing"
     assert essence("") == "no message"
 

@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import write_deltalake
 
-from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
-from jobs.verify import wave
-from jobs.verify.brokers import SETTINGS, Kafka
-from jobs.verify.cells import Cell, Outcome
-from jobs.verify.engine import Engine, SecondOpinion
-from jobs.verify.matrix import full
-from jobs.verify.pipelines import Pipeline
-from jobs.verify.records import Record, read_topic
-from jobs.verify.spark import SESSION_ENDED
+from sparkonce import EmbeddedBroker
+from sparkonce.exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
+from sparkonce.jobs.verify import wave
+from sparkonce.jobs.verify.brokers import SETTINGS, Kafka
+from sparkonce.jobs.verify.cells import Cell, Outcome
+from sparkonce.jobs.verify.engine import Engine, SecondOpinion
+from sparkonce.jobs.verify.matrix import full
+from sparkonce.jobs.verify.pipelines import Pipeline
+from sparkonce.jobs.verify.records import Record, read_topic
+from sparkonce.jobs.verify.spark import SESSION_ENDED
 
 NAMES = {cell.name: cell for cell in full()}
 EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]

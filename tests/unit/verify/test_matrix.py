@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.verify.cells import Cell, Kind, Result, Shows
-from jobs.verify.matrix import (
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.verify.matrix import (
     SENDING,
     combinations,
     crashes_while_producing,
@@ -19,7 +19,7 @@ from jobs.verify.matrix import (
     must_show,
     why_impossible,
 )
-from jobs.verify.tables import markdown
+from sparkonce.jobs.verify.tables import markdown
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -129,7 +129,9 @@ def test_names_are_unique_and_fit_a_file_system() -> None:
 
 def test_the_page_says_what_the_matrix_says() -> None:
     page = (DOCS / "crash_points.md").read_text()
-    assert markdown() in page, "run python -m jobs.verify.tables and put what it prints into docs/crash_points.md"
+    assert markdown() in page, (
+        "run python -m sparkonce.jobs.verify.tables and put what it prints into docs/crash_points.md"
+    )
 
 
 def test_the_page_describes_every_point() -> None:

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import pytest
 
-from exactly_once.crash_points import CrashPoint
-from exactly_once.guarantee import Guarantee
-from jobs.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
-from jobs.verify.matrix import full
-from jobs.verify.pairwise import quick
-from jobs.verify.report import Verdict, page, verdict_of
-from jobs.verify.report_timeline import LANES, LEFT, WIDTH, timeline
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
+from sparkonce.jobs.verify.matrix import full
+from sparkonce.jobs.verify.pairwise import quick
+from sparkonce.jobs.verify.report import Verdict, page, verdict_of
+from sparkonce.jobs.verify.report_timeline import LANES, LEFT, WIDTH, timeline
 
 VOID = {"meta", "line", "rect", "circle", "br"}
 MOMENTS = (

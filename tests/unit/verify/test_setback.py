@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_lite import EmbeddedBroker
-from exactly_once.crash_points import MARK_SUFFIX
-from jobs.verify.cells import Outcome, Shows
-from jobs.verify.setback import due as oracle
-from jobs.verify.setback.cells import (
+from sparkonce import EmbeddedBroker
+from sparkonce.exactly_once.crash_points import MARK_SUFFIX
+from sparkonce.jobs.verify.cells import Outcome, Shows
+from sparkonce.jobs.verify.setback import due as oracle
+from sparkonce.jobs.verify.setback.cells import (
     Query,
     SetBack,
     SetBackCell,
@@ -23,19 +23,19 @@ from jobs.verify.setback.cells import (
     named,
     quick_setbacks,
 )
-from jobs.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
-from jobs.verify.setback.judge import compare, names_way_out
-from jobs.verify.setback.queries import Setup
-from jobs.verify.setback.tables import markdown, section, short
+from sparkonce.jobs.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
+from sparkonce.jobs.verify.setback.judge import compare, names_way_out
+from sparkonce.jobs.verify.setback.queries import Setup
+from sparkonce.jobs.verify.setback.tables import markdown, section, short
 
 NAMES = {cell.name: cell for cell in all_setbacks()}
 REFUSAL = (
-    "exactly_once.errors.OffsetMismatchError: batch 2 is older than the table. Start with a new checkpointLocation and "
-    'startingOffsets={"topic":{"0":8,"1":8}}: the source then begins at the stored offsets'
+    "sparkonce.exactly_once.errors.OffsetMismatchError: batch 2 is older than the table. Start with a new "
+    'checkpointLocation and startingOffsets={"topic":{"0":8,"1":8}}: the source then begins at the stored offsets'
 )
 STATEFUL_REFUSAL = (
-    "exactly_once.errors.OffsetMismatchError: batch 2 is not the one that was written under this number: start from "
-    "the checkpoint that goes with the stored offsets"
+    "sparkonce.exactly_once.errors.OffsetMismatchError: batch 2 is not the one that was written under this number: "
+    "start from the checkpoint that goes with the stored offsets"
 )
 
 
@@ -116,7 +116,7 @@ def test_rows_are_lost_doubled_or_not_due() -> None:
     [
         (REFUSAL, True),
         (STATEFUL_REFUSAL, True),
-        ("exactly_once.errors.FencedError: another driver runs: give each its own appId", False),
+        ("sparkonce.exactly_once.errors.FencedError: another driver runs: give each its own appId", False),
         ("org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE] … use a new checkpointLocation", False),
         ("the Spark session ended by itself", False),
     ],

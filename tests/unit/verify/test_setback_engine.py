@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from broker_lite import EmbeddedBroker
-from jobs.verify.brokers import Kafka
-from jobs.verify.cells import Outcome
-from jobs.verify.engine import Engine
-from jobs.verify.setback import engine as module
-from jobs.verify.setback.cells import SetBackCell, named
-from jobs.verify.setback.engine import SetBackEngine
-from jobs.verify.setback.queries import Setup
-from jobs.verify.spark import SESSION_ENDED
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.verify.brokers import Kafka
+from sparkonce.jobs.verify.cells import Outcome
+from sparkonce.jobs.verify.engine import Engine
+from sparkonce.jobs.verify.setback import engine as module
+from sparkonce.jobs.verify.setback.cells import SetBackCell, named
+from sparkonce.jobs.verify.setback.engine import SetBackEngine
+from sparkonce.jobs.verify.setback.queries import Setup
+from sparkonce.jobs.verify.spark import SESSION_ENDED
 
 CONTROL, DELETED, PEER = named(
     "setback_nothing_files_append", "setback_commits-deleted_files_append", "setback_commits-deleted_files_delta-spark"

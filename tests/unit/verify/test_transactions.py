@@ -8,12 +8,12 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from broker_lite import EmbeddedBroker
-from jobs.verify.cells import Result
-from jobs.verify.evidence import gather
-from jobs.verify.pipelines import Pipeline
-from jobs.verify.records import Delivered, Sending, create_topic, make, read_delivered
-from jobs.verify.transactions import held_up, lags, open_transactions
+from sparkonce import EmbeddedBroker
+from sparkonce.jobs.verify.cells import Result
+from sparkonce.jobs.verify.evidence import gather
+from sparkonce.jobs.verify.pipelines import Pipeline
+from sparkonce.jobs.verify.records import Delivered, Sending, create_topic, make, read_delivered
+from sparkonce.jobs.verify.transactions import held_up, lags, open_transactions
 
 APP = "one/app"
 ID = f"sparkonce/{quote(APP, safe='')}/1/a-0"

@@ -24,12 +24,12 @@ def move_point_there(commit_through: Callable[[Any], Any]) -> None:
         commit = delta.DeltaSnapshot.commit
 
         def reach_and_commit(self: Any, what: Any) -> None:
-            from exactly_once.crash_points import CrashPoint, reach
+            from sparkonce.exactly_once.crash_points import CrashPoint, reach
 
             reach(CrashPoint.SINK_BEFORE_COMMIT, what.record.batch_id, what.record.app_id)
             commit(commit_through(self), what)
 
         delta.DeltaSnapshot.commit = reach_and_commit
 
-    plant("exactly_once.commit", skip_point)
-    plant("offset_store.delta", add_point)
+    plant("sparkonce.exactly_once.commit", skip_point)
+    plant("sparkonce.offset_store.delta", add_point)

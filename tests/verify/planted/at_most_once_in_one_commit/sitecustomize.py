@@ -8,4 +8,4 @@ def change(guarantee):
     orders[names.AT_MOST_ONCE] = orders[names.EXACTLY_ONCE]
 
 
-plant("exactly_once.guarantee", change)
+plant("sparkonce.exactly_once.guarantee", change)

@@ -7,4 +7,4 @@ def change(commit):
     commit.decide = lambda stored, batch: commit.Fresh()
 
 
-plant("exactly_once.commit", change)
+plant("sparkonce.exactly_once.commit", change)

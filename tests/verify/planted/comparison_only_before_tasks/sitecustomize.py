@@ -12,4 +12,4 @@ def change(commit):
     commit.Delivery._commit = unchecked
 
 
-plant("exactly_once.commit", change)
+plant("sparkonce.exactly_once.commit", change)

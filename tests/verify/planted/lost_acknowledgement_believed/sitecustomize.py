@@ -7,4 +7,4 @@ def change(commit):
     commit.Delivery._landed_after = lambda self, error, what, plan: False
 
 
-plant("exactly_once.commit", change)
+plant("sparkonce.exactly_once.commit", change)

@@ -13,4 +13,4 @@ def change(commit):
     commit.decide = by_number
 
 
-plant("exactly_once.commit", change)
+plant("sparkonce.exactly_once.commit", change)

@@ -13,4 +13,4 @@ def change(commit):
     commit.decide = forgetful
 
 
-plant("exactly_once.commit", change)
+plant("sparkonce.exactly_once.commit", change)

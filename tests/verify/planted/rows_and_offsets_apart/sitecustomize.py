@@ -8,4 +8,4 @@ def change(guarantee):
     guarantee.ORDERS[guarantee.Guarantee.EXACTLY_ONCE] = guarantee.Order((), (writes.ROWS, writes.OFFSETS))
 
 
-plant("exactly_once.guarantee", change)
+plant("sparkonce.exactly_once.guarantee", change)

@@ -1,0 +1,98 @@
+"""From Kafka to Delta Lake with Spark, with a guarantee that one chooses and can prove.
+
+What users import is here; each name is loaded when it is first used, so that ``import sparkonce`` itself costs nothing.
+The folders beside it hold the rest, which may change from one version to the next:
+
+- ``connectors``: the source ``kafka_once`` and the sinks ``kafka_once`` and ``delta_once``.
+- ``exactly_once``: the commit of a batch, recovery, and the audit.
+- ``offset_store``: where the offsets of a result are kept.
+- ``broker_lite``: the embedded broker.
+- ``jobs``: the command line, the example jobs and the laboratory.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparkonce.broker_lite.config import BrokerConfig, ConfigError
+    from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
+    from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
+    from sparkonce.connectors.dead_letters import mark
+    from sparkonce.connectors.delta_once.merge import MergeWriter
+    from sparkonce.connectors.foreach import SqlResult
+    from sparkonce.connectors.lag import LagListener
+    from sparkonce.connectors.session import register, spark_session
+    from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
+    from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
+    from sparkonce.exactly_once.guarantee import Guarantee
+    from sparkonce.offset_store import open_store
+    from sparkonce.offset_store.frame import history_arrow, history_frame
+
+    __version__: str
+
+_WHERE = {
+    "BrokerConfig": "broker_lite.config",
+    "BrokerStartError": "broker_lite.embedded",
+    "ConfigError": "broker_lite.config",
+    "EmbeddedBroker": "broker_lite.embedded",
+    "EmbeddedCluster": "broker_lite.embedded_cluster",
+    "ForeachBatch": "exactly_once.foreach_batch",
+    "Guarantee": "exactly_once.guarantee",
+    "LagListener": "connectors.lag",
+    "MergeWriter": "connectors.delta_once.merge",
+    "RowsOnly": "exactly_once.foreach_batch",
+    "SqlResult": "connectors.foreach",
+    "delta_sink_options": "connectors.typed_options",
+    "history_arrow": "offset_store.frame",
+    "history_frame": "offset_store.frame",
+    "kafka_sink_options": "connectors.typed_options",
+    "mark": "connectors.dead_letters",
+    "open_store": "offset_store",
+    "register": "connectors.session",
+    "source_options": "connectors.typed_options",
+    "spark_session": "connectors.session",
+}
+"""Names, and the modules that they are loaded from."""
+
+__all__ = [
+    "BrokerConfig",
+    "BrokerStartError",
+    "ConfigError",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "ForeachBatch",
+    "Guarantee",
+    "LagListener",
+    "MergeWriter",
+    "RowsOnly",
+    "SqlResult",
+    "__version__",
+    "delta_sink_options",
+    "history_arrow",
+    "history_frame",
+    "kafka_sink_options",
+    "mark",
+    "open_store",
+    "register",
+    "source_options",
+    "spark_session",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("sparkonce")
+    elif name in _WHERE:
+        value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,7 @@
+"""`python -m sparkonce`: the command line, where the environment is not activated."""
+
+import sys
+
+from sparkonce.jobs.cli import main
+
+sys.exit(main())
