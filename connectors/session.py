@@ -39,8 +39,8 @@ def register(spark: SparkSession) -> None:
 
     It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``.
     """
-    from sparkonce.connectors.delta_once import DeltaOnceDataSource
-    from sparkonce.connectors.kafka_once import KafkaOnceDataSource
+    from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource
+    from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
 
     spark.dataSource.register(KafkaOnceDataSource)
     spark.dataSource.register(DeltaOnceDataSource)

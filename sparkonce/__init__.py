@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from sparkonce.connectors.dead_letters import mark
     from sparkonce.connectors.delta_once.merge import MergeWriter
     from sparkonce.connectors.foreach import SqlResult
-    from sparkonce.connectors.lag import LagListener
+    from sparkonce.connectors.lag.listener import LagListener
+    from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
+    from sparkonce.connectors.lag.state import QueryLag
     from sparkonce.connectors.session import register, spark_session
     from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
@@ -40,9 +42,12 @@ _WHERE = {
     "EmbeddedCluster": "broker_lite.embedded_cluster",
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
-    "LagListener": "connectors.lag",
+    "LagListener": "connectors.lag.listener",
     "MergeWriter": "connectors.delta_once.merge",
+    "PartitionLag": "connectors.lag.progress",
+    "QueryLag": "connectors.lag.state",
     "RowsOnly": "exactly_once.foreach_batch",
+    "SourceLag": "connectors.lag.progress",
     "SqlResult": "connectors.foreach",
     "delta_sink_options": "connectors.typed_options",
     "history_arrow": "offset_store.frame",
@@ -66,7 +71,10 @@ __all__ = [
     "Guarantee",
     "LagListener",
     "MergeWriter",
+    "PartitionLag",
+    "QueryLag",
     "RowsOnly",
+    "SourceLag",
     "SqlResult",
     "__version__",
     "delta_sink_options",

@@ -1,5 +1,1 @@
 """The format `kafka_once`: Kafka topics as Spark DataFrames, and DataFrames as Kafka topics."""
-
-from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
-
-__all__ = ["KafkaOnceDataSource"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-from sparkonce.connectors.lag import LagListener, PartitionLag, SourceLag
+from sparkonce import LagListener, PartitionLag, SourceLag
 from sparkonce.connectors.lag.state import KEEP_ENDED_S, MAX_PARTITIONS, MAX_QUERIES, Batch, LagState
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lag.md").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from sparkonce.connectors.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
 from sparkonce.connectors.options import OptionError
 
 TYPES = {"string": StringType(), "int": IntegerType()}

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.connectors.lag import LagListener
+from sparkonce import LagListener
 from tests.spark.source_support import Topics, values
 
 pytestmark = pytest.mark.spark

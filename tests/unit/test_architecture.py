@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,40 @@ def test_no_module_grows_out_of_sight() -> None:
         if (lines := (PROJECT / (module.replace(".", "/") + ".py")).read_text().count("\n")) > 600
     }
     assert not long
+
+
+def test_no_module_loads_one_that_loads_it() -> None:
+    """Neither by way of others; what functions import, and annotations alone need, is loaded later or never."""
+    known = {module.removesuffix(".__init__"): module for module in modules()}
+    loads = {
+        name: {ours for full in loaded_by(module) for ours in needed(full, name, known)} - {name}
+        for name, module in known.items()
+    }
+    TopologicalSorter(loads).prepare()  # raises CycleError, which shows the circle
+
+
+def loaded_by(module: str) -> Iterator[str]:
+    tree = ast.parse((PROJECT / (module.replace(".", "/") + ".py")).read_text())
+    for node in top_level(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def needed(imported: str, name: str, known: Mapping[str, str]) -> set[str]:
+    """Return the module that ``imported`` is or is in, and the packages around it that are not around ``name`` too."""
+    parts = imported.removeprefix("sparkonce.").split(".")
+    around = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    ours = [each for each in around if each in known]
+    return {each for each in ours if each == ours[-1] or not within(name, each)}
+
+
+def top_level(node: ast.AST) -> Iterator[ast.AST]:
+    """Return what runs when a module is loaded."""
+    for child in ast.iter_child_nodes(node):
+        later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        never = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not later and not never:
+            yield child
+            yield from top_level(child)

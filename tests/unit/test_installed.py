@@ -41,7 +41,9 @@ for command in COMMANDS:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds what the wheel holds, and a start-up file that hides the packages of the extras."""
     folder = tmp_path_factory.mktemp("installed")
-    source = shutil.copytree(PROJECT, folder / "source", ignore=LEFT_OUT, symlinks=True)  # a build leaves files beside its sources
+    source = shutil.copytree(
+        PROJECT, folder / "source", ignore=LEFT_OUT, symlinks=True
+    )  # a build leaves files beside its sources
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*command, str(source)], check=True, timeout=240)
     shutil.rmtree(source)

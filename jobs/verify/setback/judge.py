@@ -21,7 +21,7 @@ from sparkonce.jobs.verify.setback.due import Row, due
 from sparkonce.jobs.verify.setback.queries import COLUMNS, COUNT_COLUMN, Setup
 from sparkonce.jobs.verify.transactions import held_up, lags, open_transactions
 
-_OURS = re.compile(r"^exactly_once\.errors\.\w+: |^(?:connectors|offset_store)\.[\w.]+: ")
+_OURS = re.compile(r"^sparkonce\.(?:exactly_once\.errors|(?:connectors|offset_store)\.[\w.]+)\.\w+: ")
 _WAY_OUT = re.compile(r"new checkpointLocation|from the checkpoint|old checkpoint|copy of the checkpoint")
 _COMMITTED_ALREADY = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _EXAMPLES = 3

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import pyspark_kafka_once
-from sparkonce.connectors.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
 from sparkonce.connectors.kafka_once.schema import COLUMNS, spark_schema
 from sparkonce.connectors.options import OptionError
 

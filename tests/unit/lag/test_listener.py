@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from sparkonce.connectors.lag import LagListener
+from sparkonce import LagListener
 from sparkonce.connectors.lag.state import LagState
 from sparkonce.connectors.options import OptionError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
