@@ -7,6 +7,10 @@ are left out where a cluster is the master.
 
 from __future__ import annotations
 
+import sparkonce.connectors.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+
+# isort: split
+
 import os
 import sys
 from collections.abc import Mapping

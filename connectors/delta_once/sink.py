@@ -5,6 +5,10 @@ The steps of a batch are in `connectors.stream_sink`, what is done with the tabl
 
 from __future__ import annotations
 
+import sparkonce.connectors.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+
+# isort: split
+
 from pyspark.sql.datasource import DataSource, DataSourceWriter
 from pyspark.sql.types import StructType
 

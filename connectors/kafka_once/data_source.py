@@ -7,6 +7,10 @@ imported then, since a worker that only reads should not wait for it.
 
 from __future__ import annotations
 
+import sparkonce.connectors.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+
+# isort: split
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,

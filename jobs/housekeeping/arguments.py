@@ -19,6 +19,11 @@ class UsageError(ValueError):
 def add_table(parser: argparse.ArgumentParser) -> None:
     """Add the table, and what is needed to reach it."""
     parser.add_argument("table", metavar="TABLE", type=table, help="path or URI of the Delta table; delta:PATH too")
+    add_storage(parser)
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add the settings of the store that a table lies in."""
     parser.add_argument(
         "--storage",
         metavar="KEY=VALUE",

@@ -40,9 +40,9 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
-    """In tests/verify, tests/unit/broker, tests/docs, tests/sim and tests/stories; with a broker: below."""
+    """In tests/verify, tests/unit (broker, doctor), tests/docs, tests/sim and tests/stories; with a broker: below."""
     words = [line.split()[1] for line in COMMANDS if TABLE not in line]
-    elsewhere = "broker verifiable-producer verify duel transactions options sim story"
+    elsewhere = "broker verifiable-producer doctor verify duel transactions options sim story"
     assert words == elsewhere.split()
 
 

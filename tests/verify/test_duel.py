@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 PROJECT = Path(__file__).resolve().parents[2]
 RESULT = re.compile(r"RESULT pauses=(\d+) fenced=(\d+) records=(\d+) rows=(\d+) lost=0 duplicated=0")
 QUOTED = re.compile(
-    r"the loser's message:\n  sparkonce\.exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then version (\d+) "
+    r"the loser's message:\n  sparkonce\.exactly_once\.errors\.FencedError: batch \d+ of query (\S+) .* since then "
+    r"version (\d+) "
     r"of (.+) holds batch \d+ of query (\S+)\. Another driver .*\nthe winner: ([AB])'s commit, version (\d+)"
 )
 

@@ -197,7 +197,11 @@ def test_the_innermost_reason_is_told(error: Exception, said: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_help_tells_what_the_job_does(name: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", f"sparkonce.jobs.{name}", "--help"], cwd=CONF.parent, capture_output=True, text=True, check=True
+        [sys.executable, "-m", f"sparkonce.jobs.{name}", "--help"],
+        cwd=CONF.parent,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for option in ("--config", "--bootstrap-servers", "--continuous", "--sample", "--debug"):
         assert option in ended.stdout

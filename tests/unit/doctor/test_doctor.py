@@ -1,0 +1,167 @@
+"""`sparkonce doctor`: what it says of brokers, tables and checkpoints, on real ones, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from deltalake import DeltaTable, write_deltalake
+
+from sparkonce import EmbeddedBroker
+from sparkonce.connectors.spark_version import complaint
+from sparkonce.jobs.cli import main
+
+DEADLINE_S = 60
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+def lines(capsys: pytest.CaptureFixture[str], *words: str, status: int) -> dict[str, str]:
+    """Run the command without Spark, and return what it says of each thing: its lines, joined."""
+    assert main(["doctor", "--without-spark", *words]) == status
+    found: dict[str, str] = {}
+    for line in capsys.readouterr().out.splitlines()[:-1]:
+        state, _, rest = line.partition(" ")
+        what, _, said = rest.lstrip().partition(": ")
+        found[what] = f"{found.get(what, '')}{state}: {said}\n"
+    return found
+
+
+def test_the_machine_that_runs_these_tests_is_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys, status=0)
+    assert set(found) == {"Python", "PySpark", "packages", "Java"}
+    assert all(text.startswith("ok:") for text in found.values())
+
+
+def test_brokers_and_topics(kafka_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    servers = kafka_broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("there", 3)])["there"].result(DEADLINE_S)
+    words = ["--bootstrap-servers", servers, "--topic", "there", "--topic", "nowhere"]
+    found = lines(capsys, *words, status=1)
+    assert "1 brokers" in found["Kafka"]
+    assert f"ok: {servers}" in next(text for what, text in found.items() if what.startswith("broker"))
+    assert found["topic there"] == "ok: 3 partitions, this user may read and write\n"
+    assert found["topic nowhere"] == "WRONG: UNKNOWN_TOPIC_OR_PARTITION. Create the topic, or mend its name\n"
+    assert "nowhere" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+def test_what_a_user_may_not_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(config=AUTHORIZED) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("t", 1)])["t"].result(DEADLINE_S)
+        words = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", "t"]
+
+        def rule(operation: AclOperation, permission: AclPermissionType) -> None:
+            of_topic = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:*", "*")
+            for future in admin.create_acls([AclBinding(*of_topic, operation, permission)]).values():
+                future.result(DEADLINE_S)
+
+        rule(AclOperation.ALL, AclPermissionType.ALLOW)
+        rule(AclOperation.WRITE, AclPermissionType.DENY)
+        found = lines(capsys, *words, status=0)
+        assert found["topic t"] == "unsure: 1 partitions, this user may read, not write. A sink needs it\n"
+        rule(AclOperation.READ, AclPermissionType.DENY)
+        assert "may neither read nor write" in lines(capsys, *words, status=1)["topic t"]
+        rule(AclOperation.DESCRIBE, AclPermissionType.DENY)
+        assert "may not see it" in lines(capsys, *words, status=1)["topic t"]
+
+
+def test_no_broker_there(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--kafka", "socket.connection.setup.timeout.ms=500"]
+    found = lines(capsys, "--bootstrap-servers", "127.0.0.1:1", *quick, status=1)
+    assert found["Kafka"].startswith("WRONG: could not ask for the cluster within 500 ms")
+
+
+def test_a_broker_that_tells_an_address_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker() as first:
+        place = first.bootstrap_servers
+    settings = {"listeners": f"PLAINTEXT://{place}", "advertised.listeners": "PLAINTEXT://127.0.0.1:1"}
+    with EmbeddedBroker(config=settings) as broker:
+        assert broker.bootstrap_servers == "127.0.0.1:1"
+        found = lines(capsys, "--bootstrap-servers", place, status=1)["broker 0"]
+    assert found.startswith("WRONG: it tells clients to come to 127.0.0.1:1, which is not reached from here")
+    assert "advertised.listeners" in found
+
+
+def test_a_topic_needs_brokers_and_settings_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--topic", "t"]) == 2
+    assert main(["doctor", "--bootstrap-servers", "127.0.0.1:1", "--kafka", "no.such=1"]) == 2
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing, plain, constrained = tmp_path / "a" / "missing", tmp_path / "plain", tmp_path / "constrained"
+    for place in (plain, constrained):
+        write_deltalake(place, pa.table({"n": [1]}))
+    DeltaTable(constrained).alter.add_constraint({"positive": "n > 0"})
+    before = sorted(tmp_path.rglob("*"))
+    assert lines(capsys, "--table", str(missing), status=0)["table"].count("ok:") == 2
+    assert (
+        f"ok: {plain}, version 0\nok: {plain} can be written to"
+        in lines(capsys, "--table", str(plain), status=0)["table"]
+    )
+    found = lines(capsys, "--table", str(constrained), status=1)["table"]
+    assert found.startswith(f"WRONG: {constrained}, version 1: it has check constraints: positive.")
+    (tmp_path / "plain" / "_delta_log" / "00000000000000000001.json").write_text("{not json")
+    assert lines(capsys, "--table", str(plain), status=1)["table"].startswith("WRONG:")
+    (tmp_path / "plain" / "_delta_log" / "00000000000000000001.json").unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+    (file := tmp_path / "file").touch()
+    assert "is not a folder" in lines(capsys, "--table", str(file / "table"), status=1)["table"]
+
+
+def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "checkpoint"
+    words = ["--checkpoint", str(place)]
+    assert "none at" in lines(capsys, *words, status=0)["checkpoint"]
+    for name in ("offsets", "commits"):
+        (place / name).mkdir(parents=True)
+    (place / "metadata").write_text(json.dumps({"id": "q"}))
+    assert f"ok: {place}, query q, no batch yet" in lines(capsys, *words, status=0)["checkpoint"]
+    (place / "offsets" / "0").write_text('v1\n{}\n{"0":1}')
+    assert "last batch 0, which is not finished" in lines(capsys, *words, status=0)["checkpoint"]
+    (place / "commits" / "0").write_text("v1\n{}")
+    assert "last batch 0\n" in lines(capsys, *words, status=0)["checkpoint"]
+    (place / "offsets" / "1").write_text("v9\n")
+    assert "reads v1 and v2" in lines(capsys, *words, status=1)["checkpoint"]
+    (place / "metadata").write_text("{}")
+    assert "holds no query id" in lines(capsys, *words, status=1)["checkpoint"]
+
+
+def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    storage = {"AWS_SECRET_ACCESS_KEY": "hunter2hunter2", "AWS_ACCESS_KEY_ID": "me", "AWS_REGION": "eu-west-1"}
+    place = ["--table", "s3://bucket/table", "--storage", "AWS_ENDPOINT_URL=http://127.0.0.1:1"]
+    words = [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
+    quick = ["--storage", "AWS_ALLOW_HTTP=true", "--storage", "max_retries=0"]
+    found = lines(capsys, *place, *words, *quick, status=1)["table"]
+    assert found.startswith("WRONG:")
+    assert "hunter2hunter2" not in found
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("4.1.1", False), ("3.5.3", False), ("4.2.0.dev1", True), ("5.0.0", True)]
+)
+def test_which_versions_of_spark_fit(version: str, fits: bool) -> None:
+    assert (complaint(version) is None) == fits
+
+
+def test_an_older_spark_ends_in_a_sentence() -> None:
+    code = "import pyspark; pyspark.__version__ = '4.1.1'; import sparkonce.connectors.kafka_once.data_source"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    told = "ImportError: sparkonce needs Spark 4.2 or newer, and this is PySpark 4.1.1: pip install 'pyspark>=4.2'"
+    assert done.stderr.splitlines()[-1] == told
