@@ -16,12 +16,12 @@ from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
 from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.kafka_once.sink import by_hand
-from sparkonce.connectors.kafka_once.sink.by_hand import ByHandError
+from sparkonce.connectors.kafka_once.sink import administration
+from sparkonce.connectors.kafka_once.sink.administration import AdministrationError
 from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
 from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
-from sparkonce.connectors.kafka_once.sink.endings import Ended
 from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionError
+from sparkonce.connectors.kafka_once.sink.unfinished import Ended
 from sparkonce.connectors.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"sparkonce transactions {options.action}: {error}", file=sys.stderr)
         return USAGE
     except (
-        ByHandError,
+        AdministrationError,
         DecisionFormatError,
         DecisionTopicError,
         DeliveryError,
@@ -136,7 +136,7 @@ def _list(options: argparse.Namespace, client: Client) -> int:
     except DecisionFormatError as error:
         if options.app_id is not None:
             raise
-        raise ByHandError(f"{error}. With --app-id the other applications can be looked at") from error
+        raise AdministrationError(f"{error}. With --app-id the other applications can be looked at") from error
     if options.json:
         print(json.dumps(as_json(picture, topic, now_ms()), indent=2, ensure_ascii=False))
     else:
@@ -155,7 +155,7 @@ def _look(options: argparse.Namespace, client: Client) -> Decisions:
     try:
         client.topics([topic])
     except MissingTopicError as error:
-        raise ByHandError(
+        raise AdministrationError(
             f"topic {topic} does not exist, so nothing can be told about what was decided. If the query has the option "
             "decisionTopic, name that topic with --decision-topic"
         ) from error
@@ -178,11 +178,11 @@ def _finish(options: argparse.Namespace, client: Client) -> int:
     unfinished = decisions.unfinished
     if unfinished is not None and len(unfinished.transactions) >= PROGRESS_FROM:
         print(f"ending {len(unfinished.transactions)} transactions of decision {unfinished.number}", file=sys.stderr)
-    ended = by_hand.accept(driver) if options.accept else by_hand.finish(driver)
+    ended = administration.accept(driver) if options.accept else administration.finish(driver)
     if ended is None:
         last = driver.log.read().last
         if last is None:
-            raise ByHandError(f"topic {driver.log.topic} has no decision of appId {options.app_id}")
+            raise AdministrationError(f"topic {driver.log.topic} has no decision of appId {options.app_id}")
         print(f"the last decision of appId {options.app_id}, number {last.number}, is finished: nothing to do")
         return GOOD
     print("\n".join(_ended_lines(options, ended)))
@@ -230,7 +230,7 @@ def _abort(options: argparse.Namespace, client: Client) -> int:
     driver = _driver(options, client, decisions)
     last = decisions.last
     if options.transactional_id is not None:
-        by_hand.check_undecided(driver, options.transactional_id, last)
+        administration.check_undecided(driver, options.transactional_id, last)
         names = [options.transactional_id]
     else:
         decided = {each.transactional_id for each in last.transactions} if last is not None else set()
@@ -246,7 +246,7 @@ def _abort(options: argparse.Namespace, client: Client) -> int:
         return GOOD
     _check_topic(options, last is None)
     if options.apply:
-        names = by_hand.abort(driver, options.transactional_id)
+        names = administration.abort(driver, options.transactional_id)
     for name in names:
         print(f"  {'aborted' if options.apply else 'would abort'} {name}")
     if options.apply:
@@ -269,7 +269,7 @@ def _check_topic(options: argparse.Namespace, nothing_decided: bool) -> None:
         ByHandError: if the topic was not named, and knows nothing of this application.
     """
     if nothing_decided and options.decision_topic is None:
-        raise ByHandError(
+        raise AdministrationError(
             f"topic {DEFAULT_TOPIC} has no decision of appId {options.app_id}. Rows whose transactions were decided "
             "elsewhere would be lost: name the option decisionTopic of the query with --decision-topic, even if it is "
             "this topic"

@@ -18,9 +18,9 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import types as t
 
+from sparkonce.connectors.cache import LruCache
 from sparkonce.connectors.delta_once.features import TableFacts, growth_refusals, refusals
 from sparkonce.connectors.delta_once.files_there import check_files_are_there
-from sparkonce.connectors.delta_once.kept import Kept
 from sparkonce.connectors.delta_once.options import SinkOptions
 from sparkonce.connectors.delta_once.schema import (
     Fit,
@@ -47,7 +47,7 @@ class TableError(ValueError):
     """A table that this sink must not write to; the message names the reason and the way out."""
 
 
-_kept_stores: Kept[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = Kept()
+_kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
 
 
 def kept_store(options: SinkOptions) -> DeltaOffsetStore:

@@ -17,10 +17,10 @@ import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.delta_once.apart import copy_offsets, store_apart
 from sparkonce.connectors.delta_once.options import SinkOptions
 from sparkonce.connectors.delta_once.parquet import DataFile, FileSettings, TableWriter, delete_quietly
 from sparkonce.connectors.delta_once.schema import WriteSchema
+from sparkonce.connectors.delta_once.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.delta_once.store_errors import store_errors
 from sparkonce.connectors.delta_once.table import ResultTable
 from sparkonce.connectors.target import AroundPlan, TargetPlan, Task
@@ -127,7 +127,7 @@ class DeltaTarget:
         table, delivery = self._delivery(own.settings.table_id, own.settings.schema)
         with self._store_errors():
             delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
-        copy = store_apart(self._options)
+        copy = separate_store(self._options)
         if delivery.offsets is None and copy is not None:
             copy_offsets(table, copy, batch, self._options.storage_options)
 
@@ -161,7 +161,7 @@ class DeltaTarget:
     ) -> tuple[ResultTable, Delivery]:
         table = ResultTable(self._options, self._schema, table_id, written_as, replace=self._replace)
         together = self._options.guarantee is Guarantee.EXACTLY_ONCE
-        apart = None if together else store_apart(self._options)
+        apart = None if together else separate_store(self._options)
         return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)
 
 

@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.cache import LruCache
 from sparkonce.connectors.kafka_once.client import Client, MissingTopicError, shared_client
 from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_once.settings import ClientSettings
 from sparkonce.connectors.kafka_once.sink.decisions import PARTITION, DecisionLog
-from sparkonce.connectors.kafka_once.sink.endings import Ended
 from sparkonce.connectors.kafka_once.sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
@@ -28,6 +27,7 @@ from sparkonce.connectors.kafka_once.sink.transactions import (
     TransactionError,
     transactional_prefix,
 )
+from sparkonce.connectors.kafka_once.sink.unfinished import Ended
 from sparkonce.exactly_once.crash_points import CrashPoint, reach
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import (
@@ -480,7 +480,7 @@ def _fate(transaction: PreparedTransaction, found: TransactionDescription | None
     return Fate.COMMITTED if found.state.is_committed else Fate.GONE
 
 
-_drivers: Kept[tuple[int, Scope], Driver] = Kept()
+_drivers: LruCache[tuple[int, Scope], Driver] = LruCache()
 
 
 def shared_driver(scope: Scope) -> Driver:

@@ -34,8 +34,8 @@ from sparkonce.broker_lite.protocol.produce import (
 )
 from sparkonce.broker_lite.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_once.sink.client_pool import pool
 from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
-from sparkonce.connectors.kafka_once.sink.lanes import lanes
 from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_once.sink.topics import Topics
 from sparkonce.connectors.kafka_once.sink.transactions import (
@@ -133,7 +133,7 @@ class Producer:
         self._is_transactional = identity is not None and identity.transactional_id is not None
         assert not self._is_transactional or transactions is not None
         timeout_ms = min(client.settings.request_timeout_ms, settings.delivery_timeout_ms)
-        self._lane = lanes.take(replace(client.settings, request_timeout_ms=timeout_ms))
+        self._sender = pool.take(replace(client.settings, request_timeout_ms=timeout_ms))
         self._is_closed = False
         self._sequences: dict[Partition, int] = defaultdict(int)
         self._joined: set[Partition] = set()
@@ -176,8 +176,8 @@ class Producer:
         self._is_closed = True
         for address, requests in self._in_flight.items():
             if requests:
-                self._lane.drop(address)
-        lanes.give_back(self._lane)
+                self._sender.drop(address)
+        pool.put_back(self._sender)
 
     def _numbered(self, batch: EncodedBatch) -> _Waiting:
         place = batch.topic, batch.partition
@@ -236,7 +236,7 @@ class Producer:
             self._failed += batches
             return
         try:
-            connection = self._lane.connection(address)
+            connection = self._sender.connection(address)
             version = min(connection.version(ApiKey.PRODUCE), MAX_PRODUCE_VERSION)
             body = produce.encode_request_parts(version, self._request(batches))
             connection.send(ApiKey.PRODUCE, version, body, answered=self._settings.acks != 0)
@@ -247,7 +247,7 @@ class Producer:
                 raise
             return
         except BaseException:  # perhaps half a request is on its way
-            self._lane.drop(address)
+            self._sender.drop(address)
             raise
         if self._settings.acks:
             requests.append(_Request(version, batches))
@@ -271,7 +271,7 @@ class Producer:
         return ProduceRequest(
             self._identity.transactional_id if self._identity is not None else None,
             self._settings.acks,
-            self._lane.settings.request_timeout_ms,
+            self._sender.settings.request_timeout_ms,
             [ProduceTopic(topic, ZERO_UUID, partitions) for topic, partitions in by_topic.items()],
         )
 
@@ -290,13 +290,13 @@ class Producer:
         """Read the answer to the oldest request to a broker."""
         requests = self._in_flight[address]
         try:
-            body = self._lane.connection(address).receive(bytearray())
+            body = self._sender.connection(address).receive(bytearray())
             answer = produce.decode_response(requests[0].version, body)
         except (OSError, ProtocolError) as error:
             self._break(address, error)
             return
         except BaseException:  # perhaps half an answer is read
-            self._lane.drop(address)
+            self._sender.drop(address)
             raise
         results = {(topic.name, each.partition): each for topic in answer.topics for each in topic.partitions}
         for waiting in requests.popleft().batches:
@@ -358,7 +358,7 @@ class Producer:
 
     def _break(self, address: _Address, error: Exception) -> None:
         """Give a connection up; whether its requests have arrived is not known."""
-        self._lane.drop(address)
+        self._sender.drop(address)
         requests = self._in_flight[address]
         while requests:
             self._fail(requests.popleft().batches, _text(error))

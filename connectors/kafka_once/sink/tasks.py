@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.cache import LruCache
 from sparkonce.connectors.kafka_once.client import shared_client
 from sparkonce.connectors.kafka_once.settings import ClientSettings
 from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
@@ -62,8 +62,8 @@ class TransactionalIds:
 
 
 _numbers = count()
-"""Of ids, for the whole process: one that is let go of by `Kept` must not be made again."""
-_ids: Kept[tuple[str, str], TransactionalIds] = Kept()
+"""Of ids, for the whole process: one that is let go of by `LruCache` must not be made again."""
+_ids: LruCache[tuple[str, str], TransactionalIds] = LruCache()
 
 
 def take_id(prefix: str, decided: int) -> str:
@@ -261,9 +261,9 @@ class PlainWriter:
         return self._producer
 
 
-_transactions: Kept[tuple[int, ClientSettings], TransactionClient] = Kept()
-_topics: Kept[tuple[int, ClientSettings, int], Topics] = Kept()
-_producers: Kept[tuple[int, ClientSettings, ProducerSettings], Producer] = Kept()
+_transactions: LruCache[tuple[int, ClientSettings], TransactionClient] = LruCache()
+_topics: LruCache[tuple[int, ClientSettings, int], Topics] = LruCache()
+_producers: LruCache[tuple[int, ClientSettings, ProducerSettings], Producer] = LruCache()
 
 
 def shared_transactions(settings: ClientSettings) -> TransactionClient:

@@ -23,7 +23,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
 from sparkonce.connectors.kafka_once.client import Client
 from sparkonce.connectors.kafka_once.connection import Connection
-from sparkonce.connectors.kafka_once.sink.together import Question, ask_together
+from sparkonce.connectors.kafka_once.sink.pipelining import Question, ask_together
 from sparkonce.offset_store.group import CommittedOffset, Slot
 
 MAX_INIT_PRODUCER_ID_VERSION = 4

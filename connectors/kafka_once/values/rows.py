@@ -20,7 +20,7 @@ from sparkonce.connectors.dead_letters import REASON
 from sparkonce.connectors.kafka_once.kernel import Bytes
 from sparkonce.connectors.kafka_once.schema import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 from sparkonce.connectors.kafka_once.values import scanning
-from sparkonce.connectors.kafka_once.values.careful import Careful, Parsed
+from sparkonce.connectors.kafka_once.values.jackson_parser import JacksonParser, Parsed
 from sparkonce.connectors.kafka_once.values.nodes import make_node
 from sparkonce.connectors.kafka_once.values.options import JsonOptions, ParseMode, RowOptions
 from sparkonce.connectors.kafka_once.values.scanning import Level
@@ -134,7 +134,7 @@ class JsonDecoder:
         plain = StructType([field for field in options.schema if field.name != options.corrupt_column])
         self._plain = to_arrow_type(plain, timezone="UTC")
         self._node = make_node(plain, self._plain, options)
-        self._careful = Careful(options)
+        self._careful = JacksonParser(options)
 
     def decode(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Problems]:
         """Return the decoded values, of those that do not parse as much as does; and the problems."""

@@ -33,9 +33,9 @@ from sparkonce.connectors.kafka_once.settings import ClientSettings
 from sparkonce.connectors.kafka_once.sink import driver as driver_module
 from sparkonce.connectors.kafka_once.sink import process as process_module
 from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
+from sparkonce.connectors.kafka_once.sink.client_pool import pool
 from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
 from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
-from sparkonce.connectors.kafka_once.sink.lanes import lanes
 from sparkonce.connectors.kafka_once.sink.rows import RowLayout
 from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
 from sparkonce.connectors.kafka_once.sink.target import KafkaPlan, KafkaTarget
@@ -146,7 +146,7 @@ class Machine:
         process_module._name_of.cache_clear()
         for key in [key for key in client_module._shared if key[0] >= FIRST_PID]:
             client_module._shared.pop(key).close()
-        lanes.close()
+        pool.close()
         for connection in self._connections:  # those of producers that died
             connection.close()
         self._connections.clear()

@@ -12,7 +12,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import by_hand
+from sparkonce.connectors.kafka_once.sink import administration
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from tests.interop.plain_client import PlainClient
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
@@ -48,7 +48,7 @@ def test_the_transactions_topic_is_lost_in_mid_decision(tmp_path: Path, committe
                 answer = plain.ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
                 assert answer.markers[0].topics[0].partitions[0].error_code == 0
             assert not open_producers(plain)
-        assert by_hand.accept(pipeline.another_driver()) is not None
+        assert administration.accept(pipeline.another_driver()) is not None
         pipeline.driver = pipeline.another_driver()
         pipeline.identity = pipeline.driver.take_over()
         pipeline.batch_id += 1

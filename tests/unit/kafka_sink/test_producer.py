@@ -21,9 +21,9 @@ from sparkonce.connectors.kafka_once.decode import RecordDecoder
 from sparkonce.connectors.kafka_once.fetch import RangeFetcher
 from sparkonce.connectors.kafka_once.ranges import FetchRange
 from sparkonce.connectors.kafka_once.settings import ClientSettings
+from sparkonce.connectors.kafka_once.sink.client_pool import pool
 from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
-from sparkonce.connectors.kafka_once.sink.lanes import lanes
 from sparkonce.connectors.kafka_once.sink.producer import (
     DeliveryRefusedError,
     DeliveryTimeoutError,
@@ -44,7 +44,7 @@ LAYOUT = RowLayout(None, value=1, key=0, topic_column=2)
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(config={"num.partitions": PARTITIONS}) as running:
         yield running
-    lanes.close()
+    pool.close()
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_trouble_that_passes_is_not_seen(trouble: Trouble, known: bool) -> None:
             assert writer.producer.rows == 1000
         complete_and_in_order(client, topic, 1000)
         client.close()
-        lanes.close()
+        pool.close()
 
 
 def test_a_broker_that_restarts_in_the_middle() -> None:
@@ -205,7 +205,7 @@ def test_a_broker_that_restarts_in_the_middle() -> None:
             writer.flush()
         complete_and_in_order(client, "restarted", 1000)
         client.close()
-        lanes.close()
+        pool.close()
 
 
 PASSING_ERRORS = ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT", "KAFKA_STORAGE_ERROR")
@@ -328,7 +328,7 @@ def test_batches_that_are_too_large_are_cut(compression: Compression) -> None:
             assert writer.limits[-1][1] < 100_000
         complete_and_in_order(client, "cut", 3000)
         client.close()
-        lanes.close()
+        pool.close()
 
 
 def test_a_record_that_is_too_large_is_an_error_that_says_so() -> None:
@@ -339,7 +339,7 @@ def test_a_record_that_is_too_large_is_an_error_that_says_so() -> None:
             with pytest.raises(RecordTooLargeError, match=r"big-0 takes 30\d\d bytes.*max.message.bytes"):
                 writer.flush()
         client.close()
-        lanes.close()
+        pool.close()
 
 
 def test_a_gap_in_the_sequence_that_no_resending_fills(client: Client) -> None:
@@ -406,7 +406,7 @@ def test_topics_that_do_not_exist() -> None:
         with Writer(client) as writer, pytest.raises(MissingTopicError, match=r"\(nowhere\).*create it first"):
             writer.write(rows("nowhere", 0, 1))
         client.close()
-        lanes.close()
+        pool.close()
 
 
 def test_several_topics_in_one_request(broker: EmbeddedBroker, client: Client) -> None:

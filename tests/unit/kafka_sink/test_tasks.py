@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.cache import MAX_KEPT
 from sparkonce.connectors.kafka_once.client import Client
 from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
 from sparkonce.connectors.kafka_once.sink.producer import DeliveryRefusedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.cache import MAX_KEPT
 from sparkonce.connectors.kafka_once.sink.tasks import take_id
 
 

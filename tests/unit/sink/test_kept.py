@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.delta_once.kept import MAX_KEPT, Kept
+from sparkonce.connectors.cache import MAX_KEPT, LruCache
 
 
 def test_the_one_used_longest_ago_goes_first() -> None:
-    kept: Kept[int, int] = Kept()
+    kept: LruCache[int, int] = LruCache()
     made: list[int] = []
 
     def get(key: int) -> None:

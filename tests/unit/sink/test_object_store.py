@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_once.apart import copy_offsets
 from sparkonce.connectors.delta_once.schema import SchemaError
+from sparkonce.connectors.delta_once.separate_store import copy_offsets
 from sparkonce.connectors.delta_once.store_errors import store_errors
 from sparkonce.connectors.delta_once.table import TableError
 from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_once.values import careful as careful_module
-from sparkonce.connectors.kafka_once.values.careful import Careful
+from sparkonce.connectors.kafka_once.values import jackson_parser
 from sparkonce.connectors.kafka_once.values.ddl import parse_schema
+from sparkonce.connectors.kafka_once.values.jackson_parser import JacksonParser
 from sparkonce.connectors.kafka_once.values.options import JsonOptions
 from sparkonce.connectors.kafka_once.values.rows import JsonDecoder
 from sparkonce.connectors.kafka_once.values.zones import parse_zone
@@ -25,7 +25,7 @@ ZONES = ("UTC", "+05:30", "Europe/Paris")
 def compare(schema: str, values: list[bytes | None], **options: Any) -> int:
     """Decode both ways; give how many documents the compiled way left to the careful one."""
     decoder = JsonDecoder(JsonOptions(parse_schema(schema), **options))
-    careful = Careful(JsonOptions(parse_schema(schema), **options))
+    careful = JacksonParser(JsonOptions(parse_schema(schema), **options))
     array = pa.array([b"junk", *values], pa.binary())[1:]  # with an offset, as slices have
     found, problems = decoder.decode(array)
     found.validate(full=True)
@@ -219,8 +219,8 @@ def test_a_float_with_a_far_exponent_is_not_made_a_fraction(number: str, monkeyp
     def fraction(literal: object) -> None:
         raise AssertionError(f"hours pass with {literal}")
 
-    monkeypatch.setattr(careful_module, "Fraction", fraction)
-    fields = Careful(JsonOptions(parse_schema("a FLOAT"))).parse(f'{{"a":{number}}}'.encode()).fields
+    monkeypatch.setattr(jackson_parser, "Fraction", fraction)
+    fields = JacksonParser(JsonOptions(parse_schema("a FLOAT"))).parse(f'{{"a":{number}}}'.encode()).fields
     assert fields == {"a": 0.0}
 
 

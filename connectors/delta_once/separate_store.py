@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sparkonce.connectors.delta_once.kept import Kept
+from sparkonce.connectors.cache import LruCache
 from sparkonce.connectors.delta_once.options import SinkOptions
 from sparkonce.connectors.kafka_once.client import shared_client
 from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
@@ -28,12 +28,12 @@ from sparkonce.offset_store.store import Commit, Snapshot
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
-_kept: Kept[_Key, OffsetStore] = Kept()
+_kept: LruCache[_Key, OffsetStore] = LruCache()
 _complete: set[tuple[str, str]] = set()
 """Stores, each with an application, to which this process has copied all that there was to copy."""
 
 
-def store_apart(options: SinkOptions) -> OffsetStore | None:
+def separate_store(options: SinkOptions) -> OffsetStore | None:
     """Return this process's store of a query, or None if its offsets are nowhere but in the table.
 
     Raises:

@@ -7,12 +7,12 @@ decision about what is aborted can land meanwhile; and so does taking a decision
 from __future__ import annotations
 
 from sparkonce.connectors.kafka_once.sink.driver import Driver
-from sparkonce.connectors.kafka_once.sink.endings import Ended
 from sparkonce.connectors.kafka_once.sink.transactions import ProducerIdentity, State, TransactionError
+from sparkonce.connectors.kafka_once.sink.unfinished import Ended
 from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransaction, Settlement
 
 
-class ByHandError(RuntimeError):
+class AdministrationError(RuntimeError):
     """What was asked for would break a promise, or makes no sense; the message says why, and what to do."""
 
 
@@ -78,15 +78,15 @@ def check_undecided(driver: Driver, transactional_id: str, last: Decision | None
     """
     app_id = driver.scope.app_id
     if not transactional_id.startswith(driver.scope.prefix):
-        raise ByHandError(
+        raise AdministrationError(
             f"{transactional_id} is not a transactional id of appId {app_id}: these begin with {driver.scope.prefix}"
         )
     found = driver.transactions.describe([transactional_id]).get(transactional_id)
     if found is None or found.state is not State.ONGOING:
         state = "Kafka does not know it" if found is None else f"its state is {found.state.value}"
-        raise ByHandError(f"{transactional_id} has no open transaction that could be aborted: {state}")
+        raise AdministrationError(f"{transactional_id} has no open transaction that could be aborted: {state}")
     if last is not None and any(each.transactional_id == transactional_id for each in last.transactions):
-        raise ByHandError(
+        raise AdministrationError(
             f"{transactional_id} is in decision {last.number} (batch {last.record.batch_id} of query "
             f"{last.record.query_id}): its rows belong to the result. sparkonce transactions finish --app-id {app_id} "
             "commits it"

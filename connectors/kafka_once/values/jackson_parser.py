@@ -1,8 +1,8 @@
 """One record at a time, as Spark's from_json makes it: JacksonParser's rules over `jackson.Tokens`.
 
 The compiled path hands over every record that it is not sure of; so whatever happens to odd documents is decided here,
-and only here. A `Careful` gives what Spark's parser gives: the fields, also those that were read before or after one
-that failed, and the reason why the record is malformed, if it is.
+and only here. A `JacksonParser` returns what Spark's parser returns: the fields, also those that were read before or
+after one that failed, and the reason why the record is malformed, if it is.
 
 Fields come as Python values that pyarrow takes: days and microseconds as numbers, structs as dicts, maps as pairs.
 """
@@ -68,7 +68,7 @@ class _PartialError(ValueError):
         self.kept = kept
 
 
-class Careful:
+class JacksonParser:
     """Decodes records of one schema, one at a time."""
 
     def __init__(self, options: JsonOptions) -> None:

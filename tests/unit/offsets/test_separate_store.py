@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from sparkonce.connectors.delta_once import apart
-from sparkonce.connectors.delta_once.apart import copy_offsets, store_apart
-from sparkonce.connectors.delta_once.kept import MAX_KEPT
+from sparkonce.connectors.cache import MAX_KEPT
+from sparkonce.connectors.delta_once import separate_store as module
 from sparkonce.connectors.delta_once.options import SinkOptions
+from sparkonce.connectors.delta_once.separate_store import copy_offsets, separate_store
 from sparkonce.connectors.options import OptionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
@@ -30,8 +30,8 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 @pytest.fixture(autouse=True)
 def new_process() -> None:
-    apart._kept.clear()
-    apart._complete.clear()
+    module._kept.clear()
+    module._complete.clear()
 
 
 def batch(batch_id: int, **ranges: tuple[int, int]) -> Batch:
@@ -57,19 +57,19 @@ class Broken:
 
 @pytest.mark.parametrize("spec", ["table", "delta:/x/table", "delta:/x/y/../table/", "delta:file:///x/table"])
 def test_the_table_itself_is_not_apart(spec: str) -> None:
-    assert store_apart(SinkOptions.read({**GIVEN, "offsetStore": spec})) is None
+    assert separate_store(SinkOptions.read({**GIVEN, "offsetStore": spec})) is None
 
 
 def test_a_store_is_kept_open_for_its_application() -> None:
-    first = store_apart(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"}))
+    first = separate_store(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"}))
     assert str(first) == "delta:/x/offsets"
-    assert store_apart(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"})) is first
-    group = store_apart(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g"}))
-    other = store_apart(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g", "appId": "other"}))
+    assert separate_store(SinkOptions.read({**GIVEN, "offsetStore": "delta:/x/offsets"})) is first
+    group = separate_store(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g"}))
+    other = separate_store(SinkOptions.read({**GIVEN, **SERVERS, "offsetStore": "group:g", "appId": "other"}))
     assert (str(group), group is other) == ("group:g", False)
     for number in range(MAX_KEPT):
-        store_apart(SinkOptions.read({**GIVEN, "offsetStore": f"delta:/x/{number}"}))
-    assert len(apart._kept) == MAX_KEPT
+        separate_store(SinkOptions.read({**GIVEN, "offsetStore": f"delta:/x/{number}"}))
+    assert len(module._kept) == MAX_KEPT
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_replay_copies_nothing_twice() -> None:
     table, copy = MemoryOffsetStore("app"), MemoryOffsetStore("app")
     written = write(table, batch(0, one=(0, 1)))
     assert copy_offsets(table, copy, written)
-    apart._complete.clear()
+    module._complete.clear()
     assert copy_offsets(table, copy, written)
     assert len(copy.commits) == 1
 
@@ -170,7 +170,7 @@ def test_offsets_that_were_set_back_are_copied_as_they_are() -> None:
     table, copy = MemoryOffsetStore("app"), MemoryOffsetStore("app")
     assert copy_offsets(table, copy, write(table, batch(0, one=(0, 90))))
     write(table, batch(1, one=(0, 10)))
-    apart._complete.clear()
+    module._complete.clear()
     assert copy_offsets(table, copy, batch(2, one=(10, 10)))
     assert copy.read("s", [ONE[1]]) == {ONE[1]: 10}
 

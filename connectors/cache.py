@@ -13,7 +13,7 @@ MAX_KEPT = 8
 """How many of a kind one process keeps."""
 
 
-class Kept(Generic[KeyT, ValueT]):
+class LruCache(Generic[KeyT, ValueT]):
     """The `MAX_KEPT` objects of a kind that were used last, by key."""
 
     def __init__(self) -> None:
