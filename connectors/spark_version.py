@@ -20,7 +20,7 @@ def complaint(version: str) -> str | None:
     if numbers is None or tuple(map(int, numbers.groups())) >= OLDEST:
         return None
     oldest = ".".join(map(str, OLDEST))
-    return f"sparkonce needs Spark {oldest} or newer, and this is PySpark {version}: pip install 'pyspark>={oldest}'"
+    return f"sparkonce needs Spark {oldest} or newer, and this is PySpark {version}"
 
 
 _found = complaint(__version__)

@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("broker", "run a broker until SIGTERM", "sparkonce.broker_lite.__main__"),
-    Command("doctor", "look whether all that a query needs is there, and say what to do", "sparkonce.jobs.doctor.cli"),
+    Command("doctor", "check what a query needs: Java, workers, formats, brokers, table", "sparkonce.jobs.doctor.cli"),
     Command("audit", "prove from a table's log that every offset was written once", "sparkonce.jobs.audit"),
     Command(
         "offsets", "show the offsets stored in a table, set them, take them back, copy them", "sparkonce.jobs.offsets"

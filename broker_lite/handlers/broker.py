@@ -345,12 +345,18 @@ class Broker:
         self.logs.forget_topics(topics)
         self._deleted |= {topic.name: topic for topic in topics}
         yield WRITTEN
+        finished = []
         for topic in topics:
-            self._forget_deleted(topic.name)
+            try:
+                self._forget_deleted(topic.name)
+                finished.append(topic.topic_id)
+            except KafkaError as error:  # the topic is gone all the same
+                text = "offsets of the deleted topic %s stay until the next start, or until it is created again: %s"
+                logger.warning(text, topic.name, error)
             yield ITEM * topic.partition_count
             while self.logs.remove_deleted(topic.name):
                 yield FILES
-        self._finish_deletions([topic.topic_id for topic in topics])
+        self._finish_deletions(finished)
 
     def _finish_deletions(self, topic_ids: Sequence[uuid.UUID]) -> None:
         """Note that topics are deleted for good, once the removal of their offsets is on the disk."""
@@ -376,9 +382,9 @@ class Broker:
         for topic in gone:
             if self.metrics is not None:
                 self.metrics.forget_topic(topic.name, topic.topic_id)
+            self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
             if groups is not None:
                 groups.forget_topic(topic.name)
-            self.purgatory.gone((topic.name, index) for index in range(topic.partition_count))
         self._topics_changed()
 
     def note_refusal(self, text: str) -> bool:

@@ -491,6 +491,9 @@ class LogManager:
                 else:
                     del self._topics[topic.name], self._by_id[topic.topic_id]
                 self._take_back(log for index, log in topic.logs.items() if former is None or index not in former.logs)
+            # The file may hold them already, and the next start would take them from there.
+            with contextlib.suppress(OSError):
+                self._write_topics()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
     def _add(self, topic: Topic) -> None:

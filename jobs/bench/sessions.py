@@ -37,10 +37,9 @@ class SparkSide:
         self._directory.mkdir()
         self._log = self._directory / "spark.log"
         command = [sys.executable, "-m", "sparkonce.jobs.bench.spark_side", json.dumps(dict(conf))]
-        root = Path(__file__).resolve().parents[2]
         with open(self._log, "wb") as log:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=root
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self._directory
             )
         try:
             self._answer()

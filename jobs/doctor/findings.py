@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SKEW_S = 5.0
+"""How far two clocks may be apart; what is measured includes a request's time."""
+
 
 class State(StrEnum):
     """How a thing is."""
 
     OK = "ok"
-    UNSURE = "unsure"
+    WARNING = "warning"
     """It works, or may work, and is worth a look."""
     WRONG = "WRONG"
 
@@ -34,6 +37,6 @@ def wrong(what: str, found: object, remedy: str) -> Finding:
     return Finding(what, str(found), State.WRONG, remedy)
 
 
-def unsure(what: str, found: object, remedy: str) -> Finding:
+def warning(what: str, found: object, remedy: str) -> Finding:
     """Return a finding that somebody should look at."""
-    return Finding(what, str(found), State.UNSURE, remedy)
+    return Finding(what, str(found), State.WARNING, remedy)

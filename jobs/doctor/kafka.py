@@ -10,7 +10,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError, MissingTopicError
 from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.jobs.doctor.findings import Finding, unsure, wrong
+from sparkonce.jobs.doctor.findings import Finding, warning, wrong
 
 _SOURCE = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH)
 _SINK = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
@@ -27,7 +27,9 @@ def examine(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Findi
         yield wrong("Kafka", error, "Check the address, kafka.security.protocol and the credentials")
         return
     else:
-        yield Finding("Kafka", f"cluster {answer.cluster_id}, {len(answer.brokers)} brokers")
+        yield Finding(
+            "Kafka", f"cluster {answer.cluster_id}, {len(answer.brokers)} broker{'s' * (len(answer.brokers) != 1)}"
+        )
         for broker in answer.brokers:
             yield _broker(client, broker)
         for topic in answer.topics:
@@ -57,28 +59,26 @@ def _broker(client: Client, broker: Any) -> Finding:
     except (OSError, ProtocolError) as error:
         return wrong(
             what,
-            f"it tells clients to come to {place}, which is not reached from here ({error})",
+            f"it advertises {place}, which cannot be reached from this machine ({error})",
             "Set advertised.listeners of the broker to an address that the driver and all workers reach",
         )
     for use, needed in (("source", _SOURCE), ("sink", _SINK)):
         missing = [key.name for key in needed if not connection.serves(key)]
         if missing:
-            return wrong(what, f"{place} does not serve {', '.join(missing)}", f"The {use} needs Kafka 2.1 or newer")
+            return wrong(what, f"{place} does not serve {', '.join(missing)}", f"The {use} needs a newer Kafka")
     return Finding(what, f"{place}, Fetch v{connection.version(ApiKey.FETCH)}, transactions")
 
 
 def _topic(topic: Any) -> Finding:
     what = f"topic {topic.name}"
     if topic.error_code != 0:
-        error = ErrorCode(topic.error_code)
-        if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return wrong(what, "this user may not see it", "Allow DESCRIBE, and READ or WRITE, on it")
-        return wrong(what, error.name, "Create the topic, or mend its name")
+        return _refused(what, topic.error_code)
     leaderless = [each.partition_index for each in topic.partitions if each.leader_id < 0]
     if leaderless:
-        return wrong(what, f"partitions {leaderless} have no leader", "Start the brokers that hold them")
+        return wrong(what, f"no leader for partitions {leaderless}", "Start the brokers that hold them")
     operations = topic.authorized_operations
-    found = f"{len(topic.partitions)} partitions"
+    count = len(topic.partitions)
+    found = f"{count} partition{'s' * (count != 1)}"
     if operations is None:  # the broker does not tell
         return Finding(what, found)
     may = [name for name, operation in (("read", _READ), ("write", _WRITE)) if operation in operations]
@@ -86,9 +86,16 @@ def _topic(topic: Any) -> Finding:
         return wrong(
             what, f"{found}, this user may neither read nor write", "Allow READ for a source, WRITE for a sink"
         )
-    short = [name for name in ("read", "write") if name not in may]
-    found = f"{found}, this user may {' and '.join(may)}"
-    return unsure(what, f"{found}, not {short[0]}", f"A {_USE[short[0]]} needs it") if short else Finding(what, found)
+    if len(may) == 1:
+        needs = "A sink needs WRITE on it" if may == ["read"] else "A source needs READ on it"
+        return warning(what, f"{found}, this user may {may[0]} only", needs)
+    return Finding(what, f"{found}, this user may read and write")
 
 
-_USE = {"read": "source", "write": "sink"}
+def _refused(what: str, code: int) -> Finding:
+    error = KafkaError(ErrorCode(code)) if code in set(ErrorCode) else f"error {code}"
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return wrong(what, "it does not exist", "Create it, or correct the name")
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return wrong(what, "this user may not see it", "Allow DESCRIBE, and READ or WRITE, on it")
+    return wrong(what, error, "Look at the broker's log")

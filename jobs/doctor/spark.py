@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkonce.jobs.doctor.findings import Finding, unsure, wrong
+from sparkonce.jobs.doctor.findings import SKEW_S, Finding, warning, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASKS = 8
 """Enough to reach a few executors; not each of a large cluster."""
-_SKEW_S = 5.0
 _ANYWHERE = "Start the session by sparkonce.spark_session, or set PYSPARK_PYTHON to a Python that has sparkonce"
 
 
@@ -37,7 +36,7 @@ def examine(master: str) -> Iterator[Finding]:
     try:
         spark = spark_session("sparkonce doctor", **{"spark.master": master, "spark.log.level": "OFF"})
     except Exception as error:  # of many kinds, py4j's among them
-        yield wrong("Spark", _first_line(error), "Look at docs/spark_messages.md")
+        yield wrong("Spark", _first_line(error), "Try it in a plain PySpark session: pyspark --master " + master)
         return
     try:
         yield Finding("Spark", f"{spark.version} at {spark.sparkContext.master}")
@@ -52,7 +51,7 @@ def _workers(spark: SparkSession) -> Iterator[Finding]:
     try:
         told = spark.sparkContext.parallelize(range(_TASKS), _TASKS).map(_question()).collect()
     except Exception as error:  # of many kinds, py4j's among them
-        yield wrong("workers", _first_line(error), f"{_ANYWHERE}; more in docs/spark_messages.md")
+        yield wrong("workers", _first_line(error), _ANYWHERE)
         return
     ended_s = time.time()
     for worker in {(each[0], each[2]): Worker(*each) for each in told}.values():
@@ -87,8 +86,8 @@ def _worker(worker: Worker, began_s: float, ended_s: float) -> Finding:
     if worker.sparkonce != version("sparkonce"):
         return wrong(what, f"{text} has sparkonce {worker.sparkonce}", f"The driver has {version('sparkonce')}")
     ahead_s = max(worker.at_s - ended_s, 0.0) - max(began_s - worker.at_s, 0.0)
-    if abs(ahead_s) > _SKEW_S:
-        return unsure(what, f"{text}: its clock is {ahead_s:+.0f} s off the driver's", "Let both follow a time server")
+    if abs(ahead_s) > SKEW_S:
+        return warning(what, f"{text}: its clock is {ahead_s:+.0f} s off the driver's", "Synchronise both clocks (NTP)")
     return Finding(what, f"{text}, sparkonce {worker.sparkonce}")
 
 

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
@@ -15,30 +14,27 @@ from pyarrow import fs
 from sparkonce.connectors.delta_once.features import TableFacts, refusals
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
-from sparkonce.jobs.doctor.findings import Finding, State, unsure, wrong
-from sparkonce.jobs.housekeeping.arguments import show_time
-from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.jobs.doctor.findings import SKEW_S, Finding, warning, wrong
+from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
 
-_SKEW_S = 5.0
-_STORES = "Check the address and the options storage.* (--storage of this command)"
+PROBE = ".sparkonce-doctor-"
+_LONGEST = 500
+_ADDRESS = "Check the address and the credentials"
+_RIGHTS = "Give this user the right to write there"
 
 
 def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at a Delta table, or at the place where one will be made."""
+    """Look at a Delta table, or at the place where one will be created."""
     try:
-        filesystem, root = location.filesystem(storage)
-        there = filesystem.get_file_info(_join(root, "_delta_log")).type is fs.FileType.Directory
-        if there or location.in_object_store:
-            there = DeltaTable.is_deltatable(location.text, dict(storage))
-        if there:
+        if DeltaTable.is_deltatable(location.text, dict(storage)):
             yield _delta(location, storage)
         else:
-            yield Finding("table", f"none at {location} yet; the first query makes it")
-        yield from _writable("table", filesystem, root)
+            yield Finding("table", f"none at {location} yet; the first query creates it")
+        yield from _writable("table", location, storage)
     except (OSError, ValueError, DeltaError, OffsetStoreError) as error:
-        yield wrong("table", without_secrets(f"{location}: {error}", storage), _STORES)
+        yield wrong("table", _told(location, storage, str(location), error), _ADDRESS)
 
 
 def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
@@ -46,22 +42,22 @@ def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
     problems = refusals(TableFacts.of(found))
     text = f"{location}, version {found.version()}"
     if problems:
-        return wrong("table", f"{text}: {'; '.join(problems)}", "delta_once does not write to it: docs/delta_once.md")
+        return wrong("table", f"{text}: {'; '.join(problems)}", "delta_once cannot write to it; delta-spark can")
     return Finding("table", text)
 
 
 def checkpoint(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at a checkpoint, or at the place where one will be made."""
+    """Look at a checkpoint, or at the place where one will be created."""
     try:
         filesystem, root = location.filesystem(storage)
         if filesystem.get_file_info(_join(root, "metadata")).type is fs.FileType.NotFound:
-            yield Finding("checkpoint", f"none at {location} yet; the first query makes it")
+            yield Finding("checkpoint", f"none at {location} yet; the first query creates it")
         else:
             opened = Checkpoint.open(location.text, storage)
             yield _batches(opened, opened.query_id())
-        yield from _writable("checkpoint", filesystem, root)
+        yield from _writable("checkpoint", location, storage)
     except (OSError, ValueError, CheckpointError) as error:
-        yield wrong("checkpoint", without_secrets(f"{location}: {error}", storage), _STORES)
+        yield wrong("checkpoint", _told(location, storage, str(location), error), _ADDRESS)
 
 
 def _batches(opened: Checkpoint, query_id: str) -> Finding:
@@ -75,34 +71,44 @@ def _batches(opened: Checkpoint, query_id: str) -> Finding:
     return Finding("checkpoint", f"{text}, last batch {numbers[-1]}{unfinished}")
 
 
-def _writable(what: str, filesystem: fs.FileSystem, root: str) -> Iterator[Finding]:
+def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     """Write a small file of a name that nobody has, look at its time, and remove it."""
-    folder = root
-    if isinstance(filesystem, fs.LocalFileSystem):  # nothing is created for this: not even the table's folder
+    filesystem, folder = location.filesystem(storage)
+    if location.is_local:  # nothing is created for this: not even the table's folder
         while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if not os.path.isdir(folder):
             yield wrong(what, f"{folder} is not a folder", "Name another place, or move what is there")
             return
-    probe = _join(folder, f".sparkonce-doctor-{uuid.uuid4()}")
+    elif not location.in_object_store and filesystem.get_file_info(folder).type is not fs.FileType.Directory:
+        return  # HDFS would create the folder
+    place = folder or location.text
+    probe = _join(folder, f"{PROBE}{uuid.uuid4()}")
     try:
         with filesystem.open_output_stream(probe) as stream:
             stream.write(b"sparkonce doctor")
         written = filesystem.get_file_info(probe).mtime_ns
+    except OSError as error:
+        yield wrong(what, _told(location, storage, f"{place} cannot be written to", error), _RIGHTS)
+        return
+    try:
         filesystem.delete_file(probe)
-    except (OSError, pa.ArrowException) as error:
-        yield wrong(what, f"{folder or root} cannot be written to ({error})", "Give this user the right to write there")
+    except OSError as error:
+        told = _told(location, storage, f"{probe} was written, cannot be deleted, and is left", error)
+        yield wrong(what, told, "Give this user the right to delete there, which checkpoints need, and delete it")
         return
     ahead_s = (written or time.time_ns()) / 1e9 - time.time()
-    if abs(ahead_s) > _SKEW_S:
-        yield unsure(
-            what,
-            f"{folder or root} can be written to; its clock says {show_time((written or 0) // 1_000_000)}, "
-            f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine",
-            "Let both follow a time server: clean and VACUUM go by the times of files",
-        )
+    if abs(ahead_s) > SKEW_S:
+        skew = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+        yield warning(what, f"{place} can be written to; its clock is {skew}", "Synchronise both clocks (NTP)")
         return
-    yield Finding(what, f"{folder or 'the store'} can be written to", State.OK)
+    yield Finding(what, f"{place} can be written to")
+
+
+def _told(location: Location, storage: Mapping[str, str], what: str, error: BaseException) -> str:
+    """Put an error of a store into one line of bounded length, without colours and secrets."""
+    text = " ".join(plain(error).split())
+    return without_secrets(f"{what}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{location.settings_hint}", storage)
 
 
 def _join(root: str, name: str) -> str:

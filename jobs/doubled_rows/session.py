@@ -47,7 +47,7 @@ class Session:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=log.parent,  # for what Spark leaves in its working directory
                 start_new_session=True,  # all that it starts can be killed with it
             )
         try:

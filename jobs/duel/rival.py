@@ -70,7 +70,7 @@ class Rival:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=folder,  # for what Spark leaves in its working directory
                 env={**os.environ, FOLDER_VARIABLE: str(self._plans)},
                 start_new_session=True,
             )

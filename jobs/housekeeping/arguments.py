@@ -6,8 +6,10 @@ import argparse
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from sparkonce.offset_store.locations import Location
+if TYPE_CHECKING:
+    from sparkonce.offset_store.locations import Location
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -52,6 +54,8 @@ def add_kafka(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 def table(text: str) -> Location:
     """Read a table's place."""
+    from sparkonce.offset_store.locations import Location
+
     if text.startswith("group:"):
         raise argparse.ArgumentTypeError(
             f"{text} is a consumer group: look at it and move its offsets with Kafka's own kafka-consumer-groups.sh"

@@ -51,7 +51,7 @@ class SparkProcess:
                 stderr=output,
                 text=True,
                 env={class_archive.VARIABLE: class_archive.options(), **os.environ, FOLDER_VARIABLE: str(crash_folder)},
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=log.parent,  # for what Spark leaves in its working directory
                 start_new_session=True,  # all that it starts can be killed with it
             )
         self._reader = threading.Thread(target=self._read, name="spark events", daemon=True)

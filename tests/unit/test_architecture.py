@@ -67,6 +67,8 @@ def imports_of(module: str) -> set[str]:
             assert node.module is not None
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     assert not {name.split(".")[0] for name in found} & {*PACKAGES}, f"{module} does not import by way of sparkonce"
+    of_users = {name for name in found if name.startswith("sparkonce.") and name.split(".")[1] not in PACKAGES}
+    assert not of_users, f"{module} imports {of_users} from where users do, not from its module"
     return {name.removeprefix("sparkonce.") for name in found}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from sparkonce.broker_lite.coordinators.offsets import CommittedOffset
@@ -9,6 +11,8 @@ from sparkonce.broker_lite.handlers import dispatch, turns
 from sparkonce.broker_lite.handlers.request import Body
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
+from sparkonce.broker_lite.sim.disk import SimulatedFile
 from tests.unit.broker.admin_support import NOW_MS
 from tests.unit.broker.test_work_per_turn import Turning
 
@@ -26,7 +30,7 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
             broker.append(name, b"v", partition=index)
     broker.broker.groups.commit("g", {(name, 0): CommittedOffset(1, -1, "", NOW_MS) for name in NAMES})
     body = bytes(apis.encode_request(apis.request(ApiKey.DELETE_TOPICS, 4, topic_names=NAMES, timeout_ms=1), 4))
-    answers: list[Body] = []
+    answers = broker.answers = list[Body]()
     assert dispatch.handle(broker.broker, broker.request(ApiKey.DELETE_TOPICS, 4, body, answers)) is None
     while broker.broker.topic("c") is not None:
         broker.waiting.popleft()()
@@ -36,6 +40,13 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Turning:
 
 def committed(broker: Turning) -> dict[tuple[str, int], int]:
     return {where: each.offset for where, each in broker.broker.groups.offsets.of_group("g").items()}
+
+
+def answered(broker: Turning) -> dict[str, int]:
+    (body,) = broker.answers
+    return {
+        each.name: each.error_code for each in apis.decode_response(ApiKey.DELETE_TOPICS, 4, b"".join(body)).responses
+    }
 
 
 def test_a_new_topic_of_the_name_has_its_own_offsets_only(deleting: Turning) -> None:
@@ -61,4 +72,25 @@ def test_a_broker_that_is_killed_meanwhile_finishes_at_its_next_start(deleting: 
     left = deleting._storage.list_directory("/log")
     assert [name for name in left if name.startswith(("a-", "b-", "c-"))] == []
     deleting.crash()
+    assert not deleting.broker.logs.deletions
+
+
+def test_offsets_that_cannot_be_removed_go_at_the_next_start(
+    deleting: Turning, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The topics are gone for good by then, so the client hears of no error."""
+    with monkeypatch.context() as full_disk:
+
+        def append(_file: SimulatedFile, _data: object) -> None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        full_disk.setattr(SimulatedFile, "append", append)
+        while deleting.waiting:
+            deleting.waiting.popleft()()
+    assert set(answered(deleting).values()) == {ErrorCode.NONE}
+    assert "offsets of the deleted topic a stay until the next start" in caplog.text
+    left = deleting._storage.list_directory("/log")
+    assert [name for name in left if name.startswith(("a-", "b-", "c-"))] == []
+    deleting.crash()
+    assert committed(deleting) == {}
     assert not deleting.broker.logs.deletions

@@ -230,6 +230,25 @@ def test_a_deletion_that_was_refused_after_all_is_none_at_the_next_start(monkeyp
     assert manager.partition("t", 0).log_end_offset == 2
 
 
+def test_a_change_that_was_refused_after_all_is_none_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = SimulatedDisk()
+    manager = open_manager(storage)
+    manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    whole = storage.write
+    failures = [OSError(errno.EIO, "the folder's flush fails")]
+
+    def write(path: str, data: bytes, *, durable: bool) -> None:
+        whole(path, data, durable=durable)
+        if path.endswith("topics.json") and failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(storage, "write", write)
+    with pytest.raises(KafkaError):
+        manager.create_topic("u", 1, uuid.uuid4(), {}, NOW)
+    manager.abandon()
+    assert set(open_manager(storage).topics) == {"t"}
+
+
 def test_a_directory_without_topics_file_is_taken_over() -> None:
     storage = SimulatedDisk()
     manager = open_manager(storage)
