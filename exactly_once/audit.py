@@ -153,6 +153,8 @@ class Auditor:
         """The attempt among `_halves` that last wrote rows of a partition from this offset on."""
         self._whole_attempts: set[str] = set()
         self._last_rows: dict[str, int] = {}
+        self._first_version = 0
+        """Of the oldest commit that is kept."""
         self._with_offsets: set[str] = set()
         self._findings = Findings()
         self._tally = Tally()
@@ -162,6 +164,8 @@ class Auditor:
         if self._kept is not None and commit.version > self._kept.version:
             self._join_checkpoint(self._kept)
             self._kept = None
+        if self._tally.commits == 0:
+            self._first_version = commit.version
         self._tally.commits += 1
         self._written.update(commit.transactions)
         name = CommitName.of(commit)
@@ -330,6 +334,7 @@ class Auditor:
             message = f"overlap {twice}: {chain.before} ended at {chain.end}, this begins at {extent.start}"
             self._findings.add(Problem.OVERLAP, f"{chain}: {message}", name, chain)
         chain.extend(extent, name.version)
+        chain.remember(name.version)
 
     # Commits that are not of batches
 
@@ -351,6 +356,7 @@ class Auditor:
             if change.kind is ChangeKind.RESTORE:
                 chain.undo(move.after)
             chain.jump(move.after, f"version {name.version}")
+            chain.remember(name.version)
         for txn_id, to in sorted(commit.transactions.items()):
             if not self._in_scope(txn_id) or wanted.get(txn_id, self._known(txn_id)) in (None, to):
                 continue
@@ -391,6 +397,22 @@ class Auditor:
     def _note_restore(self, target: int | None, name: CommitName) -> None:
         """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
         self._undo_halves(target, name, with_offsets=False)
+        for chain in self._chains.values():
+            end = None if target is None else chain.end_at(target)
+            if end is not None and chain.end is not None and end > chain.end:
+                message = (
+                    f"{chain}: RESTORE to version {target} brought the rows of records [{chain.end}, {end}) back, and "
+                )
+                message += f"left the stored offset at {chain.end}: the query reads them again, and writes them twice"
+                self._findings.add(Problem.ROWS_RETURNED, message, name, chain)
+        if target is not None and target < self._first_version:
+            message = (
+                f"RESTORE to version {target}, whose commit is not kept: rows of commits after it, which are not kept "
+            )
+            message += (
+                "either, are gone, and the stored offsets stayed, so these records do not come again by themselves"
+            )
+            self._findings.add(Problem.ROWS_RESTORED, message, name)
         for app_id, last in sorted(self._last_rows.items()):
             if target is None or target < last:
                 to = "an older version" if target is None else f"version {target}"
@@ -440,6 +462,7 @@ class Auditor:
         elif isinstance(parsed, OffsetTxn):
             chain = self._chains.get(txn_id) or _chain_of(parsed)
             chain.jump(to, f"version {name.version}")
+            chain.remember(name.version)
             self._chains[txn_id] = chain
 
     # Checkpoint, end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ class Problem(Enum):
     """The two commits of one attempt cover different ranges."""
     ROWS_TAKEN_OUT = "rows-taken-out"
     """Offsets were stored after a restore took the rows of the same attempt out."""
+    ROWS_RETURNED = "rows-returned"
+    """A RESTORE brought rows back from behind the stored offset: their records are read again."""
     OFFSETS_TAKEN_BACK = "offsets-taken-back"
     """Rows were committed after a restore took the offsets of the same attempt back."""
     MOVED_BY_HAND = "moved-by-hand"
@@ -150,6 +154,8 @@ class Chain:
     """What kept commits cover: one range if the chain is whole."""
     earlier: list[list[OffsetRange]] = field(default_factory=list)
     """What they covered of the log as it was before it was cut, and written anew from an offset among these."""
+    _versions: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _ends: array[int] = field(default_factory=lambda: array("q"), repr=False)
 
     @property
     def start(self) -> int | None:
@@ -165,6 +171,17 @@ class Chain:
     def order(self) -> tuple[str, str, str, str, int]:
         """What reports sort by."""
         return self.app_id, self.source, self.topic, self.topic_id, self.partition
+
+    def end_at(self, version: int) -> int | None:
+        """Return where the chain ended at a version, as far as kept commits tell."""
+        position = bisect_right(self._versions, version)
+        return self._ends[position - 1] if position else None
+
+    def remember(self, version: int) -> None:
+        """Note for `end_at` where the chain ends from a version on."""
+        if self.end is not None:
+            self._versions.append(version)
+            self._ends.append(self.end)
 
     def extend(self, extent: OffsetRange, version: int) -> None:
         """Take the next range."""

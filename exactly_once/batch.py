@@ -12,7 +12,7 @@ also says where the checkpoint began), of others both lines as they are, and for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkonce.exactly_once.checkpoint import Checkpoint, LoggedBatch
@@ -37,9 +37,20 @@ class Batch:
     stateful: bool
     foreign: bool = False
     """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
+    checkpoint: Checkpoint | None = field(default=None, repr=False, compare=False)
+    """Where it was read from."""
 
     def __str__(self) -> str:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
+
+    def fingerprint_of(self, batch_id: int) -> Fingerprint | None:
+        """Return the fingerprint of an earlier batch, as the checkpoint has it; None if that is not there any more."""
+        if self.checkpoint is None:
+            return None
+        try:
+            return read_batch(self.checkpoint, batch_id, self.record.app_id, "").record.fingerprint
+        except CheckpointError:
+            return None
 
 
 def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str) -> Batch:
@@ -60,7 +71,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
         if key not in ends
     }
     fingerprint = Fingerprint.of(_inputs(record, others), logged.clock)
-    return Batch(replace(record, fingerprint=fingerprint), checkpoint.is_stateful(), foreign=bool(others))
+    return Batch(replace(record, fingerprint=fingerprint), checkpoint.is_stateful(), bool(others), checkpoint)
 
 
 def _inputs(record: BatchRecord, others: Mapping[str, Any]) -> list[Any]:

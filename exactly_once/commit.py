@@ -16,7 +16,7 @@ the loser stops, and names the commit that won.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from sparkonce.exactly_once.batch import Batch
@@ -88,8 +88,8 @@ class AccountedSnapshot(Protocol):
 class RestorableSnapshot(Protocol):
     """A snapshot of a table whose rows can be taken back with the offsets."""
 
-    def first_taken_out(self, query_id: str) -> int | None:
-        """Return the first batch of a query that was taken out by that, if the query has written none since."""
+    def due(self, query_id: str) -> int | None:
+        """Return the batch of a query that has to come next, if that ever took batches of it out."""
 
 
 @runtime_checkable
@@ -124,8 +124,6 @@ class Plan:
     """The version of the store of offsets that this was decided from."""
     rows_version: int
     """The version of the result at that time; the same number where both are one table."""
-    after_restore: bool = False
-    """Whether nothing was written since a restore took batches of the query out: then even an empty batch is noted."""
 
     @property
     def writes_rows(self) -> bool:
@@ -163,7 +161,7 @@ class Delivery:
             reach(CrashPoint.SINK_BEGUN, plan.batch_id, batch.record.app_id)
         if plan.writes_rows and self.order.before_tasks:
             for writes in self.order.before_tasks:
-                commit: Commit[Any] = Commit(batch.record, writes, after_restore=plan.after_restore)
+                commit: Commit[Any] = Commit(batch.record, writes)
                 self._commit(batch, plan, commit, compare=True)
             reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
@@ -181,20 +179,24 @@ class Delivery:
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
-        if files or batch.record.moved or replaces or plan.after_restore:
+        if files or batch.record.moved or replaces or self._counts_each(batch):
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
                 written = files if Writes.ROWS in writes else ()
-                commit = Commit(batch.record, writes, written, has_half, plan.after_restore)
+                commit = Commit(batch.record, writes, written, has_half)
                 self._commit(batch, plan, commit, compare=not recorded)
                 has_half = True
         if isinstance(self.result, CompletingResult):
             self.result.complete()
         reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
         return True
+
+    def _counts_each(self, batch: Batch) -> bool:
+        """Whether even a batch without rows is noted, since a restore made the sequence of batches matter."""
+        return (batch.stateful or batch.foreign) and _due(self._offsets.snapshot(), batch) is not None
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any rows of this attempt stand in a commit after ``since_version``."""
@@ -208,12 +210,10 @@ class Delivery:
         if isinstance(decision, Refused):
             raise refusal(decision, batch, snapshot, self._place)
         if isinstance(decision, Replay) and isinstance(rows, LoggedSnapshot):
-            restore = restore_that_took_out(batch.record, rows.entries_since(-1))
+            restore = restore_that_took_out(batch.record, rows.entries_since(-1), stateful=batch.stateful)
             if restore is not None:
                 raise restored(restore, batch, self._place)
-        after_restore = seen.first_taken_out is not None
-        ids = batch.record.attempt_id, batch.record.batch_id
-        return Plan(*ids, decision, snapshot.version, rows.version, after_restore)
+        return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
 
     @property
     def _offsets(self) -> SnapshotSource:
@@ -240,6 +240,7 @@ class Delivery:
         conflict: CommitConflictError | None = None
         for _ in range(MAX_CONFLICTS):
             snapshot = self._offsets.snapshot()
+            commit = replace(commit, in_sequence=_due(snapshot, batch) is not None)
             if compare:
                 decision = decide(look(snapshot, batch), batch)
                 if not isinstance(decision, Fresh):
@@ -302,10 +303,21 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     fingerprint = None
     if last_batch_id is not None and last_batch_id >= record.batch_id:
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
-    taken_out = None
+    due = _due(snapshot, batch)
+    other_past = False
+    if due is not None and last_batch_id is not None and 0 <= last_batch_id < record.batch_id:
+        known = snapshot.fingerprint(record.query_id, last_batch_id)
+        logged = batch.fingerprint_of(last_batch_id)
+        if known is not None and logged is not None:
+            other_past = not known.matches(logged, stateful=batch.stateful)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, other_past)
+
+
+def _due(snapshot: Snapshot, batch: Batch) -> int | None:
+    """Return the batch that has to come next, where a restore makes that matter and the offsets do not tell."""
     if isinstance(snapshot, RestorableSnapshot) and (batch.stateful or batch.foreign):
-        taken_out = snapshot.first_taken_out(record.query_id)
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, taken_out)
+        return snapshot.due(batch.record.query_id)
+    return None
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:

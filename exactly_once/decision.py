@@ -15,7 +15,8 @@ So the batch id is looked at first, then what the batch was, then the offsets, i
 5. anything else: `Mismatch`, an overlap or a gap.
 
 Where the offsets show no gap, since the query reads others than ours or its watermark writes rows, one shows in the
-numbers: batches that ``sparkonce offsets rewind --restore`` took out come again, or this one is `BehindOthers`, not 3.
+numbers. Once ``sparkonce offsets rewind --restore`` has taken batches out, each batch must follow the one that is
+stored: the next number, from a checkpoint whose batch before is that very one. Else it is `BehindOthers`, not 3.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
@@ -53,9 +54,12 @@ class Stored:
     next_offsets: Mapping[PartitionKey, int]
     fingerprint: Fingerprint | None = None
     """What is stored under the batch's id, if that is not past the last one; None if nothing is known of it."""
-    first_taken_out: int | None = None
-    """The first batch of the query that a restore took out of the table, if none was written since; of queries whose
-    offsets do not tell."""
+    due: int | None = None
+    """The batch that has to come next, if a restore took batches of the query out; of queries whose offsets do not
+    tell."""
+    is_of_other_past: bool = False
+    """Whether the last batch that is stored is, in the batch's checkpoint, another one of that number; looked at only
+    where `due` is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,10 @@ class OtherBatch:
 class BehindOthers:
     """The batch follows others that a restore took out of the table: its checkpoint is ahead of the table."""
 
-    first_taken_out: int
+    due: int
+    """The batch that has to come next."""
+    is_of_other_past: bool = False
+    """Whether the batches before it were others of the same numbers, which the restore took out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +167,8 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
     skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
-        if stored.first_taken_out is not None and record.batch_id > stored.first_taken_out:
-            return BehindOthers(stored.first_taken_out)
+        if stored.due is not None and (record.batch_id > stored.due or stored.is_of_other_past):
+            return BehindOthers(stored.due, stored.is_of_other_past)
         return skipping or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()

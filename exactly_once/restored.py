@@ -18,15 +18,18 @@ from sparkonce.offset_store.record import BatchRecord, Writes
 RESTORE = "RESTORE"
 
 
-def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry]) -> CommitEntry | None:
+def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *, stateful: bool) -> CommitEntry | None:
     """Return the RESTORE after which the rows of a batch are not in the table; None if they are, or never were.
 
-    ``entries`` are the kept commits of the table that holds the rows, newest first.
+    ``entries`` are the kept commits of the table that holds the rows, newest first. Where the commit of the batch is
+    not kept any more, and the table was restored to a version before all that are, nobody knows: then that RESTORE.
     """
     kept_to: int | None = None
     restore: CommitEntry | None = None
     taken_out_by: CommitEntry | None = None
+    oldest = 0
     for entry in entries:
+        oldest = entry.version
         if kept_to is None or entry.version <= kept_to:
             by_us = entry.change is not None and entry.change.kind is ChangeKind.RESTORE
             if by_us or (entry.operation == RESTORE and entry.change is None):
@@ -35,10 +38,20 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry]) -
         batch = entry.batch
         if batch is None or batch.record.query_id != record.query_id or Writes.ROWS not in batch.writes:
             continue
-        if batch.record.batch_id == record.batch_id:
-            if kept_to is None or entry.version <= kept_to:
+        is_there = kept_to is None or entry.version <= kept_to
+        if _is_same(batch.record, record, stateful):
+            if is_there:
                 return None
             taken_out_by = taken_out_by or restore
-        elif batch.record.batch_id < record.batch_id and (kept_to is None or entry.version <= kept_to):
-            break
-    return taken_out_by
+        elif batch.record.batch_id < record.batch_id and is_there:
+            return taken_out_by
+    return taken_out_by or (restore if kept_to is not None and kept_to < oldest else None)
+
+
+def _is_same(written: BatchRecord, record: BatchRecord, stateful: bool) -> bool:
+    """Whether a batch that was written is the one that comes again, and not only of the same number."""
+    if written.batch_id != record.batch_id:
+        return False
+    if written.fingerprint is None or record.fingerprint is None:
+        return True
+    return written.fingerprint.matches(record.fingerprint, stateful=stateful)

@@ -43,24 +43,25 @@ from sparkonce.offset_store.stored_transactions import StoredTransactions
 from sparkonce.offset_store.tables import append, check_remembers, commit_properties, load_table
 from sparkonce.offset_store.txn_ids import (
     MOVED_TO_ID,
-    NOTHING_TAKEN_OUT,
+    NOTHING_DUE,
     UNKNOWN_EPOCH,
     UNKNOWN_FINGERPRINT,
     BatchTxn,
     IntentTxn,
+    LookUp,
     MergeTxn,
     OffsetTxn,
     QueryTxn,
+    batch_due,
     batch_txn_id,
+    due_txn_id,
     epoch_txn_id,
-    first_taken_out,
     hand_txn_id,
     intent_txn_id,
     merge_txn_id,
     offset_txn_id,
     parse_txn_id,
     query_txn_id,
-    taken_out_txn_id,
 )
 
 LAST_TIME_MS = 253_402_300_799_999
@@ -366,7 +367,7 @@ class OffsetsTable:
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
-        transactions |= self._fingerprints_of_then(change) | self._taken_out(change)
+        transactions |= self._fingerprints_of_then(change, stored) | self._due(change, stored)
         try:
             self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
@@ -386,44 +387,63 @@ class OffsetsTable:
         stored.expect(len(change.moves))
         return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
 
-    def _fingerprints_of_then(self, change: ManualChange) -> dict[str, int]:
+    def _fingerprints_of_then(self, change: ManualChange, stored: Stored) -> dict[str, int]:
         """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.
+
+        Also of queries whose last batch keeps its number: another one may have it now.
 
         Raises:
             OffsetStoreError: if the version that is restored cannot be loaded.
         """
-        if change.kind is not ChangeKind.RESTORE or not change.batches:
+        if change.kind is not ChangeKind.RESTORE or not stored.batches:
             return {}
-        then, moved = self._load_version(change.to_version), {}
-        for batch, place in product(change.batches, range(RING)):
-            txn_id = batch_txn_id(batch.key.app_id, batch.key.query_id, place)
-            now, before = self.table.transaction_version(txn_id), then.transaction_version(txn_id)
-            if now != before:
-                moved[txn_id] = UNKNOWN_FINGERPRINT if before is None else before
-        return moved
+        now, then = self._transactions(self.table), self._transactions(self._load_version(change.to_version))
+        ids = [batch_txn_id(key.app_id, key.query_id, place) for key, place in product(stored.batches, range(RING))]
+        found = {txn_id: (now(txn_id), then(txn_id)) for txn_id in ids}
+        return {
+            txn_id: UNKNOWN_FINGERPRINT if before is None else before
+            for txn_id, (at, before) in found.items()
+            if at != before
+        }
 
-    def _taken_out(self, change: ManualChange) -> dict[str, int]:
-        """Return, for each query, the first of its batches that a restore takes out, now or as it was back then."""
+    def _due(self, change: ManualChange, stored: Stored) -> dict[str, int]:
+        """Return, for each query that a restore takes batches of, now or as it was back then, which has to come next.
+
+        That is the first one taken out whose number is not kept; or, where the kept ones are others of the same
+        numbers, the one after them.
+        """
         if change.kind is not ChangeKind.RESTORE or change.to_version is None:
             return {}
-        then, found = self._load_version(change.to_version), dict[str, int]()
-        last = {(move.key.app_id, move.key.query_id): move.after for move in change.batches}
-        for entry in self.entries():
-            record = None if entry.batch is None else entry.batch.record
-            if record is None or entry.version <= change.to_version:
-                continue
-            kept = last.get((record.app_id, record.query_id), -1)
-            if record.batch_id > kept and (record.app_id, record.query_id) in last:
-                txn_id = taken_out_txn_id(record.app_id, record.query_id)
-                found[txn_id] = min(record.batch_id, found.get(txn_id, record.batch_id))
-        for app_id, query_id in last:
-            txn_id = taken_out_txn_id(app_id, query_id)
-            before = first_taken_out(then.transaction_version, app_id, query_id)
-            if before is not None:
-                found[txn_id] = min(before, found.get(txn_id, before))
-            elif txn_id not in found and self.table.transaction_version(txn_id) is not None:
-                found[txn_id] = NOTHING_TAKEN_OUT
+        then = self._transactions(self._load_version(change.to_version))
+        moved = {move.key: move.after for move in change.batches}
+        removed = self._removed(change.to_version)
+        found: dict[str, int] = {}
+        for key, last in stored.batches.items():
+            kept, txn_id = moved.get(key, last), due_txn_id(key.app_id, key.query_id)
+            numbers = removed.get(key, set())
+            due = [min((number for number in numbers if number > kept), default=kept + 1)] if numbers else []
+            before = batch_due(then, key.app_id, key.query_id)
+            due += [] if before is None else [before]
+            if due or (moved.get(key, last) < last):
+                found[txn_id] = min(due, default=kept + 1)
+            elif key in moved and self.table.transaction_version(txn_id) is not None:
+                found[txn_id] = NOTHING_DUE
         return found
+
+    def _removed(self, to_version: int) -> dict[QueryTxn, set[int]]:
+        """Return the batches of each query whose kept commits came after a version."""
+        removed: dict[QueryTxn, set[int]] = {}
+        for entry in self.entries():
+            if entry.batch is not None and entry.version > to_version:
+                record = entry.batch.record
+                removed.setdefault(QueryTxn(record.app_id, record.query_id), set()).add(record.batch_id)
+        return removed
+
+    def _transactions(self, table: DeltaTable) -> LookUp:
+        """Return what looks up many transaction ids of a version at the price of one reading of the log."""
+        found = StoredTransactions(table, lambda: self.log)
+        found.expect(RING)
+        return found.look_up
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
         """Return the applications whose rows a restore takes out, of which some may have stored no offset as yet."""

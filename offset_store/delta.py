@@ -36,7 +36,7 @@ from sparkonce.offset_store.store import Commit, FileT, read_offsets
 from sparkonce.offset_store.stored_transactions import StoredTransactions
 from sparkonce.offset_store.tables import append, check_remembers, load_table
 from sparkonce.offset_store.txn_ids import (
-    first_taken_out,
+    batch_due,
     hand_txn_id,
     query_txn_id,
     stored_epoch,
@@ -197,9 +197,9 @@ class DeltaSnapshot:
         """See `Snapshot.fingerprint`."""
         return stored_fingerprint(self.look_up, self.app_id, query_id, batch_id)
 
-    def first_taken_out(self, query_id: str) -> int | None:
-        """See `RestorableSnapshot.first_taken_out`."""
-        return first_taken_out(self.look_up, self.app_id, query_id)
+    def due(self, query_id: str) -> int | None:
+        """See `RestorableSnapshot.due`."""
+        return batch_due(self.look_up, self.app_id, query_id)
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`."""

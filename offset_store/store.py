@@ -27,8 +27,8 @@ class Commit(Generic[FileT]):
     files: Sequence[FileT] = ()
     is_second: bool = False
     """Whether the other half of the batch stands in a commit of its own already: a hand must not have undone it."""
-    after_restore: bool = False
-    """Whether it is the query's first since a restore took batches of it out."""
+    in_sequence: bool = False
+    """Whether the batch that has to come next is stored too, since a restore took batches of the query out once."""
 
 
 class Snapshot(Protocol):

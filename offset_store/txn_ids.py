@@ -38,8 +38,8 @@ UNKNOWN_EPOCH = -1
 UNKNOWN_FINGERPRINT = -1
 """What is stored for a fingerprint that a restore has taken out, if nothing had its place before."""
 
-NOTHING_TAKEN_OUT = -1
-"""What is stored of a query whose batches were taken out by a restore, from its first commit after that on."""
+NOTHING_DUE = -1
+"""What is stored of a query under `due_txn_id` where any batch may come next again."""
 
 LookUp = Callable[[str], int | None]
 """Gives the stored version of a transaction id, or None."""
@@ -82,12 +82,12 @@ def hand_txn_id(app_id: str) -> str:
     return f"{PREFIX}/{_encode(app_id)}/hand"
 
 
-def taken_out_txn_id(app_id: str, query_id: str) -> str:
-    """Name the id whose version is the first batch of a query that a restore of ours took out of the table.
+def due_txn_id(app_id: str, query_id: str) -> str:
+    """Identify the batch of a query that has to come next, once a restore has taken batches of it out.
 
-    What the query writes next must be that batch, or one before it: all others follow rows that are gone.
+    Of queries whose offsets show no gap: those with state, or with sources that are not ours.
     """
-    return f"{PREFIX}/{_encode(app_id)}/taken-out/{query_id}"
+    return f"{PREFIX}/{_encode(app_id)}/due/{query_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -197,10 +197,10 @@ def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
     return None if epoch == UNKNOWN_EPOCH else epoch
 
 
-def first_taken_out(look_up: LookUp, app_id: str, query_id: str) -> int | None:
-    """Return what stands under `taken_out_txn_id`, if the query has written nothing since."""
-    number = look_up(taken_out_txn_id(app_id, query_id))
-    return None if number == NOTHING_TAKEN_OUT else number
+def batch_due(look_up: LookUp, app_id: str, query_id: str) -> int | None:
+    """Return what stands under `due_txn_id`; None if any batch may come next."""
+    number = look_up(due_txn_id(app_id, query_id))
+    return None if number == NOTHING_DUE else number
 
 
 def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
@@ -208,8 +208,8 @@ def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
     moved = transactions_of(commit)
     if moved:
         moved |= _epochs_onto(look_up, commit.record)
-    if moved and commit.after_restore:
-        moved[taken_out_txn_id(commit.record.app_id, commit.record.query_id)] = NOTHING_TAKEN_OUT
+    if moved and commit.in_sequence:
+        moved[due_txn_id(commit.record.app_id, commit.record.query_id)] = commit.record.batch_id + 1
     for own, by_name in named_txn_ids(commit).items():
         if look_up(own) is None and look_up(by_name) not in (None, MOVED_TO_ID):
             moved[by_name] = MOVED_TO_ID

@@ -254,7 +254,7 @@ class Broker:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG.
         """
         self.check_new_topic(name, partitions, settings)
-        self._forget_deleted(name)
+        self._make_way([name])
         topic = self.logs.create_topic(name, partitions, self.new_uuid(), settings, self.clock.now_ms())
         self._topics_changed()
         return topic
@@ -278,14 +278,26 @@ class Broker:
         """Have the cluster's controller make a topic as on first use, an internal one as its coordinator needs it."""
         self._wanted_topics.request(name)
 
+    def _make_way(self, names: Iterable[str]) -> None:
+        """See that nothing of deleted topics is found under the names of new ones, not even after a loss of power.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, if groups' offsets of them cannot be removed for good.
+        """
+        deleted = set(self.logs.deletions.values())
+        again = [name for name in names if name in deleted]
+        for name in again:
+            self._forget_deleted(name)
+        if again:
+            self._flush_group_offsets()
+
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Say whether a topic could be made; as `create_topic`."""
         NewTopics(self.logs).add(name, partitions, settings)
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> Generator[int, None, list[Topic | KafkaError]]:
         """Make topics that have been checked together; yields units of work, and returns what each has become."""
-        for each in wanted:
-            self._forget_deleted(each.name)
+        self._make_way([each.name for each in wanted])
         made = yield from in_units(self.logs.create_topics(wanted, self.clock.now_ms()))
         self._topics_changed()
         return made
@@ -360,14 +372,25 @@ class Broker:
 
     def _finish_deletions(self, topic_ids: Sequence[uuid.UUID]) -> None:
         """Note that topics are deleted for good, once the removal of their offsets is on the disk."""
+        try:
+            self._flush_group_offsets()
+        except KafkaError as error:
+            logger.warning("%s cannot be flushed: deletions are finished at the next start: %s", OFFSETS_TOPIC, error)
+            return
+        self.logs.finish_deletions(topic_ids)
+
+    def _flush_group_offsets(self) -> None:
+        """Bring what groups have committed, and what was removed of it, onto the disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
         offsets = self.logs.topics.get(OFFSETS_TOPIC)
         try:
             for log in () if offsets is None else offsets.logs.values():
                 log.flush(self.clock.now_ms())
-        except (KafkaError, OSError) as error:
-            logger.warning("%s cannot be flushed: deletions are finished at the next start: %s", OFFSETS_TOPIC, error)
-            return
-        self.logs.finish_deletions(topic_ids)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _forget_deleted(self, name: str) -> None:
         """Remove what groups have of a topic that has been deleted, unless that is done."""

@@ -123,19 +123,20 @@ def clear_leftovers(
 ) -> None:
     """Finish deletions that were cut short; put directories of no known topic aside, as Kafka does.
 
-    `deleted` are the ids of topics whose partitions may not all be removed yet.
+    `deleted` are the ids of topics whose partitions may not all be removed yet. What cannot be removed stays, and is
+    put aside at a later start: other topics are served all the same.
     """
     for name in names:
         path = f"{log_dir}/{name}"
         match = _partition(name)
-        if _OWN_DELETED.fullmatch(name) and storage.is_directory(path):
-            remove_log(storage, path)
+        if _OWN_DELETED.fullmatch(name):
+            remove_log_if_there(storage, path)
         elif match is not None:
             topic, index = match
             if (topic in wanted and index < wanted[topic][1]) or not holds_log(storage, path):
                 continue
             if deleted and _written_id(storage, path) in deleted:
-                remove_log(storage, path)
+                remove_log_if_there(storage, path)
             else:
                 put_aside(storage, log_dir, topic, index, new_uuid)
 

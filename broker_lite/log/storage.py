@@ -150,7 +150,7 @@ class Storage(Protocol):
         """Remove a file; none is fine."""
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; none is fine.
+        """Remove an empty directory, or a link to one; none is fine.
 
         Raises:
             OSError: if something is in it.
@@ -364,7 +364,10 @@ class DiskStorage:
     def remove_directory(self, path: str) -> None:
         """See `Storage`."""
         with contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+            if os.path.islink(path):  # a partition that was moved to another disk: what it leads to is not ours
+                os.unlink(path)
+            else:
+                os.rmdir(path)
 
     def lock(self, path: str) -> Lock:
         """See `Storage`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,11 @@ from sparkonce.jobs.doctor.findings import SKEW_S, Finding, warning, wrong
 from sparkonce.offset_store.errors import OffsetStoreError, plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.tables import check_remembers, load_table
 
 PROBE = ".sparkonce-doctor-"
 _LONGEST = 500
+_IN_ADDRESS = re.compile(r"://[^/@\s]+:[^/@\s]+@")
 _ADDRESS = "Check the address and the credentials"
 _RIGHTS = "Give this user the right to write there"
 
@@ -28,8 +31,12 @@ _RIGHTS = "Give this user the right to write there"
 def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
     """Look at a Delta table, or at the place where one will be created."""
     try:
+        filesystem, root = location.filesystem(storage)
+        log = filesystem.get_file_info(_join(root, "_delta_log"))
         if DeltaTable.is_deltatable(location.text, dict(storage)):
             yield _delta(location, storage)
+        elif log.type is fs.FileType.File:
+            yield wrong("table", f"{location}/_delta_log is a file", "Name another place, or move what is there")
         else:
             yield Finding("table", f"none at {location} yet; the first query creates it")
         yield from _writable("table", location, storage)
@@ -38,7 +45,8 @@ def table(location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _delta(location: Location, storage: Mapping[str, str]) -> Finding:
-    found = DeltaTable(location.text, storage_options=dict(storage))
+    found = load_table(location, storage)
+    check_remembers(location, found.metadata().configuration)
     problems = refusals(TableFacts.of(found))
     text = f"{location}, version {found.version()}"
     if problems:
@@ -84,18 +92,25 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
         return  # HDFS would create the folder
     place = folder or location.text
     probe = _join(folder, f"{PROBE}{uuid.uuid4()}")
+    failure: OSError | None = None
+    written = None
     try:
-        with filesystem.open_output_stream(probe) as stream:
+        with filesystem.open_output_stream(probe, buffer_size=1024) as stream:  # delta-rs's takes no view of bytes
             stream.write(b"sparkonce doctor")
         written = filesystem.get_file_info(probe).mtime_ns
     except OSError as error:
-        yield wrong(what, _told(location, storage, f"{place} cannot be written to", error), _RIGHTS)
-        return
+        failure = error
     try:
-        filesystem.delete_file(probe)
+        if (
+            filesystem.get_file_info(probe).type is not fs.FileType.NotFound
+        ):  # a write that fails may leave an empty one
+            filesystem.delete_file(probe)
     except OSError as error:
         told = _told(location, storage, f"{probe} was written, cannot be deleted, and is left", error)
         yield wrong(what, told, "Give this user the right to delete there, which checkpoints need, and delete it")
+        return
+    if failure is not None:
+        yield wrong(what, _told(location, storage, f"{place} cannot be written to", failure), _RIGHTS)
         return
     ahead_s = (written or time.time_ns()) / 1e9 - time.time()
     if abs(ahead_s) > SKEW_S:
@@ -108,6 +123,8 @@ def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iter
 def _told(location: Location, storage: Mapping[str, str], what: str, error: BaseException) -> str:
     """Put an error of a store into one line of bounded length, without colours and secrets."""
     text = " ".join(plain(error).split())
+    what = _IN_ADDRESS.sub("://***@", what)
+    text = _IN_ADDRESS.sub("://***@", text)
     return without_secrets(f"{what}: {text[:_LONGEST]}{'…' * (len(text) > _LONGEST)}{location.settings_hint}", storage)
 
 

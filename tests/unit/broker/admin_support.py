@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,12 @@ class Asked:
     def crash(self) -> None:
         """Start the broker again after one that ended with nothing more written."""
         self.broker.logs.abandon()
+        self.broker = self._open()
+
+    def lose_power(self, seed: int) -> None:
+        """Start the broker again after a loss of power, which of what was not flushed keeps some, by the seed."""
+        self.broker.logs.abandon()
+        self._storage.lose_power(random.Random(seed))
         self.broker = self._open()
 
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:

@@ -94,3 +94,13 @@ def test_offsets_that_cannot_be_removed_go_at_the_next_start(
     deleting.crash()
     assert committed(deleting) == {}
     assert not deleting.broker.logs.deletions
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_topic_made_again_has_no_older_offsets_after_a_loss_of_power(deleting: Turning, seed: int) -> None:
+    for log in deleting.broker.logs.topics["__consumer_offsets"].logs.values():
+        log.flush(NOW_MS)  # as the system does in time
+    deleting.create("c", 1)
+    deleting.lose_power(seed)
+    assert deleting.broker.topic("c") is not None
+    assert ("c", 0) not in committed(deleting)

@@ -20,10 +20,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from deltalake import DeltaTable, write_deltalake
+from pyarrow.fs import FileSelector
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.spark_version import complaint
 from sparkonce.jobs.cli import main
+from sparkonce.jobs.doctor.stores import PROBE
+from sparkonce.offset_store.locations import Location
+from tests.unit.sink.s3_store import SECRET, s3_store
 
 DEADLINE_S = 60
 AUTHORIZED = {
@@ -156,6 +160,37 @@ def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "holds no query id" in lines(capsys, *words, status=1)["checkpoint"]
 
 
+def test_a_table_and_a_checkpoint_in_an_object_store(capsys: pytest.CaptureFixture[str]) -> None:
+    with s3_store() as store:
+        words = [word for name, value in store.storage_options.items() for word in ("--storage", f"{name}={value}")]
+        places = ["--table", "s3://bucket/new/table", "--checkpoint", "s3a://bucket/new/checkpoint"]
+        found = lines(capsys, *places, *words, status=0)
+        assert found["table"].count("ok:") == found["checkpoint"].count("ok:") == 2
+        assert SECRET not in str(found)
+        filesystem, _ = Location.parse("s3://bucket").filesystem(store.storage_options)
+        left = filesystem.get_file_info(FileSelector("", recursive=True, allow_not_found=True))
+    assert [info.path for info in left if PROBE in info.path] == []
+
+
+def test_a_probe_that_cannot_be_written_is_not_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sparkonce", "doctor", "--without-spark", "--table", str(tmp_path / "table")]
+    done = subprocess.run(
+        ["bash", "-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\" | cat", "bash", *command], capture_output=True, text=True
+    )
+    assert f"WRONG   table: {tmp_path} cannot be written to" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_sink_refuses_is_wrong_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forgetful, odd = tmp_path / "forgetful", tmp_path / "odd"
+    retention = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+    write_deltalake(forgetful, pa.table({"n": [1]}), configuration=retention)
+    assert "setTransactionRetentionDuration" in lines(capsys, "--table", str(forgetful), status=1)["table"]
+    odd.mkdir()
+    (odd / "_delta_log").touch()
+    assert "_delta_log is a file" in lines(capsys, "--table", str(odd), status=1)["table"]
+
+
 def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     storage = {"AWS_SECRET_ACCESS_KEY": "hunter2hunter2", "AWS_ACCESS_KEY_ID": "me", "AWS_REGION": "eu-west-1"}
     place = ["--table", "s3://bucket/table", "--storage", "AWS_ENDPOINT_URL=http://127.0.0.1:1"]
@@ -164,6 +199,8 @@ def test_no_secret_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, *place, *words, *quick, status=1)["table"]
     assert found.startswith("WRONG:")
     assert "hunter2hunter2" not in found
+    in_address = ["--table", "s3://me:hunter2hunter2@bucket/table", *words, *place[2:], *quick]
+    assert "hunter2hunter2" not in lines(capsys, *in_address, status=1)["table"]
 
 
 @pytest.mark.parametrize(

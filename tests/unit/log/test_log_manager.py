@@ -448,3 +448,24 @@ def test_disk_storage_flushes_in_the_background(tmp_path: Path) -> None:
     storage.close()
     assert storage.flush_later([path]).result() is None
     storage.close()
+
+
+def test_a_partition_that_is_a_link_is_deleted_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    """As of Kafka's logs that somebody has moved to another disk."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    manager = open_manager(DiskStorage(), str(data))
+    topic = manager.create_topic("t", 1, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 1)
+    manager.close(NOW)
+    other.mkdir()
+    (data / "t-0").rename(other / "t-0")
+    (data / "t-0").symlink_to(other / "t-0")
+    manager = open_manager(DiskStorage(), str(data))
+    topic = manager.topics["t"]
+    manager.forget_topics([topic])
+    manager.abandon()
+    manager = open_manager(DiskStorage(), str(data))
+    assert not manager.topics
+    manager.close(NOW)
+    assert not list(data.glob("t-0*"))
+    assert list(other.iterdir()) == [other / "t-0"]
