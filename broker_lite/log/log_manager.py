@@ -496,6 +496,17 @@ class LogManager:
                 self._write_topics()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.log_dir}: {error}") from error
 
+    @staticmethod
+    def _note_lost(directory: str, recovery_point: int) -> None:
+        """Say that a folder is gone which held records; as Kafka's, the partition begins anew without them."""
+        if recovery_point > 0:
+            logger.warning(
+                "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "
+                "stop the broker and bring it back before anybody writes",
+                directory,
+                recovery_point,
+            )
+
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
@@ -522,6 +533,7 @@ class LogManager:
                 directory = directories.partition_path(self.log_dir, name, index)
                 start_offset = start_offsets.get((name, index), 0)
                 if f"{name}-{index}" not in here and not start_offset:
+                    self._note_lost(directory, recovery_points.get((name, index), 0))
                     logs[index] = self.log_class.begin(self._storage, directory, config, now_ms, metadata)
                     continue
                 logs[index] = self.log_class.open(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import re
+import shutil
 import uuid
 from pathlib import Path
 
@@ -469,3 +470,16 @@ def test_a_partition_that_is_a_link_is_deleted_and_what_it_leads_to_stays(tmp_pa
     manager.close(NOW)
     assert not list(data.glob("t-0*"))
     assert list(other.iterdir()) == [other / "t-0"]
+
+
+def test_a_folder_that_is_gone_with_its_records_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    manager.create_topic("t", 2, TOPIC_ID, {}, NOW)
+    append(manager, "t", 0, 3)
+    manager.close(NOW)
+    shutil.rmtree(tmp_path / "t-0")
+    manager = open_manager(DiskStorage(), str(tmp_path))
+    assert manager.partition("t", 0).log_end_offset == 0
+    manager.close(NOW)
+    (line,) = (record.getMessage() for record in caplog.records if "is gone" in record.getMessage())
+    assert line.startswith(f"{tmp_path}/t-0 is gone, with records up to offset 3: the partition begins empty")
