@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from sparkonce.connectors.lag.listener import LagListener
     from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
     from sparkonce.connectors.lag.state import QueryLag
+    from sparkonce.connectors.options import OptionError
     from sparkonce.connectors.session import register, spark_session
     from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
+    from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
     from sparkonce.exactly_once.guarantee import Guarantee
     from sparkonce.offset_store import open_store
+    from sparkonce.offset_store.errors import OffsetStoreError
     from sparkonce.offset_store.frame import history_arrow, history_frame
 
     __version__: str
@@ -38,12 +41,17 @@ _WHERE = {
     "BrokerConfig": "broker_lite.config",
     "BrokerStartError": "broker_lite.embedded",
     "ConfigError": "broker_lite.config",
+    "DeliveryError": "exactly_once.errors",
     "EmbeddedBroker": "broker_lite.embedded",
     "EmbeddedCluster": "broker_lite.embedded_cluster",
+    "FencedError": "exactly_once.errors",
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
     "LagListener": "connectors.lag.listener",
     "MergeWriter": "connectors.delta_once.merge",
+    "OffsetMismatchError": "exactly_once.errors",
+    "OffsetStoreError": "offset_store.errors",
+    "OptionError": "connectors.options",
     "PartitionLag": "connectors.lag.progress",
     "QueryLag": "connectors.lag.state",
     "RowsOnly": "exactly_once.foreach_batch",
@@ -65,12 +73,17 @@ __all__ = [
     "BrokerConfig",
     "BrokerStartError",
     "ConfigError",
+    "DeliveryError",
     "EmbeddedBroker",
     "EmbeddedCluster",
+    "FencedError",
     "ForeachBatch",
     "Guarantee",
     "LagListener",
     "MergeWriter",
+    "OffsetMismatchError",
+    "OffsetStoreError",
+    "OptionError",
     "PartitionLag",
     "QueryLag",
     "RowsOnly",
