@@ -376,7 +376,6 @@ def _one_app(app_id: str | None, now: Stored) -> str:
 
 
 def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: ManualChange) -> int:
-    restored = change.kind is ChangeKind.RESTORE
     if options.if_version is not None:
         _check_unmoved(opened, options.if_version)
     if not options.despite_unconfirmed:
@@ -384,14 +383,15 @@ def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: Manual
     print(f"table {opened.location}, version {opened.version}")
     if change.copied_from is not None:
         print(f"  from {change.copied_from}")
-    if restored:
-        _print_undone(opened, change)
+    rows_go = False
+    if change.kind is ChangeKind.RESTORE:
+        rows_go = _print_undone(opened, change)
     elif not change.moves:
         print("every offset stands there already: nothing to change")
         return 0
     for move in change.moves:
         print(f"  {describe(move.key)}: {'not stored' if move.before is None else move.before} -> {move.after}")
-        print(f"      {consequence(move, restored=restored)}")
+        print(f"      {consequence(move, restored=rows_go)}")
     for batch in change.batches:
         before, after = ("none" if each == NOTHING_KEPT else each for each in (batch.before, batch.after))
         print(f"  query {batch.key.query_id} (appId {batch.key.app_id}): last batch {before} -> {after}")
@@ -431,7 +431,8 @@ def _check_unmoved(opened: OffsetsTable, version: int) -> None:
         )
 
 
-def _print_undone(opened: OffsetsTable, change: ManualChange) -> None:
+def _print_undone(opened: OffsetsTable, change: ManualChange) -> bool:
+    """Say what a restore undoes; returns whether rows go with the offsets."""
     assert change.to_version is not None
     undone = [entry for entry in opened.entries() if entry.version > change.to_version]
     ours = sum(entry.batch is not None for entry in undone)
@@ -439,10 +440,12 @@ def _print_undone(opened: OffsetsTable, change: ManualChange) -> None:
     print(
         f"  the rows go back to version {change.to_version}: {len(undone)} commits are undone, {ours} of them batches"
     )
-    if ours and not any(entry.batch and Writes.ROWS in entry.batch.writes for entry in undone):
+    offsets_only = ours > 0 and not any(entry.batch and Writes.ROWS in entry.batch.writes for entry in undone)
+    if offsets_only:
         print("      none of them wrote rows: this table holds offsets only, and the rows, which are elsewhere, stay")
     if others:
         print(f"      the others are: {', '.join(others)}; what they wrote or removed is undone too")
+    return not offsets_only
 
 
 def _broker_view(options: argparse.Namespace, stored: Stored) -> BrokerView | None:

@@ -315,7 +315,10 @@ def test_restore_in_a_store_of_offsets_only_says_so(tmp_path: Path, capsys: pyte
     for batch_id in range(2):
         store.commit(batch_id, {0: (batch_id * 10, batch_id * 10 + 10)}, Writes.OFFSETS)
     assert offsets("rewind", store.path, "--restore", "--batches", 1, "--apply") == 0
-    assert "this table holds offsets only" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "this table holds offsets only" in told
+    assert "are read again: duplicates" in told
+    assert "leave the table in this very commit" not in told
     assert store.offsets() == {0: 10}
 
 
