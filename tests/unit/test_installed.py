@@ -71,6 +71,22 @@ def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
     assert done.stdout.strip() == str(installed / "site/sparkonce/jobs/cli.py"), done.stderr
 
 
+def test_a_broker_runs_as_a_process_of_its_own(installed: Path) -> None:
+    code = """if __name__ == "__main__":
+    from sparkonce import EmbeddedBroker
+
+    with EmbeddedBroker(process=True) as broker:
+        broker.kill()
+        broker.restart()
+"""
+    done = run(installed, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_runs_where_the_environment_is_not_activated(installed: Path) -> None:
+    assert run(installed, "-m", "sparkonce", "--version").stdout.startswith("sparkonce ")
+
+
 def test_the_wheel_holds_every_file_of_its_packages(installed: Path) -> None:
     folders = [*LINKED, "conf", *IMPORTED]
     listed = subprocess.run(["git", "ls-files", *folders], cwd=PROJECT, capture_output=True, text=True, check=True)
