@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type works."""
+"""What the README and the first pages tell a newcomer to type works."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from sparkonce import EmbeddedBroker
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
+FIRST = (PROJECT / "docs" / "first_pipeline.md").read_text()
+INDEX = (PROJECT / "docs" / "README.md").read_text()
 MAKEFILE = (PROJECT / "Makefile").read_text()
 DEMO_CONFIG = PROJECT / "conf" / "demo.toml"
 RECORDS = 1_000
 TABLE = "/data/orders"
-COMMANDS = [line.strip() for line in re.findall(r"^    (sparkonce [^#\n]*)", README, re.MULTILINE)]
+COMMANDS = [line.strip() for line in re.findall(r"^    (sparkonce [^#\n]*)", FIRST, re.MULTILINE)]
 
 
 def test_every_make_command_in_the_documents_exists() -> None:
@@ -37,6 +39,16 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
     assert [link for link in links if not (PROJECT / link).exists()] == []
+
+
+def test_the_index_names_every_page_once() -> None:
+    pages = {page.name for page in (PROJECT / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(re.findall(r"\]\(([^)]+)\)", INDEX)) == sorted(pages)
+
+
+def test_the_ten_lines_are_those_of_the_first_page() -> None:
+    (lines,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert f"```python\n{lines}```" in FIRST
 
 
 def test_the_commands_without_a_table_are_tested_elsewhere() -> None:
@@ -68,7 +80,7 @@ def test_the_ten_lines_of_python_run_and_the_commands_after_them(tmp_path: Path)
     for name in ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('this is not sparkonce')")
-    code = "".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+    code = "".join(re.findall(r"```python\n(.*?)```", FIRST, re.DOTALL))
     with EmbeddedBroker() as broker:
         (producer,) = (line for line in COMMANDS if "verifiable-producer" in line)
         words = shlex.split(producer.replace("localhost:9092", broker.bootstrap_servers))[1:]
