@@ -34,7 +34,7 @@ classes: java
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
 	@$(BIN)/python -m sparkonce.jobs.demo
 
-test: classes ## All tests (25 minutes on two cores)
+test: classes ## All tests (20 minutes on two cores)
 	@# Two processes for all but the crash matrix, which keeps both cores busy by itself.
 	@$(BIN)/python -m pytest -m "not soak" --ignore tests/verify/test_quick.py -n 2
 	@$(BIN)/python -m pytest -m "not soak" tests/verify/test_quick.py
