@@ -4,9 +4,9 @@
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 Theory of operation: a thread runs its own event loop and nothing of it is shared. A process is `python -m
-sparkonce.broker_lite`, which tells its port through a pipe and ends when its parent does, by the end of a socket, over
-which faults are told. Its ports are held here until it is closed (`embedded_ports`), since others may be given them
-while it is down.
+sparkonce.broker_lite`, which writes its port to a pipe, takes faults over a socket, and ends when its parent does, by
+the end of that socket. Its ports are held here until it is closed (`embedded_ports`), since another process could take
+them while it is down.
 """
 
 from __future__ import annotations

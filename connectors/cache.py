@@ -29,7 +29,7 @@ class LruCache(Generic[KeyT, ValueT]):
         return self._by_key[key]
 
     def pop(self, key: KeyT) -> ValueT | None:
-        """Let go of one, and give it; None if it is not kept."""
+        """Drop one and return it; None if it is not kept."""
         return self._by_key.pop(key, None)
 
     def __len__(self) -> int:

@@ -99,8 +99,8 @@ class BehindOthers:
 
     due: int
     """The batch that has to come next."""
-    is_of_other_past: bool = False
-    """Whether the batches before it were others of the same numbers, which the restore took out."""
+    other: int | None = None
+    """The number of the last batch that is stored, if the checkpoint has another one of that number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
         if stored.due is not None and (record.batch_id > stored.due or stored.is_of_other_past):
-            return BehindOthers(stored.due, stored.is_of_other_past)
+            return BehindOthers(stored.due, stored.last_batch_id if stored.is_of_other_past else None)
         return skipping or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()

@@ -149,8 +149,8 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
 
 def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
     why = f"batch {decision.due} has not come again, and the checkpoint is newer"
-    if decision.is_of_other_past:
-        why = f"and the batch before it, {decision.due - 1}, is another one there than in the checkpoint"
+    if decision.other is not None:
+        why = f"and batch {decision.other}, the last one there, is another one than in the checkpoint"
     return OffsetMismatchError(
         f"{batch} follows batches that are in {place.name} no more: it was taken back (sparkonce offsets rewind "
         f"--restore), {why}. Rows would be missing. Start from the checkpoint that goes with the stored offsets, a "

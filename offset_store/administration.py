@@ -367,7 +367,7 @@ class OffsetsTable:
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
-        transactions |= self._fingerprints_of_then(change, stored) | self._due(change, stored)
+        transactions |= self._of_queries(change, stored)
         try:
             self._commit(change, transactions)
         except (OffsetStoreError, DeltaError, OSError, ValueError) as error:
@@ -387,44 +387,41 @@ class OffsetsTable:
         stored.expect(len(change.moves))
         return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
 
-    def _fingerprints_of_then(self, change: ManualChange, stored: Stored) -> dict[str, int]:
-        """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.
-
-        Also of queries whose last batch keeps its number: another one may have it now.
+    def _of_queries(self, change: ManualChange, stored: Stored) -> dict[str, int]:
+        """Return what a restore says of the batches of each query besides their last numbers.
 
         Raises:
             OffsetStoreError: if the version that is restored cannot be loaded.
         """
-        if change.kind is not ChangeKind.RESTORE or not stored.batches:
+        if change.kind is not ChangeKind.RESTORE or change.to_version is None:
             return {}
-        now, then = self._transactions(self.table), self._transactions(self._load_version(change.to_version))
-        ids = [batch_txn_id(key.app_id, key.query_id, place) for key, place in product(stored.batches, range(RING))]
-        found = {txn_id: (now(txn_id), then(txn_id)) for txn_id in ids}
-        return {
-            txn_id: UNKNOWN_FINGERPRINT if before is None else before
-            for txn_id, (at, before) in found.items()
-            if at != before
-        }
+        then = self._transactions(self._load_version(change.to_version))
+        return self._fingerprints(then, stored) | self._due(then, change, change.to_version, stored)
 
-    def _due(self, change: ManualChange, stored: Stored) -> dict[str, int]:
+    def _fingerprints(self, then: LookUp, stored: Stored) -> dict[str, int]:
+        """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.
+
+        Also of queries whose last batch keeps its number: another one may have it now.
+        """
+        now = self._transactions(self.table)
+        ids = [batch_txn_id(key.app_id, key.query_id, place) for key, place in product(stored.batches, range(RING))]
+        moved = {txn_id: then(txn_id) for txn_id in ids if now(txn_id) != then(txn_id)}
+        return {txn_id: UNKNOWN_FINGERPRINT if before is None else before for txn_id, before in moved.items()}
+
+    def _due(self, then: LookUp, change: ManualChange, to_version: int, stored: Stored) -> dict[str, int]:
         """Return, for each query that a restore takes batches of, now or as it was back then, which has to come next.
 
         That is the first one taken out whose number is not kept; or, where the kept ones are others of the same
         numbers, the one after them.
         """
-        if change.kind is not ChangeKind.RESTORE or change.to_version is None:
-            return {}
-        then = self._transactions(self._load_version(change.to_version))
         moved = {move.key: move.after for move in change.batches}
-        removed = self._removed(change.to_version)
+        removed = self._removed(to_version)
         found: dict[str, int] = {}
         for key, last in stored.batches.items():
             kept, txn_id = moved.get(key, last), due_txn_id(key.app_id, key.query_id)
-            numbers = removed.get(key, set())
-            due = [min((number for number in numbers if number > kept), default=kept + 1)] if numbers else []
-            before = batch_due(then, key.app_id, key.query_id)
-            due += [] if before is None else [before]
-            if due or (moved.get(key, last) < last):
+            numbers, before = removed.get(key, set()), batch_due(then, key.app_id, key.query_id)
+            due = {number for number in numbers if number > kept} | ({before} if before is not None else set())
+            if due or numbers or kept < last:
                 found[txn_id] = min(due, default=kept + 1)
             elif key in moved and self.table.transaction_version(txn_id) is not None:
                 found[txn_id] = NOTHING_DUE

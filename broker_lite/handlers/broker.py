@@ -286,8 +286,11 @@ class Broker:
         """
         deleted = set(self.logs.deletions.values())
         again = [name for name in names if name in deleted]
+        groups = self._loaded_groups()
         for name in again:
             self._forget_deleted(name)
+            if groups is not None:  # its removal may have failed at the start of this broker
+                groups.forget_topic(name)
         if again:
             self._flush_group_offsets()
 

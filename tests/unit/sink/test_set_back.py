@@ -241,7 +241,7 @@ def test_a_checkpoint_of_other_batches_of_the_same_numbers_does_not_go_on(twice:
     take_back(twice, 2)  # to the rows of the first batch 1
     twice.save("second")
     with pytest.raises(
-        OffsetMismatchError, match="the batch before it, 1, is another one there than in the checkpoint"
+        OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"
     ):
         twice.ingest(2, 40, 3)
     twice.load("second")
@@ -270,7 +270,7 @@ def test_a_checkpoint_of_a_line_that_was_left_does_not_go_on_where_the_numbers_m
     query.ingest(1, 25, 1)
     query.ingest(2, 45, 2, 3)
     take_back(query, 3)  # batches 1 and 2 as they were at first
-    with pytest.raises(OffsetMismatchError, match="the batch before it, 2, is another one there"):
+    with pytest.raises(OffsetMismatchError, match="batch 2, the last one there, is another one"):
         query.ingest(3, 55, 4)
     assert query.values() == [0, 1, 2]
 
