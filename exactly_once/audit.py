@@ -400,12 +400,15 @@ class Auditor:
         for chain in self._chains.values():
             end = None if target is None else chain.end_at(target)
             if end is not None and chain.end is not None and end > chain.end:
-                message = f"{chain}: RESTORE to version {target} brought the rows of [{chain.end}, {end}) back, and left "
-                message += f"the stored offset at {chain.end}: the query reads these records again, and writes them twice"
+                returned = f"the rows of [{chain.end}, {end})"
+                message = (
+                    f"{chain}: RESTORE to version {target} brought {returned} back, and left the stored offset at "
+                )
+                message += f"{chain.end}: the query reads these records again, and writes them twice"
                 self._findings.add(Problem.ROWS_RETURNED, message, name, chain)
         if target is not None and target < self._first_version:
-            message = f"RESTORE to version {target} took out the rows of commits that are not kept any more; the stored "
-            message += "offsets stayed, so these records are not read again"
+            message = f"RESTORE to version {target} took out the rows of commits that are not kept any more; the "
+            message += "stored offsets stayed, so these records are not read again"
             self._findings.add(Problem.ROWS_RESTORED, message, name)
         for app_id, last in sorted(self._last_rows.items()):
             if target is None or target < last:

@@ -11,9 +11,9 @@ also says where the checkpoint began), of others both lines as they are, and for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 from sparkonce.exactly_once.checkpoint import Checkpoint, LoggedBatch
 from sparkonce.exactly_once.errors import CheckpointError
@@ -29,6 +29,10 @@ from sparkonce.offset_store.offsets import (
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
+def _nothing(batch_id: int) -> None:
+    """Know no earlier batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One batch of one query, in one attempt to write it."""
@@ -37,20 +41,16 @@ class Batch:
     stateful: bool
     foreign: bool = False
     """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
-    checkpoint: Checkpoint | None = field(default=None, repr=False, compare=False)
-    """Where it was read from."""
+    logged: Callable[[int], Fingerprint | None] = field(default=_nothing, repr=False, compare=False)
+    """Returns the fingerprint of an earlier batch, as the checkpoint has it; None if that is not there any more."""
 
     def __str__(self) -> str:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
 
-    def fingerprint_of(self, batch_id: int) -> Fingerprint | None:
-        """Return the fingerprint of an earlier batch, as the checkpoint has it; None if that is not there any more."""
-        if self.checkpoint is None:
-            return None
-        try:
-            return read_batch(self.checkpoint, batch_id, self.record.app_id, "").record.fingerprint
-        except CheckpointError:
-            return None
+    @property
+    def is_told_by_offsets(self) -> bool:
+        """Whether the offsets of our sources tell all that it writes: no state, and no other sources."""
+        return not (self.stateful or self.foreign)
 
 
 def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: str) -> Batch:
@@ -59,25 +59,42 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     Raises:
         CheckpointError: if the checkpoint lacks it, or two sources of one name disagree.
     """
+    found = _read(checkpoint, batch_id)
+    query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
+    record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
+    logged = cache(partial(_logged, checkpoint))  # each look at the store asks again
+    return Batch(record, checkpoint.is_stateful(), found.is_foreign, logged)
+
+
+def _logged(checkpoint: Checkpoint, batch_id: int) -> Fingerprint | None:
+    try:
+        return _read(checkpoint, batch_id).fingerprint
+    except CheckpointError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What Spark's entry of a batch says."""
+
+    ranges: dict[PartitionKey, OffsetRange]
+    fingerprint: Fingerprint
+    is_foreign: bool
+
+
+def _read(checkpoint: Checkpoint, batch_id: int) -> _Inputs:
     logged = checkpoint.logged(batch_id)
     before = checkpoint.logged(batch_id - 1) if batch_id > 0 else LoggedBatch({}, {})
     ends = _source_offsets(checkpoint, batch_id, logged.lines)
     starts = _source_offsets(checkpoint, batch_id - 1, before.lines)
     ranges = _ranges(checkpoint, batch_id, starts, ends)
-    record = BatchRecord(app_id, checkpoint.query_id(), batch_id, attempt_id, ranges)
     others = {
         key: [before.lines.get(key), line, checkpoint.files_between(key, before.lines.get(key), line)]
         for key, line in logged.lines.items()
         if key not in ends
     }
-    fingerprint = Fingerprint.of(_inputs(record, others), logged.clock)
-    return Batch(replace(record, fingerprint=fingerprint), checkpoint.is_stateful(), bool(others), checkpoint)
-
-
-def _inputs(record: BatchRecord, others: Mapping[str, Any]) -> list[Any]:
-    """Return all that a batch reads, for its fingerprint."""
-    moved = [[source, *tp, extent.start, extent.end] for (source, tp), extent in sorted(record.moved.items())]
-    return [record.batch_id, moved, others]
+    moved = [[source, *tp, at.start, at.end] for (source, tp), at in sorted(ranges.items()) if at.end > at.start]
+    return _Inputs(ranges, Fingerprint.of([batch_id, moved, others], logged.clock), bool(others))
 
 
 def _ranges(

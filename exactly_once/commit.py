@@ -179,7 +179,7 @@ class Delivery:
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
-        if files or batch.record.moved or replaces or self._counts_each(batch):
+        if files or batch.record.moved or replaces or not batch.is_told_by_offsets:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
@@ -193,10 +193,6 @@ class Delivery:
             self.result.complete()
         reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
         return True
-
-    def _counts_each(self, batch: Batch) -> bool:
-        """Whether even a batch without rows is noted, since a restore made the sequence of batches matter."""
-        return (batch.stateful or batch.foreign) and _due(self._offsets.snapshot(), batch) is not None
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
         """Whether any rows of this attempt stand in a commit after ``since_version``."""
@@ -303,19 +299,21 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     fingerprint = None
     if last_batch_id is not None and last_batch_id >= record.batch_id:
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
-    due = _due(snapshot, batch)
-    other_past = False
-    if due is not None and last_batch_id is not None and 0 <= last_batch_id < record.batch_id:
-        known = snapshot.fingerprint(record.query_id, last_batch_id)
-        logged = batch.fingerprint_of(last_batch_id)
-        if known is not None and logged is not None:
-            other_past = not known.matches(logged, stateful=batch.stateful)
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, other_past)
+    is_other = last_batch_id is not None and _is_other(snapshot, batch, last_batch_id)
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, _due(snapshot, batch), is_other)
+
+
+def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
+    """Whether the batch's checkpoint has another batch under the number of the last one that is stored."""
+    if batch.is_told_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
+        return False
+    known, logged = snapshot.fingerprint(batch.record.query_id, last_batch_id), batch.logged(last_batch_id)
+    return known is not None and logged is not None and not known.matches(logged, stateful=batch.stateful)
 
 
 def _due(snapshot: Snapshot, batch: Batch) -> int | None:
     """Return the batch that has to come next, where a restore makes that matter and the offsets do not tell."""
-    if isinstance(snapshot, RestorableSnapshot) and (batch.stateful or batch.foreign):
+    if isinstance(snapshot, RestorableSnapshot) and not batch.is_told_by_offsets:
         return snapshot.due(batch.record.query_id)
     return None
 

@@ -9,14 +9,16 @@ So the batch id is looked at first, then what the batch was, then the offsets, i
    the last batch of a query without state, and of `kafka_once` alone, the offsets tell enough where no fingerprint is
    stored, since an earlier version of sparkonce wrote it: if all that it moves ends where it is stored, a `Replay`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
-3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it;
+3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it; unless the query's
+   last batch is, in the checkpoint, another one of that number: `AfterOther`;
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`; unless it
    also reads other sources, whose rows of this batch nobody knows of: `OthersUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
-Where the offsets show no gap, since the query reads others than ours or its watermark writes rows, one shows in the
-numbers. Once ``sparkonce offsets rewind --restore`` has taken batches out, each batch must follow the one that is
-stored: the next number, from a checkpoint whose batch before is that very one. Else it is `BehindOthers`, not 3.
+A query that reads other sources, or has state, may write rows that no offset of ours tells of. So each of its batches
+is noted, also one without rows, and a copy of its checkpoint that went another way after that batch is found out by 3.
+Once ``sparkonce offsets rewind --restore`` has taken batches out, the next one must also have the number that is due,
+or it is `BehindOthers`.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
@@ -57,9 +59,9 @@ class Stored:
     due: int | None = None
     """The batch that has to come next, if a restore took batches of the query out; of queries whose offsets do not
     tell."""
-    is_of_other_past: bool = False
-    """Whether the last batch that is stored is, in the batch's checkpoint, another one of that number; looked at only
-    where `due` is known."""
+    is_other: bool = False
+    """Whether the last batch is, in the checkpoint of a later one, another batch of that number; of queries whose
+    offsets do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,13 @@ class BehindOthers:
 
     due: int
     """The batch that has to come next."""
-    other: int | None = None
-    """The number of the last batch that is stored, if the checkpoint has another one of that number."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterOther:
+    """The batch follows one that is not the last one stored, though of its number: its checkpoint went another way."""
+
+    stored_batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,9 @@ class OthersUnknown:
     extent: OffsetRange
 
 
-Refused = ReusedBatchId | OtherBatch | BehindOthers | StatefulRestart | Mismatch | NeverStored | OthersUnknown
+Refused = (
+    ReusedBatchId | OtherBatch | BehindOthers | AfterOther | StatefulRestart | Mismatch | NeverStored | OthersUnknown
+)
 Decision = Fresh | Replay | AlreadyThere | Refused
 
 
@@ -167,8 +176,10 @@ def decide(stored: Stored, batch: Batch) -> Decision:
     at_start = {key: stored.next_offsets.get(key, extent.follows) == extent.follows for key, extent in compared.items()}
     skipping = None if query_is_known else _never_stored(stored, record)
     if all(at_start.values()):
-        if stored.due is not None and (record.batch_id > stored.due or stored.is_of_other_past):
-            return BehindOthers(stored.due, stored.last_batch_id if stored.is_of_other_past else None)
+        if stored.last_batch_id is not None and stored.is_other:
+            return AfterOther(stored.last_batch_id)
+        if stored.due is not None and record.batch_id > stored.due:
+            return BehindOthers(stored.due)
         return skipping or Fresh()
     past_end = (
         extent.cut_from is None and stored.next_offsets.get(key, -1) >= extent.end for key, extent in compared.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import (
+    AfterOther,
     BehindOthers,
     Decision,
     Mismatch,
@@ -49,7 +50,7 @@ THE_TABLE = Place("the table", "delta:<path of this table>", holds_rows=True)
 
 def fenced(decision: Decision, batch: Batch, snapshot: Snapshot, planned_version: int, place: Place) -> DeliveryError:
     """Explain why a batch that was planned as fresh can no longer be written."""
-    if isinstance(decision, StatefulRestart | BehindOthers) or (
+    if isinstance(decision, StatefulRestart | BehindOthers | AfterOther) or (
         isinstance(decision, Mismatch) and not decision.is_overlap
     ):
         return refusal(decision, batch, snapshot, place)
@@ -66,6 +67,8 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
         return _other_batch(decision, batch, snapshot, place)
     if isinstance(decision, BehindOthers):
         return _behind_others(decision, batch, place)
+    if isinstance(decision, AfterOther):
+        return _after_other(decision, batch, snapshot, place)
     source, tp = decision.key
     where = f"source {source!r}, {tp} (topic id {tp.topic_id})"
     if isinstance(decision, ReusedBatchId):
@@ -112,10 +115,7 @@ def refusal(decision: Refused, batch: Batch, snapshot: Snapshot, place: Place) -
 
 def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
     record, last = batch.record, decision.stored_batch_id
-    what = "the offsets of its sources (of a file source: the files)"
-    if batch.stateful:
-        what += ", its watermark or its time"
-    why = f"another batch was written under this number: {what} differ"
+    why = f"another batch was written under this number: {_what_differs(batch)} differ"
     if not decision.is_known:
         why = f"nothing there tells whether this is the batch of that number (the last {RING} are remembered at most)"
     so = f"So the checkpoint is older than {place.name}: brought back from a copy, or part of it deleted"
@@ -124,13 +124,24 @@ def _other_batch(decision: OtherBatch, batch: Batch, snapshot: Snapshot, place: 
             ". Or sparkonce was upgraded when this batch was written and Spark had not noted it: then run the query "
             "with the version before until it has written one batch more, and upgrade then"
         )
+    return OffsetMismatchError(
+        f"{batch} is not past the last batch of this query in {place.name}, {last}, and {why}. {so}. "
+        f"{_other_ways(batch, snapshot, place)}"
+    )
+
+
+def _what_differs(batch: Batch) -> str:
+    return "the offsets of its sources (of a file source: the files)" + (
+        ", its watermark or its time" if batch.stateful else ""
+    )
+
+
+def _other_ways(batch: Batch, snapshot: Snapshot, place: Place) -> str:
     ways = _begin_at_stored(batch, snapshot, place)
-    if batch.foreign and record.ranges and not batch.stateful:
+    if batch.foreign and batch.record.ranges and not batch.stateful:
         ways += f". {_OTHERS_BEGIN}"
         ways += f". Or {back}" if (back := _take_back(batch, snapshot, place)) else ""
-    return OffsetMismatchError(
-        f"{batch} is not past the last batch of this query in {place.name}, {last}, and {why}. {so}. {ways}"
-    )
+    return ways
 
 
 def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
@@ -148,13 +159,20 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
 
 
 def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
-    why = f"batch {decision.due} has not come again, and the checkpoint is newer"
-    if decision.other is not None:
-        why = f"and batch {decision.other}, the last one there, is another one than in the checkpoint"
     return OffsetMismatchError(
         f"{batch} follows batches that are in {place.name} no more: it was taken back (sparkonce offsets rewind "
-        f"--restore), {why}. Rows would be missing. Start from the checkpoint that goes with the stored offsets, a "
-        "copy of that time; or, to go on without these rows, use a new appId"
+        f"--restore), batch {decision.due} has not come again, and the checkpoint is newer. Rows would be missing. "
+        "Start from the checkpoint that goes with the stored offsets, a copy of that time; or, to go on without these "
+        "rows, use a new appId"
+    )
+
+
+def _after_other(decision: AfterOther, batch: Batch, snapshot: Snapshot, place: Place) -> OffsetMismatchError:
+    last = decision.stored_batch_id
+    return OffsetMismatchError(
+        f"{batch} does not go on from what is in {place.name}: batch {last}, the last one there, is another one than "
+        f"in the checkpoint: {_what_differs(batch)} differ. So the checkpoint was brought back from a copy, or the "
+        f"table was taken back. Rows would be there twice, or missing. {_other_ways(batch, snapshot, place)}"
     )
 
 

@@ -105,7 +105,8 @@ class Server:
 
     async def _take_place(self, config: BrokerConfig) -> tuple[BrokerConfig, LockCoordination]:
         """Take this broker's place in its cluster; returns its settings with the cluster's id."""
-        from sparkonce.broker_lite.server.membership import take_place  # imported lazily: a standalone broker starts faster
+        # Imported lazily: a standalone broker starts faster.
+        from sparkonce.broker_lite.server.membership import take_place
 
         assert config.metadata_log_dir is not None
         config = dataclasses.replace(config, metadata_log_dir=os.path.abspath(config.metadata_log_dir))

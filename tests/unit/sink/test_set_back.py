@@ -240,9 +240,7 @@ def twice(tmp_path: Path) -> OfFiles:
 def test_a_checkpoint_of_other_batches_of_the_same_numbers_does_not_go_on(twice: OfFiles) -> None:
     take_back(twice, 2)  # to the rows of the first batch 1
     twice.save("second")
-    with pytest.raises(
-        OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"
-    ):
+    with pytest.raises(OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"):
         twice.ingest(2, 40, 3)
     twice.load("second")
     with pytest.raises(OffsetMismatchError, match="another batch was written under this number"):
@@ -293,6 +291,32 @@ def test_each_batch_after_a_restore_follows_the_one_before(tmp_path: Path) -> No
     query.ingest(2, 30)  # without rows
     query.ingest(3, 40, 3)
     assert query.values() == [0, 1, 3]
+
+
+def test_a_copy_goes_on_over_a_batch_without_rows(tmp_path: Path) -> None:
+    query = OfFiles(tmp_path)
+    query.ingest(0, 10, 0)
+    query.save("before")
+    query.ingest(1, 20)
+    query.ingest(2, 30, 2)
+    query.load("before")
+    query.ingest(1, 20)
+    query.ingest(2, 30, 2)
+    query.ingest(3, 40, 3)
+    assert query.values() == [0, 2, 3]
+
+
+def test_a_copy_does_not_go_on_after_another_batch(tmp_path: Path) -> None:
+    query = OfFiles(tmp_path)
+    query.ingest(0, 10, 0)
+    query.save("before")
+    query.log(1, 20)  # without rows: a function of foreachBatch returned early
+    query.save("copy")
+    query.load("before")
+    query.ingest(1, 30, 1, 2)
+    query.load("copy")
+    with pytest.raises(OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"):
+        query.ingest(2, 40, 2, 3)
 
 
 def test_a_batch_that_was_planned_before_the_restore_counts_as_come_again(tmp_path: Path) -> None:
