@@ -17,6 +17,7 @@ from sparkonce.broker_lite.sim.scheduler import Scheduler
 CLIENT = 0
 """The side that all clients are on."""
 _STRAY_MS = 2_500
+_LATE_WORDS = 0.15
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class Weather:
     delay_ms: int
     loss: float
     doubling: float
+    late_words: float
+    """How often what a coordinator says of a partition reaches its leader much later."""
 
 
 @dataclass(slots=True)
@@ -45,11 +48,11 @@ class Network:
 
     def clear_up(self) -> None:
         """Let the weather be what the settings say."""
-        self.weather = Weather(self.settings.delay_ms, self.settings.loss, self.settings.doubling)
+        self.weather = Weather(self.settings.delay_ms, self.settings.loss, self.settings.doubling, _LATE_WORDS)
 
     def calm(self) -> None:
-        """Lose nothing from now on, and part nobody."""
-        self.weather = Weather(2, 0.0, 0.0)
+        """Lose nothing from now on, let nothing come late, and part nobody."""
+        self.weather = Weather(2, loss=0.0, doubling=0.0, late_words=0.0)
         self.blocked.clear()
 
     def send(self, sender: int, receiver: int, deliver: Callable[[], None], *, may_double: bool = False) -> None:

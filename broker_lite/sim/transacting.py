@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 _SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=10**9)
 _READ_BYTES = 1 << 20
 _RETRY_MS = 60
-_WORD_IS_LATE = 0.15
-"""How often what a coordinator says of a partition comes much later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -324,7 +322,7 @@ class TransactionService:
                 coordinator.transactions.add_partition(call, producer, place, version)
 
         timeout_ms = broker.world.plan.settings.timeout_ms
-        if broker.rng.random() < _WORD_IS_LATE:
+        if broker.rng.random() < broker.network.weather.late_words:
             at_once, delay_ms = then, int(broker.rng.random() * timeout_ms)
 
             def then(answer: Decision | None) -> None:
