@@ -7,7 +7,7 @@ are left out where a cluster is the master.
 
 from __future__ import annotations
 
-import sparkonce.connectors.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
 
 # isort: split
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors import worker_daemon, worker_python
+from sparkonce.connectors.runtime import worker_daemon, worker_python
 
 REDACTED = "(?i)url|^kafka[.]ssl[.]keystore[.]key$|^storage[.].*key"
 """Options whose text Spark leaves out of plans, besides those named like passwords: Spark's own default, and ours."""
@@ -43,8 +43,8 @@ def register(spark: SparkSession) -> None:
 
     It finds them if this package is installed, through the modules ``pyspark_kafka_once`` and ``pyspark_delta_once``.
     """
-    from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource
-    from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
+    from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
+    from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
 
     spark.dataSource.register(KafkaOnceDataSource)
     spark.dataSource.register(DeltaOnceDataSource)

@@ -9,7 +9,7 @@ Only the last decision of an application can be unfinished, since nothing is dec
 So the last one holds all that a recovery must know, and the log of decisions may be compacted by application.
 
 A transaction is known by transactional id, producer id and epoch. The ids in the last decision are used by nobody
-else (see `connectors.kafka_once.sink.tasks`), so if the coordinator shows another epoch than the decision, the
+else (see `connectors.kafka_sink.tasks`), so if the coordinator shows another epoch than the decision, the
 transaction is gone: it timed out, or somebody fenced it by hand. Then, if none of the others is committed yet, the
 decision is undone as it was made: by one record, with the offsets of before. If some are, rows are missing that nobody
 can bring back without repeating others, and only a person can choose.

@@ -16,8 +16,8 @@ from functools import partial
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_once.client import MissingTopicError
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.client import MissingTopicError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.audit import Auditor, Report, Scope
 from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
 from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem

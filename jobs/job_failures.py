@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_once.client import KafkaUnreachableError, MissingTopicError
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.connectors.kafka_client.client import KafkaUnreachableError, MissingTopicError
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
 
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")

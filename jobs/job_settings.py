@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.connectors.options import OptionError
 from sparkonce.connectors.session import spark_session
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.conf_folder import CONF
 from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.extras import missing_extra

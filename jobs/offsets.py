@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.recovery import (
     Missed,
     RecoveryError,

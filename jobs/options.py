@@ -12,8 +12,8 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from sparkonce.connectors.options import Scope
-from sparkonce.connectors.reference import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
+from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
+from sparkonce.connectors.settings.options import Scope
 from sparkonce.jobs.exit_status import GOOD, USAGE
 from sparkonce.jobs.typed_options import typed_module
 
@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--python", action="store_true", help="the module of typed dictionaries")
     form.add_argument(
-        "--write", type=Path, metavar="CHECKOUT", help="make docs/options_*.md and connectors/typed_options.py anew"
+        "--write",
+        type=Path,
+        metavar="CHECKOUT",
+        help="make docs/options_*.md and connectors/reference/typed_options.py anew",
     )
 
 
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 def _write(checkout: Path) -> None:
     for each in REFERENCES.values():
         (checkout / "docs" / each.page).write_text(markdown(each))
-    (checkout / "connectors" / "typed_options.py").write_text(typed_module())
+    (checkout / "connectors" / "reference" / "typed_options.py").write_text(typed_module())
 
 
 def _one(reference: Reference, name: str, *, as_json: bool) -> int:

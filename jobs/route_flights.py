@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, concat, expr, lit, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.connectors import dead_letters
-from sparkonce.connectors.kafka_once.settings import COMMON, PREFIX, SECURITY
+from sparkonce.connectors.kafka_client.settings import COMMON, PREFIX, SECURITY
+from sparkonce.connectors.sinks import dead_letters
 from sparkonce.jobs.demo import dataset
 from sparkonce.jobs.enrich_flights import flight_columns
 from sparkonce.jobs.job_settings import JobSettings, run_job

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 
 from sparkonce.broker_lite.config import ConfigError
 from sparkonce.broker_lite.protocol.errors import KafkaError
-from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.kafka_once.sink import administration
-from sparkonce.connectors.kafka_once.sink.administration import AdministrationError
-from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
-from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
-from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionError
-from sparkonce.connectors.kafka_once.sink.unfinished import Ended
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_sink import administration
+from sparkonce.connectors.kafka_sink.administration import AdministrationError
+from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC, DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_sink.transactions import State, TransactionError
+from sparkonce.connectors.kafka_sink.unfinished import Ended
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.transactions import DecisionFormatError, Decisions, Fate, ranges_text
 from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE

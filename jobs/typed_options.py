@@ -1,8 +1,8 @@
-"""Makes connectors/typed_options.py from the declarations: the names of all options as types, for editors and mypy."""
+"""Makes connectors/reference/typed_options.py: the names of all options as types, for editors and mypy."""
 
 from __future__ import annotations
 
-from sparkonce.connectors.reference import REFERENCES, Entry, Reference
+from sparkonce.connectors.reference.tables import REFERENCES, Entry, Reference
 
 HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
 
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.sink.options import KafkaSinkOptions
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 
 '''
 TAIL = '''

@@ -32,7 +32,7 @@ from sparkonce.offset_store.record import Writes
 from sparkonce.offset_store.txn_ids import parse_txn_id
 
 _OWN_FILE = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\w+\.parquet")
-"""As `connectors.delta_once.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""
+"""As `connectors.delta_sink.parquet` names files. Those of delta-spark and delta-rs have a number after ``part-``."""
 _KINDS = ("commitInfo", "txn")
 _CONVERTED = "CONVERT"
 _BY_HAND = (

@@ -3,6 +3,6 @@
 PySpark imports every top-level module named ``pyspark_*`` and takes the class `DefaultSource` from each.
 """
 
-from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource as DefaultSource
+from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

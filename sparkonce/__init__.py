@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.config import BrokerConfig, ConfigError
     from sparkonce.broker_lite.embedded import BrokerStartError, EmbeddedBroker
     from sparkonce.broker_lite.embedded_cluster import EmbeddedCluster
-    from sparkonce.connectors.dead_letters import mark
-    from sparkonce.connectors.delta_once.merge import MergeWriter
-    from sparkonce.connectors.foreach import SqlResult
     from sparkonce.connectors.lag.listener import LagListener
     from sparkonce.connectors.lag.progress import PartitionLag, SourceLag
     from sparkonce.connectors.lag.state import QueryLag
-    from sparkonce.connectors.options import OptionError
+    from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
     from sparkonce.connectors.session import register, spark_session
-    from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
+    from sparkonce.connectors.settings.options import OptionError
+    from sparkonce.connectors.sinks.dead_letters import mark
+    from sparkonce.connectors.sinks.foreach import SqlResult
+    from sparkonce.connectors.upserts.merge import MergeWriter
     from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
     from sparkonce.exactly_once.foreach_batch import ForeachBatch, RowsOnly
     from sparkonce.exactly_once.guarantee import Guarantee
@@ -48,23 +48,23 @@ _WHERE = {
     "ForeachBatch": "exactly_once.foreach_batch",
     "Guarantee": "exactly_once.guarantee",
     "LagListener": "connectors.lag.listener",
-    "MergeWriter": "connectors.delta_once.merge",
+    "MergeWriter": "connectors.upserts.merge",
     "OffsetMismatchError": "exactly_once.errors",
     "OffsetStoreError": "offset_store.errors",
-    "OptionError": "connectors.options",
+    "OptionError": "connectors.settings.options",
     "PartitionLag": "connectors.lag.progress",
     "QueryLag": "connectors.lag.state",
     "RowsOnly": "exactly_once.foreach_batch",
     "SourceLag": "connectors.lag.progress",
-    "SqlResult": "connectors.foreach",
-    "delta_sink_options": "connectors.typed_options",
+    "SqlResult": "connectors.sinks.foreach",
+    "delta_sink_options": "connectors.reference.typed_options",
     "history_arrow": "offset_store.frame",
     "history_frame": "offset_store.frame",
-    "kafka_sink_options": "connectors.typed_options",
-    "mark": "connectors.dead_letters",
+    "kafka_sink_options": "connectors.reference.typed_options",
+    "mark": "connectors.sinks.dead_letters",
     "open_store": "offset_store",
     "register": "connectors.session",
-    "source_options": "connectors.typed_options",
+    "source_options": "connectors.reference.typed_options",
     "spark_session": "connectors.session",
 }
 """Names, and the modules that they are loaded from."""

@@ -22,9 +22,9 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparkonce.connectors.kafka_once.group_commits import SETTLE_S, GroupCommitter
-from sparkonce.connectors.kafka_once.options import group_id as checked_group_id
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_source.group_commits import SETTLE_S, GroupCommitter
+from sparkonce.connectors.kafka_source.options import group_id as checked_group_id
 from sparkonce.connectors.lag.metrics import LagCollector
 from sparkonce.connectors.lag.progress import Slot, SourceLag, source_lag
 from sparkonce.connectors.lag.state import Batch, LagState, QueryLag

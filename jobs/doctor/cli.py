@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.doctor import machine
 from sparkonce.jobs.doctor.findings import Finding, State, warning
 from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE

@@ -8,8 +8,8 @@ from typing import Any
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError, MissingTopicError
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError, MissingTopicError
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.doctor.findings import Finding, warning, wrong
 
 _SOURCE = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH)

@@ -42,7 +42,7 @@ def _pyspark(requirement: str) -> Finding:
     try:
         import pyspark
 
-        import sparkonce.connectors.spark_version  # noqa: F401 - complains of one that is too old
+        import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains of one that is too old
     except ImportError as error:
         return wrong("PySpark", error, f"pip install '{requirement}'")
     return Finding("PySpark", pyspark.__version__)

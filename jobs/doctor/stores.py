@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from sparkonce.connectors.delta_once.features import TableFacts, refusals
+from sparkonce.connectors.delta_sink.features import TableFacts, refusals
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.jobs.doctor.findings import SKEW_S, Finding, warning, wrong

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_once.client import (
+from sparkonce.connectors.kafka_client.client import (
     EARLIEST,
     LATEST,
     Client,
@@ -19,8 +19,8 @@ from sparkonce.connectors.kafka_once.client import (
     leader_of,
     topic_id_text,
 )
-from sparkonce.connectors.kafka_once.epochs import LogEpochs
-from sparkonce.connectors.kafka_once.settings import PREFIX, read_settings
+from sparkonce.connectors.kafka_client.settings import PREFIX, read_settings
+from sparkonce.connectors.kafka_source.epochs import LogEpochs
 from sparkonce.exactly_once.audit_broker import PartitionLog
 from sparkonce.offset_store.offsets import Position, TopicPartition
 

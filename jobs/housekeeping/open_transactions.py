@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import unquote
 
-from sparkonce.connectors.kafka_once.client import Client, MissingTopicError
-from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
-from sparkonce.connectors.kafka_once.sink.driver import DRIVER, Driver, Scope
-from sparkonce.connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_sink.driver import DRIVER, Driver, Scope
+from sparkonce.connectors.kafka_sink.transactions import (
     State,
     TransactionClient,
     TransactionDescription,

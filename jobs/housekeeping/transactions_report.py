@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkonce.connectors.kafka_once.sink.transactions import Partition
-from sparkonce.connectors.kafka_once.sink.unfinished import HANGING
+from sparkonce.connectors.kafka_sink.transactions import Partition
+from sparkonce.connectors.kafka_sink.unfinished import HANGING
 from sparkonce.exactly_once.transactions import Decision, Fate, Settlement, ranges_text
 from sparkonce.jobs.housekeeping.arguments import show_columns, show_time
 from sparkonce.jobs.housekeeping.open_transactions import Application, OpenTransaction, Picture, Why

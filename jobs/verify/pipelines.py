@@ -131,7 +131,7 @@ def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWrite
 def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     from pyspark.sql import functions
 
-    from sparkonce.connectors.dead_letters import COLUMN, mark
+    from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
 
     records = _records(spark, pipeline, f"delta:{pipeline.table}")
     number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
@@ -141,7 +141,7 @@ def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStream
 
 
 def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
-    from sparkonce.connectors.delta_once.merge import MergeWriter
+    from sparkonce.connectors.upserts.merge import MergeWriter
 
     writer = MergeWriter(
         str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
@@ -160,7 +160,7 @@ def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
 
 def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
     """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
-    from sparkonce.connectors.foreach import SqlResult
+    from sparkonce.connectors.sinks.foreach import SqlResult
     from sparkonce.exactly_once.foreach_batch import ForeachBatch
 
     guarantee = Guarantee(pipeline.guarantee)

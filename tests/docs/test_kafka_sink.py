@@ -11,7 +11,7 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.jobs.cli import main
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.options import Option, OptionError
-from sparkonce.connectors.reference import REFERENCES, Reference
-from sparkonce.connectors.typed_options import delta_sink_options, kafka_sink_options, source_options
+from sparkonce.connectors.reference.tables import REFERENCES, Reference
+from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
+from sparkonce.connectors.settings.options import Option, OptionError
 from sparkonce.jobs.cli import main
 from sparkonce.jobs.options import markdown
 from sparkonce.jobs.typed_options import typed_module
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
-TYPED = PROJECT / "connectors" / "typed_options.py"
+TYPED = PROJECT / "connectors" / "reference" / "typed_options.py"
 SPARK_SOURCE = {
     "assign",
     "endingOffsets",
@@ -135,7 +135,10 @@ def test_it_makes_all_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (tmp_path / folder).mkdir()
     assert main(["options", "--write", str(tmp_path)]) == 0
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")}
-    assert made == {"connectors/typed_options.py", *(f"docs/{reference.page}" for reference in REFERENCES.values())}
+    assert made == {
+        "connectors/reference/typed_options.py",
+        *(f"docs/{reference.page}" for reference in REFERENCES.values()),
+    }
     assert main(["options", "--python"]) == 0
     assert capsys.readouterr().out == TYPED.read_text()
 

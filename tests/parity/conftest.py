@@ -13,7 +13,7 @@ from tests.parity.support import Cluster
 @pytest.fixture(scope="module")
 def cluster(kafka: Any) -> Iterator[Cluster]:
     """Use topics of your own: other tests are on it too."""
-    from sparkonce.connectors.kafka_once import client
+    from sparkonce.connectors.kafka_client import client
 
     before = set(client._shared)
     yield Cluster(kafka.bootstrap_servers)

@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 
 DEADLINE_S = 60
 QUERY_DEADLINE_S = 200

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from tests.parity.support import Cluster, Stream, numbers, offsets_json
 
 pytestmark = pytest.mark.kafka

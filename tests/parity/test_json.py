@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_once.checkpoint import read_line
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_source.checkpoint import read_line
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from tests.parity.support import Cluster

@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("sparkonce.connectors.kafka_once.source.time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr("sparkonce.connectors.kafka_source.source.time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 

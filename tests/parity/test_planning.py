@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.planner import Planner
-from sparkonce.connectors.kafka_once.ranges import KafkaInputPartition
-from sparkonce.connectors.kafka_once.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
+from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
 from tests.parity.support import Cluster, offsets_json
 
 pytestmark = pytest.mark.kafka

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.settings.options import OptionError
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 

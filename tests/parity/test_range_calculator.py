@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.planner import Planner
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 Cut = tuple[str, int, int]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.settings.options import OptionError
 
 TYPES = {"string": StringType(), "int": IntegerType()}
 

@@ -17,8 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce.connectors.dead_letters import COLUMN, mark
-from sparkonce.connectors.kafka_once.schema import COLUMNS, spark_schema
+from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
+from sparkonce.connectors.values.record_schema import COLUMNS, spark_schema
 from sparkonce.exactly_once.crash_points import arm, fired
 from sparkonce.jobs.cli import main
 from tests.spark.source_support import DEADLINE_S, Topics

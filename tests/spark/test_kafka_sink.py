@@ -14,10 +14,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce.connectors.dead_letters import mark
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.kafka_once.sink.transactions import TransactionClient, transactional_prefix
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_sink.transactions import TransactionClient, transactional_prefix
+from sparkonce.connectors.sinks.dead_letters import mark
 from sparkonce.exactly_once.crash_points import arm, fired
 from tests.spark.source_support import Topics, batch
 

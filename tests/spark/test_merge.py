@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from sparkonce.connectors.delta_once import merge_sequence
-from sparkonce.connectors.delta_once.merge import OFFSETS_FOLDER, MergeWriter
+from sparkonce.connectors.upserts import merge_sequence
+from sparkonce.connectors.upserts.merge import OFFSETS_FOLDER, MergeWriter
 from sparkonce.exactly_once import crash_points
 from sparkonce.exactly_once.crash_points import CrashPlans, CrashPoint, InjectedCrashError, arm, fired
 from sparkonce.exactly_once.guarantee import Guarantee

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.jobs.peers import missing_kafka_reason, run_tool
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.errors import RowsWithoutOffsetsError

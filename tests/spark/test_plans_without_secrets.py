@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.reference import REFERENCES
+from sparkonce.connectors.reference.tables import REFERENCES
 
 pytestmark = pytest.mark.spark
 

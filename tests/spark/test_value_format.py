@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from sparkonce.connectors.kafka_once.values.ddl import parse_schema
-from sparkonce.connectors.kafka_once.values.options import JsonOptions
-from sparkonce.connectors.kafka_once.values.rows import JsonDecoder
+from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.options import JsonOptions
+from sparkonce.connectors.values.rows import JsonDecoder
 from sparkonce.exactly_once.crash_points import arm, fired
 from tests.json_documents import SCHEMA, documents, plain
 from tests.spark.source_support import Topics, batch

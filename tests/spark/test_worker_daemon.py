@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkonce.connectors.worker_daemon import MODULE
+from sparkonce.connectors.runtime.worker_daemon import MODULE
 
 pytestmark = pytest.mark.spark
 
@@ -22,8 +22,8 @@ def look_around(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = sum(batch.num_rows for batch in batches)
     parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
     loaded = (
-        "sparkonce.connectors.kafka_once.reading" in sys.modules
-        and "sparkonce.connectors.delta_once.sink" in sys.modules
+        "sparkonce.connectors.kafka_source.reading" in sys.modules
+        and "sparkonce.connectors.formats.delta_once" in sys.modules
     )
     yield pa.RecordBatch.from_pylist(
         [{"rows": rows, "parent": parent, "loaded": loaded, "frozen": gc.get_freeze_count()}]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.collector import DAEMONS, FREEZE_AT, is_due
+from sparkonce.connectors.runtime.collector import DAEMONS, FREEZE_AT, is_due
 
 PROJECT = Path(__file__).resolve().parents[2]
 WORKER = """
 import gc, sys
-from sparkonce.connectors import collector
+from sparkonce.connectors.runtime import collector
 collector._main_module = lambda: sys.argv[1]
 counts = []
 for _ in range(11):

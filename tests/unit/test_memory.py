@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from sparkonce.connectors.memory import keep_freed_memory
+from sparkonce.connectors.runtime.memory import keep_freed_memory
 
 FAULTS = """
 import ctypes, resource, sys
 import numpy as np
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: pages of one size, or what is counted differs every time
-from sparkonce.connectors.memory import keep_freed_memory
+from sparkonce.connectors.runtime.memory import keep_freed_memory
 if "keep" in sys.argv:
     assert keep_freed_memory()
 def fill():

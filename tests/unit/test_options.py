@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.delta_once.options import OPTIONS as DELTA_SINK
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.sink.options import BATCH_OPTIONS as KAFKA_BATCH
-from sparkonce.connectors.kafka_once.sink.options import OPTIONS as KAFKA_SINK
-from sparkonce.connectors.options import Option, OptionError, OptionSet, boolean, nearest, one_of, positive
+from sparkonce.connectors.delta_sink.options import OPTIONS as DELTA_SINK
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_sink.options import BATCH_OPTIONS as KAFKA_BATCH
+from sparkonce.connectors.kafka_sink.options import OPTIONS as KAFKA_SINK
+from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.settings.options import Option, OptionError, OptionSet, boolean, nearest, one_of, positive
 
 LONGEST_HINT = 160
 OPTIONS = OptionSet(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.sink.options import KafkaBatchOptions, KafkaSinkOptions
-from sparkonce.connectors.options import STORAGE_PREFIX, Option, OptionError
-from sparkonce.connectors.reference import REFERENCES, Reference
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions, KafkaSinkOptions
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.reference.tables import REFERENCES, Reference
 from sparkonce.connectors.session import REDACTED
+from sparkonce.connectors.settings.options import STORAGE_PREFIX, Option, OptionError
 
 SECRET = "s3cr3t-pl4nted"
 MODULE = "org.apache.kafka.common.security"

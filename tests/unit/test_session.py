@@ -35,7 +35,7 @@ def test_the_daemon_of_the_workers_is_ours_unless_another_is_named(monkeypatch: 
     monkeypatch.setattr(SparkSession, "builder", Builder())
     monkeypatch.setattr(session, "_active_in_thread", lambda made: made)
     name = "spark.python.daemon.module"
-    assert spark_session("etl")[name] == "sparkonce.connectors.worker_daemon"  # type: ignore[index]
+    assert spark_session("etl")[name] == "sparkonce.connectors.runtime.worker_daemon"  # type: ignore[index]
     assert spark_session("etl", **{name: "pyspark.daemon"})[name] == "pyspark.daemon"  # type: ignore[index]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.worker_daemon import MODULE, plain_command
+from sparkonce.connectors.runtime.worker_daemon import MODULE, plain_command
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
@@ -103,7 +103,7 @@ def test_only_the_name_of_the_daemon_changes() -> None:
 def test_forked_workers_draw_random_numbers_of_their_own_and_collect_little_garbage() -> None:
     code = """
 import gc, os
-from sparkonce.connectors.worker_daemon import preload, prepare_to_fork
+from sparkonce.connectors.runtime.worker_daemon import preload, prepare_to_fork
 assert preload(["numpy"]) is None
 prepare_to_fork()
 import numpy as np

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from pyspark import SparkContext
 
-from sparkonce.connectors import worker_python
+from sparkonce.connectors.runtime import worker_python
 
 HOME = Path(pyspark.__file__).parent
 

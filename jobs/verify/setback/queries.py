@@ -119,7 +119,7 @@ def _records(spark: SparkSession, setup: Setup) -> DataFrame:
     if Sink(setup.sink) is Sink.DEAD_LETTERS:
         from pyspark.sql import functions
 
-        from sparkonce.connectors.dead_letters import mark
+        from sparkonce.connectors.sinks.dead_letters import mark
 
         number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
         records = mark(records, rules={"its number can be divided": number % REJECTED_EVERY == 0})
@@ -128,7 +128,7 @@ def _records(spark: SparkSession, setup: Setup) -> DataFrame:
 
 
 def _as_rows(records: DataFrame, key: str = "concat('record ', number)", value: str = "''") -> DataFrame:
-    from sparkonce.connectors.dead_letters import COLUMN
+    from sparkonce.connectors.sinks.dead_letters import COLUMN
 
     letters = [COLUMN] if COLUMN in records.columns else []
     return records.selectExpr(f"{key} AS key", f"{value} AS value", *letters)
@@ -228,7 +228,7 @@ def _sending(rows: DataFrame, setup: Setup) -> DataStreamWriter:
 
 
 def _merging(rows: DataFrame, setup: Setup) -> DataStreamWriter:
-    from sparkonce.connectors.delta_once.merge import MergeWriter
+    from sparkonce.connectors.upserts.merge import MergeWriter
 
     merge = _replace if Query(setup.query) is Query.WINDOW_UPDATE else _count
     writer = MergeWriter(str(setup.table), setup.app_id, str(setup.checkpoint), merge=merge)
@@ -247,7 +247,7 @@ def _replace(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
 
 
 def _into_database(rows: DataFrame, setup: Setup) -> DataStreamWriter:
-    from sparkonce.connectors.foreach import SqlResult
+    from sparkonce.connectors.sinks.foreach import SqlResult
     from sparkonce.exactly_once.foreach_batch import ForeachBatch
 
     with closing(sqlite3.connect(setup.database)) as connection:

@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.jobs.cli import main
 from sparkonce.offset_store.record import Writes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client, leader_of
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client, leader_of
+from sparkonce.connectors.kafka_client.settings import read_settings
 from tests.parity.support import Cluster
 
 

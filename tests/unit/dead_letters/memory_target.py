@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sparkonce.connectors.target import TargetPlan, Task, TaskWriter
+from sparkonce.connectors.sinks.target import TargetPlan, Task, TaskWriter
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery, Plan, look
 from sparkonce.exactly_once.decision import Stored

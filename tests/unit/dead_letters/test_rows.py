@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from sparkonce.connectors.dead_letter_place import DeadLetterPlace
-from sparkonce.connectors.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
-from sparkonce.connectors.dead_letters import COLUMN, LETTER
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.formats.dead_letter_target import RECORD, as_records, check_column, rows_schema, split
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
 

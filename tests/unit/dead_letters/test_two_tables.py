@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from sparkonce.connectors.dead_letters import COLUMN, LETTER
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.delta_once.parquet import TableWriter
-from sparkonce.connectors.delta_once.sink import stream_sink
-from sparkonce.connectors.stream_sink import StreamSink, TaskMessage
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.parquet import TableWriter
+from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER
+from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
+from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once import crash_points
 from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError

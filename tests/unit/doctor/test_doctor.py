@@ -23,7 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import FileSelector
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.spark_version import complaint
+from sparkonce.connectors.runtime.spark_version import complaint
 from sparkonce.jobs.cli import main
 from sparkonce.jobs.doctor.stores import PROBE
 from sparkonce.offset_store.locations import Location
@@ -211,7 +211,7 @@ def test_which_versions_of_spark_fit(version: str, fits: bool) -> None:
 
 
 def test_an_older_spark_ends_in_a_sentence() -> None:
-    code = "import pyspark; pyspark.__version__ = '4.1.1'; import sparkonce.connectors.kafka_once.data_source"
+    code = "import pyspark; pyspark.__version__ = '4.1.1'; import sparkonce.connectors.formats.kafka_once"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     told = "ImportError: sparkonce needs Spark 4.2 or newer, and this is PySpark 4.1.1"
     assert done.stderr.splitlines()[-1] == told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog, DecisionTopicError
-from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionClient, TransactionError
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_sink.decisions import DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_sink.transactions import State, TransactionClient, TransactionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.errors import DeliveryError
 from sparkonce.exactly_once.guarantee import Guarantee

@@ -22,25 +22,25 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_once import client as client_module
-from sparkonce.connectors.kafka_once.client import LATEST, Client
-from sparkonce.connectors.kafka_once.connection import Connection
-from sparkonce.connectors.kafka_once.decode import RecordDecoder
-from sparkonce.connectors.kafka_once.fetch import RangeFetcher
-from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_once.ranges import FetchRange
-from sparkonce.connectors.kafka_once.settings import ClientSettings
-from sparkonce.connectors.kafka_once.sink import driver as driver_module
-from sparkonce.connectors.kafka_once.sink import process as process_module
-from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
-from sparkonce.connectors.kafka_once.sink.client_pool import pool
-from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
-from sparkonce.connectors.kafka_once.sink.driver import Driver, Scope
-from sparkonce.connectors.kafka_once.sink.rows import RowLayout
-from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
-from sparkonce.connectors.kafka_once.sink.target import KafkaPlan, KafkaTarget
-from sparkonce.connectors.kafka_once.sink.transactions import State, TransactionClient
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.kafka_client import client as client_module
+from sparkonce.connectors.kafka_client.client import LATEST, Client
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink import tasks as tasks_module
+from sparkonce.connectors.kafka_sink.client_pool import pool
+from sparkonce.connectors.kafka_sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_sink.target import KafkaPlan, KafkaTarget
+from sparkonce.connectors.kafka_sink.transactions import State, TransactionClient
+from sparkonce.connectors.kafka_source.decode import RecordDecoder
+from sparkonce.connectors.kafka_source.fetch import RangeFetcher
+from sparkonce.connectors.kafka_source.ranges import FetchRange
+from sparkonce.connectors.runtime import process as process_module
+from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.fingerprint import Fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.client import Client
+from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import OffsetMismatchError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
-from sparkonce.connectors.kafka_once.sink.driver import Driver
-from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
+from sparkonce.connectors.kafka_sink.driver import Driver
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 from sparkonce.exactly_once.transactions import DecisionFormatError
 from tests.unit.kafka_sink.pipeline import INPUT, Application, Written, all_rows, committed_rows
 from tests.unit.kafka_sink.test_driver_recovery import claim, decided_only, run

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import pyspark_kafka_once
-from sparkonce.connectors.kafka_once.data_source import KafkaOnceDataSource
-from sparkonce.connectors.kafka_once.schema import COLUMNS, spark_schema
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.formats.kafka_once import KafkaOnceDataSource
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.values.record_schema import COLUMNS, spark_schema
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 READS = {**SERVERS, "subscribe": "t"}
@@ -116,12 +116,12 @@ def loaded_with(module: str, part: str) -> list[str]:
 
 
 def test_who_only_reads_does_not_load_the_sink() -> None:
-    assert loaded_with("sparkonce.connectors.kafka_once.reading", ".sink") == []
+    assert loaded_with("sparkonce.connectors.kafka_source.reading", ".sink") == []
 
 
 def test_the_driver_does_not_load_the_compiler() -> None:
-    assert loaded_with("sparkonce.connectors.kafka_once.sink.writer", "numba") == []
+    assert loaded_with("sparkonce.connectors.formats.kafka_writer", "numba") == []
 
 
 def test_a_query_that_asks_no_delta_table_does_not_load_delta_rs() -> None:
-    assert loaded_with("sparkonce.connectors.kafka_once.source", "deltalake") == []
+    assert loaded_with("sparkonce.connectors.kafka_source.source", "deltalake") == []

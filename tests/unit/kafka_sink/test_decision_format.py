@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_once.sink.transactions import transactional_prefix
+from sparkonce.connectors.kafka_sink.transactions import transactional_prefix
 from sparkonce.exactly_once.transactions import (
     KEPT_QUERIES,
     Decision,

@@ -16,10 +16,10 @@ from sparkonce.broker_lite.protocol.control_records import EndMarker, encode_end
 from sparkonce.broker_lite.protocol.fetch import FetchPartitionResult
 from sparkonce.broker_lite.protocol.records import Record
 from sparkonce.broker_lite.security.acls import Operation, PatternType, Permission, ResourceType
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import Sasl
-from sparkonce.connectors.kafka_once.sink.decisions import PARTITION, DecisionLog, DecisionTopicError
-from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, TransactionClient
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import Sasl
+from sparkonce.connectors.kafka_sink.decisions import PARTITION, DecisionLog, DecisionTopicError
+from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, TransactionClient
 from sparkonce.exactly_once.transactions import (
     Decision,
     PreparedTransaction,
@@ -180,7 +180,7 @@ def test_an_application_waits_for_its_own(
         waited.append(seconds)
         own.end(commit=commit)
 
-    monkeypatch.setattr("sparkonce.connectors.kafka_once.sink.decisions.time.sleep", sleep)
+    monkeypatch.setattr("sparkonce.connectors.kafka_sink.decisions.time.sleep", sleep)
     assert log.read().number == commit
     assert len(waited) == 1
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import driver as driver_module
-from sparkonce.connectors.kafka_once.sink.driver import Driver, shared_driver
-from sparkonce.connectors.kafka_once.sink.transactions import TransactionClient, TransactionError
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink.driver import Driver, shared_driver
+from sparkonce.connectors.kafka_sink.transactions import TransactionClient, TransactionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import DeliveryError, TransactionsGoneError

@@ -15,12 +15,12 @@ from kafka.partitioner.default import murmur2
 
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.records import Record, decode_records, read_header, validate
-from sparkonce.connectors.kafka_once.sink import encoding
-from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch, halves
-from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
-from sparkonce.connectors.kafka_once.sink.kernel import STICKY_CHUNK_BYTES
-from sparkonce.connectors.kafka_once.sink.rows import RowError, RowLayout
-from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_sink import encoding
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch, halves
+from sparkonce.connectors.kafka_sink.encoding import RowEncoder
+from sparkonce.connectors.kafka_sink.kernel import STICKY_CHUNK_BYTES
+from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
 
 PARTITIONS = {"orders": 3, "clicks": 1, "ünïcode": 7}
 LAYOUT = RowLayout(None, value=1, key=0, topic_column=2, partition=3, headers=4)

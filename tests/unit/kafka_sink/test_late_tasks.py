@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
-from sparkonce.connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import tasks as tasks_module
+from sparkonce.connectors.kafka_sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
     State,
     TransactionClient,
 )
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import FencedError
 from tests.unit.kafka_sink.pipeline import (

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from sparkonce.connectors.dead_letter_place import DeadLetterPlace
-from sparkonce.connectors.dead_letter_target import RECORD, LetterTarget, as_records
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import driver as driver_module
-from sparkonce.connectors.kafka_once.sink.rows import RowLayout
-from sparkonce.connectors.target import Target, TargetPlan, Task
+from sparkonce.connectors.formats.dead_letter_target import RECORD, LetterTarget, as_records
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
+from sparkonce.connectors.sinks.target import Target, TargetPlan, Task
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.crash_points import CrashPoint
 from tests.unit.dead_letters.memory_target import MemoryTarget

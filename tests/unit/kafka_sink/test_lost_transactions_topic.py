@@ -11,8 +11,8 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import administration
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import administration
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from tests.interop.plain_client import PlainClient
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.dead_letter_place import DeadLetterPlace
-from sparkonce.connectors.kafka_once.options import OPTIONS as SOURCE_OPTIONS
-from sparkonce.connectors.kafka_once.sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_sink.options import BATCH_OPTIONS, OPTIONS, KafkaBatchOptions, KafkaSinkOptions
+from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE_OPTIONS
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store.locations import Location
 

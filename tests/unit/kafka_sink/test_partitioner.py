@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from sparkonce.connectors.kafka_once.sink.kernel import murmur2
+from sparkonce.connectors.kafka_sink.kernel import murmur2
 
 # From Kafka's own tests (UtilsTest), where they are signed.
 VECTORS = {

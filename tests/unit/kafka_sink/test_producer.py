@@ -15,24 +15,24 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.records import encode_batch
-from sparkonce.connectors.kafka_once import connection as connection_module
-from sparkonce.connectors.kafka_once.client import LATEST, Client, Leader, MissingTopicError
-from sparkonce.connectors.kafka_once.decode import RecordDecoder
-from sparkonce.connectors.kafka_once.fetch import RangeFetcher
-from sparkonce.connectors.kafka_once.ranges import FetchRange
-from sparkonce.connectors.kafka_once.settings import ClientSettings
-from sparkonce.connectors.kafka_once.sink.client_pool import pool
-from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_once.sink.encoding import RowEncoder
-from sparkonce.connectors.kafka_once.sink.producer import (
+from sparkonce.connectors.kafka_client import connection as connection_module
+from sparkonce.connectors.kafka_client.client import LATEST, Client, Leader, MissingTopicError
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.client_pool import pool
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_sink.encoding import RowEncoder
+from sparkonce.connectors.kafka_sink.producer import (
     DeliveryRefusedError,
     DeliveryTimeoutError,
     Producer,
     RecordTooLargeError,
 )
-from sparkonce.connectors.kafka_once.sink.rows import RowLayout
-from sparkonce.connectors.kafka_once.sink.settings import ProducerSettings
-from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, ProducerIdentity, TransactionClient
+from sparkonce.connectors.kafka_source.decode import RecordDecoder
+from sparkonce.connectors.kafka_source.fetch import RangeFetcher
+from sparkonce.connectors.kafka_source.ranges import FetchRange
 
 PARTITIONS = 3
 SMALL = ProducerSettings(batch_bytes=1000, delivery_timeout_ms=20_000)

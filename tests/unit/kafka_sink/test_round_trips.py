@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.connection import Connection
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.sinks.target import Task
 from tests.unit.kafka_sink.conftest import Applications
 from tests.unit.kafka_sink.pipeline import Application, Incarnation, Machine, check_whole, rows_of
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from sparkonce.connectors.kafka_once.sink.rows import RowError, RowLayout
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_sink.rows import RowError, RowLayout
+from sparkonce.connectors.settings.options import OptionError
 
 STRING, BINARY, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 

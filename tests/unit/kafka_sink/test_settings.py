@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.protocol.compression import Compression
-from sparkonce.connectors.kafka_once.settings import ClientSettings
-from sparkonce.connectors.kafka_once.sink.settings import (
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.settings import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     PRODUCER,
     ProducerSettings,
     read_producer,
 )
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.guarantee import Guarantee
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}

@@ -16,14 +16,14 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import driver as driver_module
-from sparkonce.connectors.kafka_once.sink import target as target_module
-from sparkonce.connectors.kafka_once.sink.decisions import DecisionLog
-from sparkonce.connectors.kafka_once.sink.driver import Driver
-from sparkonce.connectors.kafka_once.sink.rows import RowLayout
-from sparkonce.connectors.kafka_once.sink.spool import FOLDER, Spool, SpoolError
-from sparkonce.connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink import target as target_module
+from sparkonce.connectors.kafka_sink.decisions import DecisionLog
+from sparkonce.connectors.kafka_sink.driver import Driver
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.spool import FOLDER, Spool, SpoolError
+from sparkonce.connectors.kafka_sink.transactions import (
     ProducerIdentity,
     State,
     TransactionClient,

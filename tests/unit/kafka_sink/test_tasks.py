@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.cache import MAX_KEPT
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink import tasks as tasks_module
-from sparkonce.connectors.kafka_once.sink.producer import DeliveryRefusedError
-from sparkonce.connectors.kafka_once.sink.tasks import TransactionalIds, take_id
-from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, State, TransactionClient
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink import tasks as tasks_module
+from sparkonce.connectors.kafka_sink.producer import DeliveryRefusedError
+from sparkonce.connectors.kafka_sink.tasks import TransactionalIds, take_id
+from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, State, TransactionClient
+from sparkonce.connectors.runtime.cache import MAX_KEPT
+from sparkonce.connectors.sinks.target import Task
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import PreparedTransaction
 from tests.unit.kafka_sink.pipeline import (

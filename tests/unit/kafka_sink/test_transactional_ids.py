@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.cache import MAX_KEPT
-from sparkonce.connectors.kafka_once.sink.tasks import take_id
+from sparkonce.connectors.kafka_sink.tasks import take_id
+from sparkonce.connectors.runtime.cache import MAX_KEPT
 
 
 def test_an_id_rests_until_the_decision_that_may_name_it_is_not_the_last_one() -> None:

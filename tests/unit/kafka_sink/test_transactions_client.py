@@ -16,9 +16,9 @@ from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
-from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError, leader_of
-from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_once.sink.transactions import (
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError, leader_of
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_sink.transactions import (
     FencedProducerError,
     ProducerIdentity,
     State,

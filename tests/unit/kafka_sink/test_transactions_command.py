@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.sink.transactions import FencedProducerError, State
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink.transactions import FencedProducerError, State
 from sparkonce.exactly_once.transactions import DecisionFormatError, PreparedTransaction
 from sparkonce.jobs.cli import main
 from sparkonce.offset_store.group import CommittedOffset

@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
 )
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.kafka_once.sink.decisions import DEFAULT_TOPIC
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC
 from sparkonce.jobs.cli import main
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 

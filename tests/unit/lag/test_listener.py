@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 
 from sparkonce import LagListener
 from sparkonce.connectors.lag.state import LagState
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.crash_points import CrashPoint
@@ -246,7 +246,7 @@ def test_a_driver_that_lost_the_number_names_the_winner(monkeypatch: pytest.Monk
             monkeypatch.undo()
             deliver(MergeTable(result, intents), batch(0, 0, 5, "winner", "other"))
 
-    monkeypatch.setattr("sparkonce.connectors.delta_once.merge_sequence.reach", rival)
+    monkeypatch.setattr("sparkonce.connectors.upserts.merge_sequence.reach", rival)
     with pytest.raises(FencedError, match=r"batch 0 of query other \(attempt winner\)"):
         deliver(MergeTable(result, intents), batch(0, 0, 7, "loser"))
     assert result.covered() == [(0, 5)]

@@ -14,9 +14,9 @@ from delta import exceptions
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from sparkonce.connectors.delta_once.merge import MergeWriter
-from sparkonce.connectors.delta_once.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
-from sparkonce.connectors.delta_once.merge_result import (
+from sparkonce.connectors.upserts.merge import MergeWriter
+from sparkonce.connectors.upserts.merge_offsets import DeltaIntents, intent_from_info, intent_to_info
+from sparkonce.connectors.upserts.merge_result import (
     TXN_APP_ID,
     TXN_VERSION,
     USER_METADATA,
@@ -24,7 +24,7 @@ from sparkonce.connectors.delta_once.merge_result import (
     PlainMerge,
     upsert_on,
 )
-from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, MergeTable
+from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import OffsetMismatchError
@@ -258,7 +258,7 @@ def test_a_conflict_of_delta_spark_is_one_of_ours(monkeypatch: pytest.MonkeyPatc
         raise getattr(exceptions, conflict)("somebody was quicker")
 
     table = SimpleNamespace(forPath=lambda session, path: path)
-    monkeypatch.setattr("sparkonce.connectors.delta_once.merge_result._delta_table", lambda: table)
+    monkeypatch.setattr("sparkonce.connectors.upserts.merge_result._delta_table", lambda: table)
     store = DeltaOffsetStore(Location.parse("nowhere"), "app")
     result = DeltaResult(store, "file:/nowhere", lambda target, rows: SimpleNamespace(execute=execute))  # type: ignore
     intent = Intent(3, batch(0, 0, 5).record)

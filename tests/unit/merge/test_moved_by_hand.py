@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.delta_once.merge_offsets import DeltaIntents
-from sparkonce.connectors.delta_once.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.connectors.upserts.merge_offsets import DeltaIntents
+from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
 from sparkonce.exactly_once.recovery import plan_set
 from sparkonce.jobs.cli import main
 from sparkonce.offset_store.administration import CommitEntry, ManualChange, OffsetsTable

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkonce.connectors.foreach import SqlResult
+from sparkonce.connectors.sinks.foreach import SqlResult
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError

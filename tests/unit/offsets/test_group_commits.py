@@ -16,11 +16,11 @@ from kafka import KafkaAdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.group_commits import REFRESH_S, RETRY_AFTER_S, GroupCommitter, moved_forward
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_source.group_commits import REFRESH_S, RETRY_AFTER_S, GroupCommitter, moved_forward
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store import OffsetStoreError
 from sparkonce.offset_store.group import CommittedOffset, Note
 from tests.interop.python_consumer import python_consumer

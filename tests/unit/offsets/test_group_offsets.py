@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.connectors.kafka_once.client import Client, KafkaUnreachableError
-from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client, KafkaUnreachableError
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.offset_store import CommitConflictError, GroupOffsetStore, OffsetStoreError, offsets
 from sparkonce.offset_store.group import CommittedOffset
 from sparkonce.offset_store.offsets import OffsetRange

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from sparkonce.connectors.cache import MAX_KEPT
-from sparkonce.connectors.delta_once import separate_store as module
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.delta_once.separate_store import copy_offsets, separate_store
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.delta_sink import separate_store as module
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
+from sparkonce.connectors.runtime.cache import MAX_KEPT
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.offset_store import DeltaOffsetStore, MemoryOffsetStore, OffsetStoreError
 from sparkonce.offset_store.locations import Location

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from sparkonce.connectors.foreach import SqlResult
-from sparkonce.connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from sparkonce.connectors.kafka_once.client import TopicMetadata
+from sparkonce.connectors.kafka_client.client import TopicMetadata
+from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.sinks.foreach import SqlResult
 from sparkonce.exactly_once.audit import Auditor, Report
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.exactly_once.batch import read_batch

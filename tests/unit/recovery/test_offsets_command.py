@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from kafka.admin import NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import look
 from sparkonce.exactly_once.decision import Fresh, Mismatch, decide

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once import client as client_module
+from sparkonce.connectors.kafka_client import client as client_module
 from sparkonce.jobs.peers import QUICK_JVM, RealKafka
 
 

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.group_offsets import KafkaGroupOffsets
-from sparkonce.connectors.kafka_once.settings import read_settings
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import clip, clipped
 from sparkonce.exactly_once.decision import Fresh, Mismatch, Stored, decide

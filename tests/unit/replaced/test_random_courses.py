@@ -19,13 +19,13 @@ from typing import Any, TypeVar, cast
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from sparkonce.connectors.kafka_once.client import EARLIEST, Client, EpochEnd, Leader, TopicMetadata
-from sparkonce.connectors.kafka_once.decode import RecordDecoder
-from sparkonce.connectors.kafka_once.fetch import LogReplacedError, RangeFetcher
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.ranges import FetchRange, KafkaInputPartition
-from sparkonce.connectors.kafka_once.reading import _without_replaced
-from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.connectors.kafka_client.client import EARLIEST, Client, EpochEnd, Leader, TopicMetadata
+from sparkonce.connectors.kafka_source.decode import RecordDecoder
+from sparkonce.connectors.kafka_source.fetch import LogReplacedError, RangeFetcher
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition
+from sparkonce.connectors.kafka_source.reading import _without_replaced
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
 from sparkonce.exactly_once.decision import Fresh

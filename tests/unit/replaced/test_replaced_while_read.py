@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.jobs.audit_report import Verdict
 from tests.parity.support import Cluster
 from tests.unit.replaced.brokers import Restorable, restorable

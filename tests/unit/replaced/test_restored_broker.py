@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.exactly_once.recovery import plan_set
 from sparkonce.jobs.audit_report import Verdict

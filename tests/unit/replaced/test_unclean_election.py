@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from sparkonce import EmbeddedCluster
-from sparkonce.connectors.kafka_once import client as client_module
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
+from sparkonce.connectors.kafka_client import client as client_module
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
 from sparkonce.exactly_once.audit_findings import Problem
 from sparkonce.jobs.audit_report import Verdict
 from sparkonce.jobs.peers import RealKafkaCluster, missing_kafka_reason

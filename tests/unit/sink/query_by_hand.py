@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.delta_once.sink import stream_sink
-from sparkonce.connectors.stream_sink import StreamSink, TaskMessage
-from sparkonce.connectors.target import Task
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.formats.delta_once import stream_sink
+from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
+from sparkonce.connectors.sinks.target import Task
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 SCHEMA = t.StructType([t.StructField("v", t.LongType())])

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, Field
 from deltalake.table import TableAlterer
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_once.schema import SchemaError
-from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from tests.unit.sink.query_by_hand import Query, make_table, table_actions
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.cache import MAX_KEPT, LruCache
+from sparkonce.connectors.runtime.cache import MAX_KEPT, LruCache
 
 
 def test_the_one_used_longest_ago_goes_first() -> None:

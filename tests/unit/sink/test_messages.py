@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_once.schema import SchemaError
-from sparkonce.connectors.delta_once.table import TableError
+from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition

@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_once.schema import SchemaError
-from sparkonce.connectors.delta_once.separate_store import copy_offsets
-from sparkonce.connectors.delta_once.store_errors import store_errors
-from sparkonce.connectors.delta_once.table import TableError
-from sparkonce.connectors.kafka_once.sink.encoded_batch import EncodedBatch
-from sparkonce.connectors.kafka_once.sink.spool import Spool, SpooledRows, SpoolFile
-from sparkonce.connectors.kafka_once.sink.topics import Topics
-from sparkonce.connectors.kafka_once.spark_initial_offset import initial_offset_if_any
+from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.separate_store import copy_offsets
+from sparkonce.connectors.delta_sink.store_errors import store_errors
+from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_sink.spool import Spool, SpooledRows, SpoolFile
+from sparkonce.connectors.kafka_sink.topics import Topics
+from sparkonce.connectors.kafka_source.spark_initial_offset import initial_offset_if_any
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, FilesGoneError, UnknownOutcomeError

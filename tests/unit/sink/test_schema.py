@@ -11,11 +11,11 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType
 from pyspark.sql import types as t
 
-from sparkonce.connectors.delta_once.features import TableFacts, refusals
-from sparkonce.connectors.delta_once.options import SinkOptions
-from sparkonce.connectors.delta_once.schema import SchemaError, check_partition_columns, table_schema, write_schema
-from sparkonce.connectors.delta_once.table import ResultTable, TableError
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.delta_sink.features import TableFacts, refusals
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.schema import SchemaError, check_partition_columns, table_schema, write_schema
+from sparkonce.connectors.delta_sink.table import ResultTable, TableError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.errors import OffsetStoreError
 
 GIVEN = {"path": "/t", "appId": "a", "checkpointLocation": "/c"}

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from sparkonce.connectors.delta_once.schema import SchemaError
-from sparkonce.connectors.delta_once.sink import DeltaOnceDataSource
-from sparkonce.connectors.delta_once.table import TableError
-from sparkonce.connectors.delta_once.target import DeltaPlan, may_land_later
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.delta_sink.schema import SchemaError
+from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.delta_sink.target import DeltaPlan, may_land_later
+from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once import crash_points
 from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
 from sparkonce.exactly_once.decision import AlreadyThere

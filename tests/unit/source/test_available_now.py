@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from sparkonce.connectors.kafka_once.client import EpochEnd, Leader, MissingTopicError, TopicMetadata
-from sparkonce.connectors.kafka_once.group_commits import GroupCommitter
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.connectors.kafka_client.client import EpochEnd, Leader, MissingTopicError, TopicMetadata
+from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 
 LEADER = Leader("h", 1, 0)
 CHECKPOINT = {

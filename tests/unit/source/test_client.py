@@ -13,25 +13,25 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once import client as client_module
-from sparkonce.connectors.kafka_once import reading
-from sparkonce.connectors.kafka_once.client import (
+from sparkonce.connectors.kafka_client import client as client_module
+from sparkonce.connectors.kafka_client.client import (
     EARLIEST,
     LATEST,
     Client,
     KafkaUnreachableError,
     MissingTopicError,
 )
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
-from sparkonce.connectors.kafka_once.decode import CorruptBatchError
-from sparkonce.connectors.kafka_once.fetch import OffsetOutOfRangeError, RangeFetcher
-from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.planner import Planner
-from sparkonce.connectors.kafka_once.ranges import FetchRange, RecreatedTopicError
-from sparkonce.connectors.kafka_once.reading import read_range
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.kafka_source import reading
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.decode import CorruptBatchError
+from sparkonce.connectors.kafka_source.fetch import OffsetOutOfRangeError, RangeFetcher
+from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError
+from sparkonce.connectors.kafka_source.reading import read_range
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 
 QUICK = {"kafka.socket.connection.setup.timeout.ms": "300", "kafka.retry.backoff.ms": "10"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.java_regex import PatternError, compile_java_pattern
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.topic_choice import TopicPattern, pattern
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_source.java_regex import PatternError, compile_java_pattern
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.topic_choice import TopicPattern, pattern
+from sparkonce.connectors.settings.options import OptionError
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_once.values import jackson_parser
-from sparkonce.connectors.kafka_once.values.ddl import parse_schema
-from sparkonce.connectors.kafka_once.values.jackson_parser import JacksonParser
-from sparkonce.connectors.kafka_once.values.options import JsonOptions
-from sparkonce.connectors.kafka_once.values.rows import JsonDecoder
-from sparkonce.connectors.kafka_once.values.zones import parse_zone
+from sparkonce.connectors.values import jackson_parser
+from sparkonce.connectors.values.ddl import parse_schema
+from sparkonce.connectors.values.jackson_parser import JacksonParser
+from sparkonce.connectors.values.options import JsonOptions
+from sparkonce.connectors.values.rows import JsonDecoder
+from sparkonce.connectors.values.zones import parse_zone
 from tests.json_documents import SCHEMA, documents, plain
 
 ZONES = ("UTC", "+05:30", "Europe/Paris")

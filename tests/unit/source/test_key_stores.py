@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_once.key_stores import KeyStoreError, read_key_store
-from sparkonce.connectors.kafka_once.security import Tls
-from sparkonce.connectors.kafka_once.tls import lines, openssl_name, tls_context
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.key_stores import KeyStoreError, read_key_store
+from sparkonce.connectors.kafka_client.security import Tls
+from sparkonce.connectors.kafka_client.tls import lines, openssl_name, tls_context
+from sparkonce.connectors.settings.options import OptionError
 
 STORES = Path(__file__).parent / "key_stores"
 PASSWORD, KEY_PASSWORD = "store-s3cret", "key-s3cret"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from sparkonce.connectors.kafka_once.list_offsets import (
+from sparkonce.connectors.kafka_client.list_offsets import (
     EPOCH_FROM,
     ISOLATION_FROM,
     TIMEOUT_FROM,

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.source import KafkaOnceStreamReader
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceStreamReader
 
 DEADLINE_S = 60
 TRACED_BEFORE = 20

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from sparkonce.connectors.kafka_once import oauth as oauth_module
-from sparkonce.connectors.kafka_once.connection import Connection
-from sparkonce.connectors.kafka_once.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
-from sparkonce.connectors.kafka_once.oauth import TokenError, token
-from sparkonce.connectors.kafka_once.security import OAuth
-from sparkonce.connectors.kafka_once.settings import ClientSettings, read_settings
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client import oauth as oauth_module
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.kafka_client.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslError
+from sparkonce.connectors.kafka_client.oauth import TokenError, token
+from sparkonce.connectors.kafka_client.security import OAuth
+from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
+from sparkonce.connectors.settings.options import OptionError
 from tests.unit.source.test_connection import VERSIONS, server
 
 SECRET = "s3cret/&="

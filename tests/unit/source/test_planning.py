@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_once.checkpoint import Line, ranges_between, read_line
-from sparkonce.connectors.kafka_once.client import TopicMetadata, topic_id_from_text, topic_id_text
-from sparkonce.connectors.kafka_once.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
+from sparkonce.connectors.kafka_client.client import TopicMetadata, topic_id_from_text, topic_id_text
+from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_source.planning import SMALL_BATCH_RECORDS, bundle, share_out, split
 from sparkonce.exactly_once.errors import CheckpointError
 from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
 

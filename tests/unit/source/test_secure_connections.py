@@ -9,10 +9,10 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once.client import Client
-from sparkonce.connectors.kafka_once.connection import Connection
-from sparkonce.connectors.kafka_once.settings import read_settings
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.kafka_client.settings import read_settings
+from sparkonce.connectors.settings.options import OptionError
 
 STORES = Path(__file__).parent / "key_stores"
 SECURE = "org.apache.kafka.common.security"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.kafka_once.settings import READER, ClientSettings, read_settings
-from sparkonce.connectors.kafka_once.tls import tls_context
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.settings import READER, ClientSettings, read_settings
+from sparkonce.connectors.kafka_client.tls import tls_context
+from sparkonce.connectors.settings.options import OptionError
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, [::1]:2"}
 JAVA_NAMES = (Path(__file__).parent / "kafka_4_3_consumer_settings.txt").read_text().split()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.connectors.kafka_once.client import EARLIEST, LATEST
-from sparkonce.connectors.kafka_once.offset_rules import OffsetRule
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.settings.options import OptionError
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "b, a"}
 

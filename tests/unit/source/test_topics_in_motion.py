@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.connectors.kafka_once import client as client_module
-from sparkonce.connectors.kafka_once.client import LATEST, Client, MissingTopicError, TopicMetadata
-from sparkonce.connectors.kafka_once.data_loss import DataLossError
-from sparkonce.connectors.kafka_once.planner import Planner
-from sparkonce.connectors.kafka_once.ranges import RecreatedTopicError
-from sparkonce.connectors.kafka_once.resolving import Offsets
-from sparkonce.connectors.options import OptionError
+from sparkonce.connectors.kafka_client import client as client_module
+from sparkonce.connectors.kafka_client.client import LATEST, Client, MissingTopicError, TopicMetadata
+from sparkonce.connectors.kafka_source.data_loss import DataLossError
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.ranges import RecreatedTopicError
+from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.offset_store.offsets import TopicPartition
 from tests.parity.support import Batch, Cluster, Stream, numbers
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from sparkonce.connectors.dead_letters import COLUMN
-from sparkonce.connectors.kafka_once.options import SourceOptions
-from sparkonce.connectors.kafka_once.schema import arrow_schema
-from sparkonce.connectors.kafka_once.values.rows import MAX_CELLS, MalformedValueError, RowMaker
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.sinks.dead_letters import COLUMN
+from sparkonce.connectors.values.record_schema import arrow_schema
+from sparkonce.connectors.values.rows import MAX_CELLS, MalformedValueError, RowMaker
 
 GIVEN = {
     "kafka.bootstrap.servers": "localhost:9092",

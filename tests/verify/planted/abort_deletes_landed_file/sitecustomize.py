@@ -7,4 +7,4 @@ def change(target):
     target.DeltaTarget._may_have_landed = lambda self, batch, plan: False
 
 
-plant("sparkonce.connectors.delta_once.target", change)
+plant("sparkonce.connectors.delta_sink.target", change)

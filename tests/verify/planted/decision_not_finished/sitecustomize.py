@@ -13,4 +13,4 @@ def change(driver):
     driver.Driver.take_over = take_over
 
 
-plant("sparkonce.connectors.kafka_once.sink.driver", change)
+plant("sparkonce.connectors.kafka_sink.driver", change)

@@ -7,4 +7,4 @@ def change(driver):
     driver.Driver.finish = lambda self, decision: self.log.append_finished(decision.number)
 
 
-plant("sparkonce.connectors.kafka_once.sink.driver", change)
+plant("sparkonce.connectors.kafka_sink.driver", change)

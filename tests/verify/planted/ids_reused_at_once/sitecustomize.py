@@ -7,4 +7,4 @@ def change(tasks):
     tasks.take_id = lambda prefix, decided: f"{prefix}task"
 
 
-plant("sparkonce.connectors.kafka_once.sink.tasks", change)
+plant("sparkonce.connectors.kafka_sink.tasks", change)

@@ -17,4 +17,4 @@ def change(planner):
     planner.Planner.initial = at_latest
 
 
-plant("sparkonce.connectors.kafka_once.planner", change)
+plant("sparkonce.connectors.kafka_source.planner", change)

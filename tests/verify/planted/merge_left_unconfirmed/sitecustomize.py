@@ -23,4 +23,4 @@ def change(sequence):
     sequence.MergeSnapshot.commit = commit_and_confirm
 
 
-plant("sparkonce.connectors.delta_once.merge_sequence", change)
+plant("sparkonce.connectors.upserts.merge_sequence", change)

@@ -13,4 +13,4 @@ def change(driver):
     driver.Driver.decide = decide_without_offsets
 
 
-plant("sparkonce.connectors.kafka_once.sink.driver", change)
+plant("sparkonce.connectors.kafka_sink.driver", change)

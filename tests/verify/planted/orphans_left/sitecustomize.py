@@ -7,4 +7,4 @@ def change(driver):
     driver.Driver.abort_but = lambda self, decided, prefix, identity=None: []
 
 
-plant("sparkonce.connectors.kafka_once.sink.driver", change)
+plant("sparkonce.connectors.kafka_sink.driver", change)

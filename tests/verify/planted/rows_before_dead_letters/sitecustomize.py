@@ -17,4 +17,4 @@ def change(stream_sink):
     stream_sink.StreamSink.commit = commit_in_reverse
 
 
-plant("sparkonce.connectors.stream_sink", change)
+plant("sparkonce.connectors.sinks.stream_sink", change)

@@ -7,4 +7,4 @@ def change(tasks):
     tasks.Producer.flush = lambda self: None
 
 
-plant("sparkonce.connectors.kafka_once.sink.tasks", change)
+plant("sparkonce.connectors.kafka_sink.tasks", change)

@@ -13,4 +13,4 @@ def change(driver):
     driver.Driver.fates = believing
 
 
-plant("sparkonce.connectors.kafka_once.sink.driver", change)
+plant("sparkonce.connectors.kafka_sink.driver", change)

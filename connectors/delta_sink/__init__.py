@@ -1,0 +1,1 @@
+"""The sink `delta_once`: rows to Parquet files, and files and offsets into one Delta commit."""

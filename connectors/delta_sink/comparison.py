@@ -1,0 +1,112 @@
+"""The query's columns beside the table's: what differs, and what the table would have to gain.
+
+The rules are those of Delta's own writer: columns, and fields of structs, are matched by name, without regard to case.
+One that the query has and the table lacks is refused, or with ``mergeSchema`` added. One that the table has and the
+query lacks is left out, and reads back as null; so it must be nullable, have no default, and be no partition column.
+A type that holds every value of the query's is cast to. No type of the table is ever changed: delta-rs refuses to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import types as t
+
+from sparkonce.connectors.delta_sink.types import holds, name_problems, plain, unsupported, unsupported_text
+
+DEFAULT = "CURRENT_DEFAULT"
+"""The key of a field's metadata that holds its default value, as SQL."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What came out."""
+
+    wanted: t.StructType
+    """The table's columns once everything is added."""
+    problems: list[str] = field(default_factory=list)
+    grown: dict[str, t.StructField] = field(default_factory=dict)
+    """Columns of the table to be added or to get fields, by name, as they are to be."""
+
+
+def compare(query: t.StructType, table: t.StructType, partition_columns: Sequence[str], *, merge: bool) -> Comparison:
+    """Compare; with ``merge``, what the table lacks is to be added to it."""
+    found = Comparison(table)
+    for column in query.fields:
+        kind = unsupported(column.dataType)
+        if kind is not None:
+            found.problems.append(unsupported_text(column.name, kind))
+    found.problems += name_problems(query, new=False)
+    given = {column.name.lower() for column in query.fields}
+    for name in partition_columns:
+        if name.lower() not in given:
+            found.problems.append(f"column {name} is missing from the query, and the table is partitioned by it")
+    comparer = _Comparer(found.problems, merge)
+    wanted = comparer.struct("", query, table)
+    before = {column.name: column for column in table.fields}
+    found.grown = {column.name: column for column in wanted.fields if before.get(column.name) != column}
+    found.wanted = wanted
+    for column in found.grown.values():
+        found.problems += name_problems(t.StructType([column]), new=True)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparer:
+    problems: list[str]
+    merge: bool
+
+    def struct(self, path: str, ours: t.StructType, theirs: t.StructType) -> t.StructType:
+        given = {field.name.lower(): field for field in ours.fields}
+        fields = [self._field(path, given.pop(field.name.lower(), None), field) for field in theirs.fields]
+        for extra in given.values():
+            kind = plain(extra.dataType)
+            if self.merge:
+                fields.append(t.StructField(extra.name, kind))
+            else:
+                self.problems.append(f"column {path}{extra.name} ({kind.simpleString()}) is not in the table")
+        return t.StructType(fields)
+
+    def _field(self, path: str, ours: t.StructField | None, theirs: t.StructField) -> t.StructField:
+        name = f"{path}{theirs.name}"
+        if ours is None:
+            self._left_out(name, theirs)
+            return theirs
+        if path and ours.nullable and not theirs.nullable:
+            self._nulls_inside(name)
+        kind = self._type(name, ours.dataType, theirs.dataType)
+        return theirs if kind == theirs.dataType else t.StructField(theirs.name, kind, theirs.nullable, theirs.metadata)
+
+    def _type(self, name: str, ours: t.DataType, theirs: t.DataType) -> t.DataType:
+        if isinstance(ours, t.StructType) and isinstance(theirs, t.StructType):
+            return self.struct(f"{name}.", ours, theirs)
+        if isinstance(ours, t.ArrayType) and isinstance(theirs, t.ArrayType):
+            if ours.containsNull and not theirs.containsNull:
+                self._nulls_inside(name)
+            element = self._type(f"{name}.element", ours.elementType, theirs.elementType)
+            return t.ArrayType(element, theirs.containsNull)
+        if isinstance(ours, t.MapType) and isinstance(theirs, t.MapType):
+            if ours.valueContainsNull and not theirs.valueContainsNull:
+                self._nulls_inside(name)
+            key = self._type(f"{name}.key", ours.keyType, theirs.keyType)
+            value = self._type(f"{name}.value", ours.valueType, theirs.valueType)
+            return t.MapType(key, value, theirs.valueContainsNull)
+        if plain(ours) != plain(theirs) and not holds(theirs, ours):
+            wider = "; a table's type is not widened by delta_once: ALTER TABLE … ALTER COLUMN … TYPE with delta-spark"
+            self.problems.append(
+                f"column {name} is {plain(theirs).simpleString()} in the table and {plain(ours).simpleString()} in the "
+                f"query{wider if self.merge and holds(ours, theirs) else ''}"
+            )
+        return theirs
+
+    def _left_out(self, name: str, theirs: t.StructField) -> None:
+        reason = "" if theirs.nullable else ", and is NOT NULL in the table"
+        if DEFAULT in (theirs.metadata or {}):
+            reason = ", and has a default in the table, which delta_once does not fill in"
+        if reason:
+            kind = theirs.dataType.simpleString()
+            self.problems.append(f"column {name} ({kind}) is missing from the query{reason}")
+
+    def _nulls_inside(self, name: str) -> None:
+        self.problems.append(f"column {name} may hold nulls inside that the table does not allow")

@@ -1,0 +1,212 @@
+"""What a table asks of its writers, and what of it this sink honours.
+
+A table names its features in its protocol, and most are only in use when a property or a column's metadata says so.
+delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is refused by name,
+before the first batch writes anything, and the way out is always the same: delta-spark knows them all.
+(PROTOCOL.md of delta-io/delta, "Table Features" and "Valid Feature Names in Table Features".)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from sparkonce.connectors.delta_sink.mapping import MODE, PHYSICAL_NAME, unmapped
+from sparkonce.connectors.delta_sink.statistics import DEFAULT_INDEXED_COLUMNS, Path, parse_paths
+from sparkonce.connectors.delta_sink.types import has_type
+
+APPEND_ONLY = "delta.appendOnly"
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+NTZ_FEATURE = "timestampNtz"
+_STATISTICS_LIMIT = "delta.dataSkippingNumIndexedCols"
+_STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+# Writer features that delta-rs knows, and that ask nothing of an append, are honoured here, or are looked at below.
+SAFE = {
+    "appendOnly",
+    "invariants",
+    "checkConstraints",
+    "changeDataFeed",
+    "generatedColumns",
+    "columnMapping",
+    "timestampNtz",
+    "v2Checkpoint",
+    "deletionVectors",
+}
+_WHAT = {
+    "allowColumnDefaults": "column defaults",
+    "catalogManaged": "commits that a catalog makes",
+    "clustering": "clustering",
+    "domainMetadata": "domain metadata",
+    "icebergCompatV1": "Iceberg compatibility",
+    "icebergCompatV2": "Iceberg compatibility",
+    "identityColumns": "identity columns",
+    "inCommitTimestamp": "in-commit timestamps",
+    "rowTracking": "row tracking",
+    "typeWidening": "type widening",
+    "vacuumProtocolCheck": "a check before VACUUM",
+    "variantType": "variant columns",
+}
+_WITH_IDENTITY = 6
+"""The writer version of tables from before features had names that demands identity columns, which delta-rs refuses."""
+_USED_BY_PROPERTY = {
+    "delta.enableRowTracking": "row tracking",
+    "delta.enableInCommitTimestamps": "in-commit timestamps",
+    "delta.enableIcebergCompatV1": "Iceberg compatibility",
+    "delta.enableIcebergCompatV2": "Iceberg compatibility",
+}
+_USED_BY_COLUMN = {
+    "delta.generationExpression": "is generated",
+    "delta.invariants": "has an invariant",
+    "delta.identity.start": "is an identity column",
+    "__CHAR_VARCHAR_TYPE_STRING": "is or has a char or varchar of Spark's, whose length delta_once does not check",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table says about itself, as far as a writer must heed it."""
+
+    table_id: str
+    """Given to a table when it is made, and kept for its life."""
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    configuration: tuple[tuple[str, str], ...]
+    writer_features: tuple[str, ...]
+    writer_version: int = 2
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> TableFacts:
+        """Read them from a handle."""
+        metadata, protocol = table.metadata(), table.protocol()
+        return cls(
+            str(metadata.id),
+            table.schema().to_json(),
+            tuple(metadata.partition_columns),
+            tuple(sorted(metadata.configuration.items())),
+            tuple(sorted(protocol.writer_features or ())),
+            protocol.min_writer_version,
+        )
+
+    @property
+    def schema(self) -> t.StructType:
+        """The table's columns, with all their metadata."""
+        return t.StructType.fromJson(json.loads(self.schema_json))
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether columns have physical names."""
+        return self._property(MODE, "none") != "none"
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether rows may never be removed."""
+        return self.is_on(APPEND_ONLY)
+
+    @property
+    def indexed_columns(self) -> int:
+        """How many leading columns get statistics; all if negative."""
+        text = self._property(_STATISTICS_LIMIT, "")
+        return int(text) if text else DEFAULT_INDEXED_COLUMNS
+
+    @property
+    def statistics_columns(self) -> tuple[Path, ...] | None:
+        """Which columns get statistics, under the names that files have, if the table says so; else None."""
+        text = dict(self.configuration).get(_STATISTICS_COLUMNS)
+        if text is None:
+            return None
+        paths = (_in_files(path, self.schema, mapped=self.is_mapped) for path in parse_paths(text))
+        return tuple(path for path in paths if path is not None)
+
+    def _property(self, name: str, default: str) -> str:
+        return dict(self.configuration).get(name, default).lower()
+
+    def is_on(self, name: str) -> bool:
+        """Whether a property says true."""
+        return self._property(name, "false") == "true"
+
+
+def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
+    """Name every feature in use that an append, or a ``replace``, with files of our own would not honour."""
+    configuration = dict(facts.configuration)
+    problems = [
+        f"it has the feature {name}" + (f" ({_WHAT[name]})" if name in _WHAT else "")
+        for name in facts.writer_features
+        if name not in SAFE
+    ]
+    if facts.writer_version == _WITH_IDENTITY:
+        problems.append(f"it asks for writers of version {_WITH_IDENTITY} (identity columns)")
+    constraints = [key for key in configuration if key.startswith("delta.constraints.")]
+    if constraints:
+        problems.append("it has check constraints: " + ", ".join(key.rpartition(".")[2] for key in constraints))
+    flags = (flag for flag in _USED_BY_PROPERTY if configuration.get(flag, "false").lower() == "true")
+    problems += [f"it has {flag}=true ({_USED_BY_PROPERTY[flag]})" for flag in flags]
+    for path, metadata in _fields(facts.schema_json):
+        problems += [f"column {path} {reason}" for key, reason in _USED_BY_COLUMN.items() if key in metadata]
+    if facts.is_mapped:
+        mode = configuration[MODE]
+        bare = unmapped(facts.schema)
+        if mode.lower() not in ("name", "id"):
+            problems.append(f"its columns are mapped in a way that is not known ({MODE}={mode})")
+        elif bare is not None:
+            problems.append(f"its columns are mapped ({MODE}={mode}), and column {bare} has no physical name or id")
+    if replace and facts.is_append_only:
+        problems.append(f"it has {APPEND_ONLY}=true, and outputMode complete replaces its rows")
+    return problems
+
+
+def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list[str]:
+    """Say why ``mergeSchema`` cannot add these columns to the table."""
+    if not grown:
+        return []
+    names = ", ".join(column.name for column in grown)
+    if facts.is_mapped:
+        return [f"its columns are mapped, so only delta-spark can add or change {names}: ALTER TABLE … ADD COLUMNS"]
+    made_new = any(has_type(column.dataType, t.TimestampNTZType) for column in grown)
+    if not made_new or NTZ_FEATURE in facts.writer_features:
+        return []
+    # delta-rs then names the one feature and forgets those that the older protocol had without naming them.
+    flags = [flag for flag in (APPEND_ONLY, CHANGE_DATA_FEED) if facts.is_on(flag)]
+    if not flags or facts.writer_features:
+        return []
+    return [
+        f"the new timestamps without zone in {names} need the feature {NTZ_FEATURE}, with which the table would no "
+        f"longer heed {flags[0]}. First run, with delta-spark: ALTER TABLE … SET TBLPROPERTIES "
+        f"('delta.feature.{NTZ_FEATURE}' = 'supported')"
+    ]
+
+
+def _fields(schema_json: str) -> list[tuple[str, Mapping[str, object]]]:
+    """Return every field, at any depth, with its metadata; from the text, since types may be unknown to Spark."""
+
+    def walk(kind: object, path: str) -> list[tuple[str, Mapping[str, object]]]:
+        if not isinstance(kind, Mapping):
+            return []
+        found: list[tuple[str, Mapping[str, object]]] = []
+        for field in kind.get("fields", ()):
+            name = f"{path}{field['name']}"
+            found.append((name, field.get("metadata") or {}))
+            found += walk(field["type"], f"{name}.")
+        for part in ("elementType", "keyType", "valueType"):
+            found += walk(kind.get(part), path)
+        return found
+
+    return walk(json.loads(schema_json), "")
+
+
+def _in_files(path: Path, schema: t.StructType, *, mapped: bool) -> Path | None:
+    """Return a path by name as the path in files; None if there is no such column any more."""
+    found: list[str] = []
+    struct: t.DataType = schema
+    for name in path:
+        fields = struct.fields if isinstance(struct, t.StructType) else []
+        field = next((each for each in fields if each.name.lower() == name.lower()), None)
+        if field is None:
+            return None
+        found.append(str(field.metadata[PHYSICAL_NAME]) if mapped else field.name)
+        struct = field.dataType
+    return tuple(found)

@@ -1,0 +1,259 @@
+"""Data files: Arrow batches in, finished Parquet files of the table's folder out, with what the log will say of them.
+
+Batches are gathered into row groups of a fair size, since every write of its own makes a row group of its own. A
+dictionary is built only for columns whose first rows repeat: for values that are all different, hashing them and then
+falling back costs a good part of the writing time and saves nothing.
+
+What is held in memory is bounded: so many bytes of rows waiting, and so many files open at once.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from sparkonce.connectors.delta_sink.partitions import PartitionValues, directory, split
+from sparkonce.connectors.delta_sink.schema import WriteSchema
+from sparkonce.connectors.delta_sink.statistics import Path, StatisticsCollector, bounded_columns, covered_columns
+from sparkonce.offset_store.tables import join
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+"""Rows of one file wait until they are this many bytes in Arrow."""
+MAX_WAITING_BYTES = 128 * 1024 * 1024
+"""Rows of all open files together; past it, the file with the most is written first."""
+MAX_OPEN_FILES = 64
+"""Past it, the file that was written to least recently is closed."""
+_FOLDER_CHARACTERS = string.ascii_letters + string.digits
+SAMPLE_ROWS = 2048
+REPEATING = 0.5
+"""A column whose sample has fewer distinct values than this part of its rows gets a dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One finished file, as the log will name it."""
+
+    path: str
+    """Relative to the table, not encoded for URIs: delta-rs does that."""
+    size: int
+    rows: int
+    modification_time_ms: int
+    partition_values: dict[str, str | None]
+    statistics: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """How the files of one query are written, and for which table; goes to every task."""
+
+    table_id: str
+    schema: WriteSchema
+    compression: str
+    target_file_bytes: int
+    indexed_columns: int
+    statistics_columns: tuple[Path, ...] | None = None
+    row_group_bytes: int | None = None
+    row_group_rows: int | None = None
+
+    @property
+    def covered(self) -> dict[Path, pa.DataType]:
+        """The leaves that get statistics."""
+        return covered_columns(self.schema.data, self.indexed_columns, self.statistics_columns)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file being written, and the rows that wait for it."""
+
+    path: str
+    values: PartitionValues
+    statistics: StatisticsCollector
+    stream: pa.NativeFile | None = None
+    writer: pq.ParquetWriter | None = None
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    waiting_rows: int = 0
+
+
+@dataclass(slots=True)
+class TableWriter:
+    """Writes the rows of one task."""
+
+    filesystem: fs.FileSystem
+    root: str
+    settings: FileSettings
+    before_closing: Callable[[], None] = lambda: None
+    """Called while each file has rows and no end yet."""
+    finished: list[DataFile] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+    """Every path begun, to be removed if the task fails."""
+    _open: OrderedDict[PartitionValues, _OpenFile] = field(default_factory=OrderedDict)
+    _waiting_bytes: int = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of one batch of the query."""
+        if batch.num_rows == 0:
+            return
+        schema = self.settings.schema
+        aligned = schema.align(batch)
+        for values, rows in self._split(aligned):
+            self._add(values, rows)
+
+    def close(self) -> list[DataFile]:
+        """Finish every file, and give them all."""
+        while self._open:
+            self._finish(next(iter(self._open)))
+        return self.finished
+
+    def discard(self) -> None:
+        """Remove every file begun: the task failed, so nobody will ever name them. Never raises."""
+        for file in self._open.values():
+            if file.stream is not None:
+                # On an object store this finishes an upload, and may fail; why the task failed is what is to be told.
+                with suppress(OSError, NotImplementedError, pa.ArrowException):
+                    file.stream.close()
+        self._open.clear()
+        for path in self.started:
+            delete_quietly(self.filesystem, join(self.root, path))
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
+        columns = self.settings.schema.partition_columns
+        return split(batch, columns) if columns else iter([((), batch)])
+
+    def _add(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
+        file = self._open.get(values) or self._begin(values)
+        self._open.move_to_end(values)
+        file.statistics.observe(rows)
+        file.waiting.append(rows)
+        size = rows.nbytes
+        file.waiting_bytes += size
+        file.waiting_rows += rows.num_rows
+        self._waiting_bytes += size
+        settings = self.settings
+        if file.waiting_bytes >= min(settings.row_group_bytes or ROW_GROUP_BYTES, settings.target_file_bytes):
+            self._flush(file)
+        elif settings.row_group_rows is not None and file.waiting_rows >= settings.row_group_rows:
+            self._flush(file, whole_groups=True)
+        if self._waiting_bytes >= MAX_WAITING_BYTES:
+            self._flush(max(self._open.values(), key=lambda each: each.waiting_bytes))
+        if file.stream is not None and file.stream.tell() >= self.settings.target_file_bytes:
+            self._finish(values)
+        if len(self._open) > MAX_OPEN_FILES:
+            self._finish(next(iter(self._open)))
+
+    def _begin(self, values: PartitionValues) -> _OpenFile:
+        schema = self.settings.schema
+        # Physical names say nothing to people, so files are spread over short random folders, as Delta's writer does.
+        folder = _random_folder() if schema.is_mapped and values else directory(schema.partition_columns, values)
+        path = f"{folder}/{_new_name(self.settings)}" if folder else _new_name(self.settings)
+        file = self._open[values] = _OpenFile(path, values, StatisticsCollector(self.settings.covered))
+        return file
+
+    def _flush(self, file: _OpenFile, *, whole_groups: bool = False) -> None:
+        """Write what waits; with ``whole_groups`` the rows stay that do not fill a row group."""
+        if not file.waiting:
+            return
+        rows = pa.Table.from_batches(file.waiting)
+        group = self.settings.row_group_rows or rows.num_rows
+        count = rows.num_rows - rows.num_rows % group if whole_groups else rows.num_rows
+        writer = file.writer or self._open_writer(file, rows)
+        writer.write_table(rows.slice(0, count), row_group_size=group)
+        self._waiting_bytes -= file.waiting_bytes
+        rest = rows.slice(count)
+        file.waiting, file.waiting_bytes, file.waiting_rows = rest.to_batches(), rest.nbytes, rest.num_rows
+        self._waiting_bytes += file.waiting_bytes
+
+    def _open_writer(self, file: _OpenFile, first: pa.Table) -> pq.ParquetWriter:
+        full_path = join(self.root, file.path)
+        if "/" in file.path:
+            self.filesystem.create_dir(full_path.rpartition("/")[0], recursive=True)
+        self.started.append(file.path)
+        file.stream = self.filesystem.open_output_stream(full_path)
+        schema = self.settings.schema.data
+        file.writer = pq.ParquetWriter(
+            file.stream,
+            schema,
+            compression=self.settings.compression,
+            use_dictionary=repeating_columns(first) or False,
+            write_statistics=bounded_columns(self.settings.covered) or False,
+            store_schema=False,
+        )
+        return file.writer
+
+    def _finish(self, values: PartitionValues) -> None:
+        file = self._open[values]
+        self._flush(file)
+        self.before_closing()
+        del self._open[values]
+        assert file.writer is not None
+        assert file.stream is not None
+        file.writer.close()
+        size = file.stream.tell()
+        file.stream.close()
+        columns = self.settings.schema.partition_columns
+        self.finished.append(
+            DataFile(
+                path=file.path,
+                size=size,
+                rows=file.statistics.rows,
+                modification_time_ms=time.time_ns() // 1_000_000,
+                partition_values=dict(zip(columns, values, strict=True)),
+                statistics=file.statistics.to_json(file.writer.writer.metadata),
+            )
+        )
+
+
+def delete_quietly(filesystem: fs.FileSystem, path: str) -> None:
+    """Remove a file that nothing names; one that stays costs disk space and nothing else."""
+    try:
+        filesystem.delete_file(path)
+    except (OSError, NotImplementedError):
+        return
+
+
+def repeating_columns(rows: pa.Table) -> list[str]:
+    """Return the Parquet paths of the columns that a dictionary pays for, judged by their first rows."""
+    sample = rows.slice(0, SAMPLE_ROWS).combine_chunks()
+    chosen: list[str] = []
+    for column in sample.schema:
+        if pa.types.is_nested(column.type):
+            chosen += _leaf_paths(column.name, column.type)
+        elif not pa.types.is_boolean(column.type):
+            values = sample.column(column.name)
+            distinct = pc.count_distinct(values).as_py()
+            if distinct < max(2, REPEATING * sample.num_rows):
+                chosen.append(column.name)
+    return chosen
+
+
+def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
+    """Name the leaves below a nested column as Parquet does."""
+    children: Sequence[tuple[str, pa.DataType]]
+    if pa.types.is_struct(kind):
+        children = [(f"{path}.{kind.field(i).name}", kind.field(i).type) for i in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        children = [(f"{path}.key_value.key", kind.key_type), (f"{path}.key_value.value", kind.item_type)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        children = [(f"{path}.list.element", kind.value_type)]
+    else:
+        return [path]
+    return [leaf for name, child in children for leaf in _leaf_paths(name, child)]
+
+
+def _random_folder() -> str:
+    return "".join(random.choices(_FOLDER_CHARACTERS, k=2))  # noqa: S311  # spreads load, hides nothing
+
+
+def _new_name(settings: FileSettings) -> str:
+    return f"part-{uuid.uuid4()}.{settings.compression}.parquet"

@@ -1,0 +1,184 @@
+"""From the query's schema to the table's: what may be written, and in what shape.
+
+Delta's schema text is Spark's own JSON of a `StructType`, so the two are compared as Spark types. Columns are matched
+by name, without regard to case, and written under the table's spelling (or its physical names) and in its order. A new
+table gets every column nullable, as Spark's file formats do. delta-rs checks nothing about files that it did not
+write, so whatever is not refused here would end up in the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from sparkonce.connectors.delta_sink.comparison import compare
+from sparkonce.connectors.delta_sink.mapping import physical_name, physical_schema
+from sparkonce.connectors.delta_sink.shape import is_part_of, reshape
+from sparkonce.connectors.delta_sink.types import (
+    PARTITIONABLE,
+    name_problems,
+    plain_struct,
+    unsupported,
+    unsupported_text,
+)
+
+
+class SchemaError(ValueError):
+    """The query's rows do not fit the table; every column that differs is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSchema:
+    """How a batch of the query becomes a batch of the table; goes to every task."""
+
+    arrow: pa.Schema
+    """The columns that are written, as files have them: in the table's order, under its spelling or physical names."""
+    source_positions: tuple[int, ...]
+    """For each of them, its position in the query's batches."""
+    partition_columns: tuple[str, ...]
+    required_columns: tuple[str, ...]
+    """Columns that the table declares NOT NULL."""
+    named: pa.Schema | None = None
+    """The same columns under their logical names, if the table's columns are mapped."""
+
+    @property
+    def data(self) -> pa.Schema:
+        """The columns that are in the files: all but the partition columns."""
+        return pa.schema([field for field in self.arrow if field.name not in self.partition_columns])
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether files have physical names, which say nothing to people."""
+        return self.named is not None
+
+    def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Bring a batch of the query into the table's shape.
+
+        Raises:
+            SchemaError: if a column that the table declares NOT NULL has a null, or would have one as a partition.
+        """
+        columns = []
+        for field, position, named in zip(self.arrow, self.source_positions, self.named or self.arrow, strict=True):
+            column = batch.column(position)
+            if field.name in self.required_columns:
+                self._check_required(field.name, named.name, column)
+            columns.append(reshape(column, named.type, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+    def _check_required(self, name: str, told: str, column: pa.Array) -> None:
+        if column.null_count:
+            raise SchemaError(f"column {told} is NOT NULL in the table, and this batch has a null in it")
+        # No reader could load the table once such a file is in it.
+        if name in self.partition_columns and pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
+            raise SchemaError(
+                f"column {told} is NOT NULL in the table, and this batch has an empty string in it, which Delta stores "
+                "as null in a partition column"
+            )
+
+    def fits(self, now: WriteSchema) -> bool:
+        """Whether files written like this are right in the table as it is ``now``: it may have gained columns since."""
+        columns = {field.name: field.type for field in now.arrow}
+        return (
+            all(field.name in columns and is_part_of(field.type, columns[field.name]) for field in self.arrow)
+            and self.partition_columns == now.partition_columns
+            and self.is_mapped == now.is_mapped
+            and set(now.required_columns) <= set(self.required_columns)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How the query's rows go into a table."""
+
+    write_schema: WriteSchema
+    grown: tuple[t.StructField, ...]
+    """The table's columns that must be added, or get fields, first, as they are to be; by ``mergeSchema``."""
+
+
+def table_schema(query: t.StructType) -> t.StructType:
+    """Return the schema of a new table for the rows of a query: all nullable, without Spark's own metadata.
+
+    Raises:
+        SchemaError: for a type that Delta does not have, or a name that it does not allow.
+    """
+    problems = [
+        unsupported_text(field.name, kind)
+        for field in query.fields
+        if (kind := unsupported(field.dataType)) is not None
+    ]
+    problems += name_problems(query, new=True)
+    if problems:
+        raise SchemaError("the query's rows cannot be written to a Delta table: " + "; ".join(problems))
+    return plain_struct(query)
+
+
+def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> list[str]:
+    """Check the partition columns of a table to be made, and give them as the schema spells them.
+
+    Raises:
+        SchemaError: for a column that is not there, or of a type that cannot be a directory's name.
+    """
+    fields = {field.name.lower(): field for field in schema.fields}
+    spelled = []
+    for name in columns:
+        field = fields.get(name.lower())
+        if field is None:
+            known = ", ".join(field.name for field in schema.fields)
+            raise SchemaError(f"option partitionBy names {name!r}, but the query has {known}")
+        if not isinstance(field.dataType, PARTITIONABLE):
+            raise SchemaError(
+                f"partitionBy: column {name} is {field.dataType.simpleString()}, which delta_once does not partition by"
+            )
+        spelled.append(field.name)
+    if columns and len(columns) == len(fields):
+        raise SchemaError("partitionBy names every column: no column would be left for the files")
+    return spelled
+
+
+def write_schema(query: t.StructType, table_json: str, partition_columns: Sequence[str]) -> WriteSchema:
+    """As `fit`, into a table that is not to change, and whose columns are not mapped."""
+    return fit(query, t.StructType.fromJson(json.loads(table_json)), partition_columns).write_schema
+
+
+def fit(
+    query: t.StructType,
+    table: t.StructType,
+    partition_columns: Sequence[str],
+    *,
+    merge: bool = False,
+    mapped: bool = False,
+) -> Fit:
+    """Compare the query's rows with an existing table, which may be added to if ``merge``.
+
+    Raises:
+        SchemaError: naming every column that differs, and the way out.
+    """
+    found = compare(query, table, partition_columns, merge=merge)
+    if found.problems:
+        to_add = "" if merge else ", let new columns be added with mergeSchema=true"
+        raise SchemaError(
+            "the query's rows do not fit the table: "
+            + "; ".join(found.problems)
+            + f". Select and cast the query's columns to the table's{to_add}, or write to another path"
+        )
+    check_partition_columns(partition_columns, plain_struct(found.wanted))
+    positions = {column.name.lower(): position for position, column in enumerate(query.fields)}
+    written = [column for column in found.wanted.fields if column.name.lower() in positions]
+    named = to_arrow_schema(plain_struct(t.StructType(written)), timezone="UTC")
+    grown = tuple(found.grown.values())
+    mapped = mapped and not grown
+    names = {column.name: physical_name(column) if mapped else column.name for column in found.wanted.fields}
+    made = WriteSchema(
+        arrow=physical_schema(found.wanted, named) if mapped else named,
+        source_positions=tuple(positions[column.name.lower()] for column in written),
+        partition_columns=tuple(names[name] for name in partition_columns),
+        required_columns=tuple(names[column.name] for column in written if not column.nullable),
+        named=named if mapped else None,
+    )
+    return Fit(made, grown)

@@ -1,0 +1,99 @@
+"""Offsets that live apart from the rows: the store that the option ``offsetStore`` names, and copies into it.
+
+For at-most-once and at-least-once that store is the truth, and the result table holds rows only. Exactly-once needs
+both writes in one commit, so there the table stays the truth, and the store gets a copy after each commit, for lag
+tools and other readers. Nothing is ever decided from a copy. So a copy that fails costs no batch: it is logged, and the
+next batch brings the store up to date, as does the first batch of a new process, since the last one may have died
+before it copied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_client.client import shared_client
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import SnapshotSource
+from sparkonce.offset_store import OffsetStore, open_store
+from sparkonce.offset_store.offsets import OffsetRange
+from sparkonce.offset_store.record import BatchRecord, Writes
+from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.store import Commit, Snapshot
+
+_log = logging.getLogger(__name__)
+_Key = tuple[str, str, ClientSettings | None, tuple[tuple[str, str], ...]]
+_kept: LruCache[_Key, OffsetStore] = LruCache()
+_complete: set[tuple[str, str]] = set()
+"""Stores, each with an application, to which this process has copied all that there was to copy."""
+
+
+def separate_store(options: SinkOptions) -> OffsetStore | None:
+    """Return this process's store of a query, or None if its offsets are nowhere but in the table.
+
+    Raises:
+        ValueError: if the option names no store.
+    """
+    spec, settings = options.offset_store, options.kafka
+    if spec is None:
+        return None
+    key = spec, options.app_id, settings, tuple(sorted(options.storage_options.items()))
+    groups = None if settings is None else lambda group_id: KafkaGroupOffsets(shared_client(settings), group_id)
+    return _kept.get(
+        key,
+        lambda: open_store(spec, options.app_id, options.storage_options, groups=groups, create_missing=True),
+    )
+
+
+def copy_offsets(
+    table: SnapshotSource, store: OffsetStore, batch: Batch, storage_options: Mapping[str, str] | None = None
+) -> bool:
+    """Bring ``store`` up to the table's offsets after ``batch``; False, and a warning, if that failed.
+
+    The warning shows no secret of ``storage_options``.
+    """
+    place = str(store), batch.record.app_id
+    try:
+        picture = store.snapshot()
+        record = _missing(table.snapshot(), picture, batch.record, every=place not in _complete)
+        if record.moved:
+            picture.commit(Commit(record, Writes.OFFSETS))
+    except Exception as error:
+        _complete.discard(place)
+        _log.warning(
+            "delta_once: %s is written; its offsets could not be copied to offsetStore=%s (%s). The next batch copies "
+            "them too",
+            batch,
+            store,
+            without_secrets(str(error), storage_options or {}),
+        )
+        return False
+    _complete.add(place)
+    return True
+
+
+def _missing(table: Snapshot, copy: Snapshot, record: BatchRecord, *, every: bool) -> BatchRecord:
+    """Return a record that brings a copy up to date: for the partitions that moved, or for ``every`` one of the query.
+
+    A range begins where the copy stood, so that its chain has no gap after a copy that failed; if it knew nothing of
+    the partition, where the batch began, or at 0.
+    """
+    keys = list(record.ranges if every else record.moved)
+    stored, copied = table.next_offsets(keys), copy.next_offsets(keys)
+    ranges = {}
+    for key, end in stored.items():
+        if copied.get(key) == end:
+            continue
+        extent = record.ranges[key]
+        epoch = extent.epoch if extent.end == end else None
+        if extent.end == end and extent.cut_from is not None and copied.get(key) == extent.cut_from:
+            ranges[key] = extent
+            continue
+        begin = copied.get(key, record.moved[key].start if key in record.moved else 0)
+        ranges[key] = OffsetRange(begin if begin < end else 0, end, epoch)
+    return replace(record, ranges=ranges)

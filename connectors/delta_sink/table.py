@@ -1,0 +1,286 @@
+"""The result table: made when it is missing, refused when rows in it could go wrong, and looked at afresh each batch.
+
+What a table asks of its writers is in `connectors.delta_sink.features`, how its columns and the query's fit in
+`connectors.delta_sink.schema`. With ``mergeSchema`` the table gets what it lacks in a commit of its own, before the
+rows: between the two it has columns that are null everywhere, which is what it has after a crash there, too. Whoever
+comes next looks, compares, and finds nothing to add.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
+from pyspark.sql import types as t
+
+from sparkonce.connectors.delta_sink.features import TableFacts, growth_refusals, refusals
+from sparkonce.connectors.delta_sink.files_there import check_files_are_there
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.schema import (
+    Fit,
+    SchemaError,
+    WriteSchema,
+    check_partition_columns,
+    fit,
+    table_schema,
+)
+from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.offset_store.delta import DeltaOffsetStore, DeltaSnapshot
+from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.tables import append, check_remembers
+
+_INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
+_CATALOG_MANAGED = "catalog-managed"
+"""In delta-rs's error: it does not load such a table at all."""
+_MERGE_ATTEMPTS = 10
+"""How often columns are compared and added anew when other writers change the table at the same time."""
+
+
+class TableError(ValueError):
+    """A table that this sink must not write to; the message names the reason and the way out."""
+
+
+_kept_stores: LruCache[tuple[str, str, tuple[tuple[str, str], ...]], DeltaOffsetStore] = LruCache()
+
+
+def kept_store(options: SinkOptions) -> DeltaOffsetStore:
+    """Return this process's store for a table: its handle is brought up to date rather than loaded each batch."""
+    key = (options.table.text, options.app_id, tuple(sorted(options.storage_options.items())))
+    return _kept_stores.get(key, lambda: DeltaOffsetStore(options.table, options.app_id, options.storage_options))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSnapshot(DeltaSnapshot):
+    """A picture of the table that takes only files written the way it wants rows.
+
+    The comparison is made where the commit is, so a schema that changes between the two makes the commit conflict, and
+    is found when it is tried again. Looking, and commits without files, need no schema: so a change never hides
+    whether a commit has landed.
+    """
+
+    location: Location
+    fit: Fit
+    """How rows go into the table at this version."""
+    written_as: WriteSchema | None = field(repr=False)
+    """How the files that are to be committed were written."""
+    replace: bool
+    """Whether the rows of a commit take the place of all that were there."""
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """See `Snapshot.commit`.
+
+        Raises:
+            TableError: if there are files, and they were written for another schema.
+            FilesGoneError: if one of them is gone.
+        """
+        changed = self.written_as is not None and (self.fit.grown or not self.written_as.fits(self.fit.write_schema))
+        if commit.files and changed:
+            record = commit.record
+            raise TableError(
+                f"the schema of the table {self.location} changed while batch {record.batch_id} of query "
+                f"{record.query_id} (appId {record.app_id}) was written; start the query again"
+            )
+        if commit.files:
+            check_files_are_there(commit, self.location, self.table._storage_options or {})
+        DeltaSnapshot.commit(self, commit)
+
+    def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
+        """See `DeltaSnapshot.write`."""
+        append(self.table, transactions, info, files, replace=self.replace)
+
+
+class ResultTable:
+    """The table of one query: every snapshot that it gives has been checked against the query's rows.
+
+    With ``table_id`` only that very table will do: files written for it are nowhere else. With ``written_as`` only
+    files of that schema are committed.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        query: t.StructType,
+        table_id: str | None = None,
+        written_as: WriteSchema | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Look after the table of ``options`` for rows of ``query``, which ``replace`` what is there or are added."""
+        self._options = options
+        self._query = query
+        self._wanted_id = table_id
+        self._written_as = written_as
+        self.replaces = replace
+        """See `ReplacingResult`."""
+        self._store = kept_store(options)
+        self._facts: TableFacts | None = None
+        self._fit: Fit | None = None
+
+    def snapshot(self) -> ResultSnapshot:
+        """Take a picture of the table, which is made first if it is missing.
+
+        Raises:
+            TableError, SchemaError: if the query's rows must not go into it.
+            OffsetStoreError: if it cannot be read, or drops offsets after a while.
+        """
+        try:
+            snapshot = self.snapshot_unchecked()
+        except StoreMissingError:
+            self._create()
+            snapshot = self.snapshot_unchecked()
+        facts = TableFacts.of(snapshot.table)
+        if facts != self._facts:
+            self._fit = self._check(facts)
+            self._facts = facts
+        return ResultSnapshot(
+            snapshot.table,
+            snapshot.app_id,
+            snapshot.open_log,
+            snapshot.stored,
+            self._options.table,
+            self.fit,
+            self._written_as,
+            self.replaces,
+        )
+
+    def snapshot_unchecked(self) -> DeltaSnapshot:
+        """Take a picture of the table, whatever has become of its schema and properties, to see what is in it.
+
+        Raises:
+            TableError: if it is not the table that is meant any more.
+            OffsetStoreError: if it is missing, or cannot be read.
+        """
+        try:
+            snapshot = self._store.snapshot_unchecked()
+        except StoreMissingError as error:
+            if self._wanted_id is not None:
+                raise self._replaced() from error
+            raise
+        except OffsetStoreError as error:
+            if _CATALOG_MANAGED in str(error).lower():
+                where = self._options.table
+                raise TableError(
+                    f"delta_once cannot write to the table {where}: a catalog makes its commits (the feature "
+                    f"catalogManaged). Instead, {_INSTEAD}"
+                ) from error
+            raise
+        if self._wanted_id not in (None, str(snapshot.table.metadata().id)):
+            raise self._replaced()
+        return snapshot
+
+    def __str__(self) -> str:
+        return f"delta:{self._options.table}"
+
+    @property
+    def facts(self) -> TableFacts:
+        """What the table says about itself, as of the last snapshot."""
+        assert self._facts is not None, "known after the first snapshot"
+        return self._facts
+
+    @property
+    def fit(self) -> Fit:
+        """How rows go into the table, as of the last snapshot."""
+        assert self._fit is not None, "known after the first snapshot"
+        return self._fit
+
+    @property
+    def write_schema(self) -> WriteSchema:
+        """The shape of the rows in the table, as of the last snapshot."""
+        return self.fit.write_schema
+
+    def grow(self) -> None:
+        """Add the columns that the query has and the table lacks, if there are any, in a commit of their own.
+
+        Another driver may add the same ones, or others, at the same moment: then both look again, and add the rest.
+
+        Raises:
+            TableError, SchemaError: if that is impossible.
+            OffsetStoreError: if the table cannot be read.
+        """
+        last: Exception | None = None
+        for _ in range(_MERGE_ATTEMPTS):
+            snapshot = self.snapshot()
+            grown = self.fit.grown
+            if not grown:
+                return
+            fields = Schema.from_json(t.StructType(list(grown)).json()).fields
+            try:
+                snapshot.table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
+            except (DeltaError, OSError) as error:  # it may have landed, or another's: what is there tells
+                last = error
+        self.snapshot()
+        if self.fit.grown:
+            names = ", ".join(column.name for column in self.fit.grown)
+            raise TableError(
+                f"mergeSchema: cannot add {names} to the table {self._options.table}: {plain(last) if last else ''}"
+            ) from last
+
+    def _replaced(self) -> TableError:
+        return TableError(
+            f"the table {self._options.table} was deleted, or replaced by another, while a batch was written to it. "
+            "Start the query again: the batch is then written anew, into the table that is there by then"
+        )
+
+    def _create(self) -> None:
+        """Make an empty table; a driver that makes it at the same moment is welcome to be first."""
+        schema = table_schema(self._query)
+        columns = check_partition_columns(self._options.partition_by, schema)
+        try:
+            DeltaTable.create(
+                self._options.table.text,
+                Schema.from_json(schema.json()),
+                mode="error",
+                partition_by=columns,
+                storage_options=dict(self._options.storage_options) or None,
+            )
+        except (DeltaError, OSError) as error:
+            try:
+                self._store.snapshot_unchecked()
+            except OffsetStoreError:
+                why = " ".join(plain(error).split())  # the first line alone says that it failed, and not why
+                raise TableError(f"cannot create the table {self._options.table}: {why}") from error
+
+    def _check(self, facts: TableFacts) -> Fit:
+        where = self._options.table
+        check_remembers(where, dict(facts.configuration))
+        problems = refusals(facts, replace=self.replaces)
+        if problems:
+            raise TableError(
+                f"delta_once cannot write to the table {where}: {'; '.join(problems)}. Instead, {_INSTEAD}"
+            )
+        wanted = self._options.partition_by
+        if wanted and _lower(wanted) != _lower(facts.partition_columns):
+            has = ", ".join(facts.partition_columns) or "no column"
+            raise TableError(
+                f"partitionBy={','.join(wanted)}, but the table {where} is partitioned by {has}. Leave partitionBy out "
+                "to follow the table, or write to another path"
+            )
+        try:
+            found = fit(
+                self._query,
+                facts.schema,
+                facts.partition_columns,
+                merge=self._options.merge_schema,
+                mapped=facts.is_mapped,
+            )
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error}") from error
+        problems = growth_refusals(facts, found.grown)
+        if problems:
+            raise TableError(f"mergeSchema: {where}: {'; '.join(problems)}")
+        if where.is_local and not os.access(where.text, os.W_OK):
+            raise TableError(
+                f"the folder of the table {where} cannot be written to by this user: change its permissions"
+            )
+        return found
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]

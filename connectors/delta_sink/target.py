@@ -1,0 +1,223 @@
+"""A Delta table as the target of a sink: rows and offsets of a micro-batch in one commit.
+
+Tasks write Parquet files into the table's folder and answer with their names, so nothing is visible yet; the driver's
+commit names them all. Files of a batch that failed are deleted only when the log shows that they did not land, and on
+an object store only when no commit was tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from deltalake.transaction import AddAction
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.delta_sink.parquet import DataFile, FileSettings, TableWriter, delete_quietly
+from sparkonce.connectors.delta_sink.schema import WriteSchema
+from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separate_store
+from sparkonce.connectors.delta_sink.store_errors import store_errors
+from sparkonce.connectors.delta_sink.table import ResultTable
+from sparkonce.connectors.sinks.target import AroundPlan, TargetPlan, Task
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.decision import Fresh, Stored, decide
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.refusals import THE_TABLE, Place
+from sparkonce.offset_store import DELTA
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.tables import join, table_filesystem
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlan(AroundPlan):
+    """What was decided about a batch, and how its files are written."""
+
+    plan: Plan
+    settings: FileSettings
+
+
+class DeltaTarget:
+    """The table of one query, for rows of one schema (`connectors.sinks.target.Target`); a part is a task's files."""
+
+    def __init__(
+        self, options: SinkOptions, schema: StructType, place: Place = THE_TABLE, *, replace: bool = False
+    ) -> None:
+        """Write rows of ``schema``; ``place`` is what messages call the table.
+
+        With ``replace`` each batch takes the place of all rows that are in the table.
+        """
+        self._options = options
+        self._schema = schema
+        self._place = place
+        self._replace = replace
+
+    def __str__(self) -> str:
+        """See `Target`."""
+        together = self._options.guarantee is Guarantee.EXACTLY_ONCE or self._options.offset_store is None
+        store = f"{DELTA}{self._options.table}" if together else self._options.offset_store
+        return f"the table {self._options.table} (offsets in {store})"
+
+    def stored(self, batch: Batch) -> Stored:
+        """See `Target.stored`."""
+        table, delivery = self._delivery()
+        source = table if delivery.offsets is None else delivery.offsets
+        with self._store_errors():
+            return look(source.snapshot(), batch)
+
+    def begin(self, batch: Batch) -> DeltaPlan:
+        """See `Target.begin`.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
+        """
+        with self._store_errors():
+            return self._begin(batch)
+
+    def _begin(self, batch: Batch) -> DeltaPlan:
+        table, delivery = self._delivery()
+        # New columns first, so that a failure there comes before anything is written; but not for a batch that the
+        # table has, or that will be refused.
+        if self._options.merge_schema and isinstance(decide(self.stored(batch), batch), Fresh):
+            table.grow()
+        plan = delivery.begin(batch)
+        facts, options = table.facts, self._options
+        settings = FileSettings(
+            facts.table_id,
+            table.write_schema,
+            options.compression,
+            options.target_file_bytes,
+            facts.indexed_columns,
+            facts.statistics_columns,
+            options.row_group_bytes,
+            options.row_group_rows,
+        )
+        return DeltaPlan(plan, settings)
+
+    def open(self, plan: TargetPlan, task: Task) -> FileWriter | None:
+        """See `Target.open`: a task that is tried again writes nothing at-most-once."""
+        retried = self._options.guarantee is Guarantee.AT_MOST_ONCE and task.attempt_number > 0
+        if not plan.writes_rows or retried:
+            return None
+        filesystem, root = table_filesystem(self._options.table, self._options.storage_options)
+        batch_id, app_id = task.batch_id, self._options.app_id
+        table_writer = TableWriter(
+            filesystem,
+            root,
+            _own(plan).settings,
+            before_closing=lambda: reach(CrashPoint.SINK_WRITING, batch_id, app_id),
+        )
+        return FileWriter(table_writer, batch_id, app_id, self._store_errors)
+
+    def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
+        """See `Target.finish`.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TableError, SchemaError: if the batch must not be written.
+        """
+        own = _own(plan)
+        table, delivery = self._delivery(own.settings.table_id, own.settings.schema)
+        with self._store_errors():
+            delivery.finish(batch, own.plan, [_add_action(file) for file in _files(parts)])
+        copy = separate_store(self._options)
+        if delivery.offsets is None and copy is not None:
+            copy_offsets(table, copy, batch, self._options.storage_options)
+
+    def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
+        """See `Target.abort`."""
+        if may_land_later(self._options.table, every_task_answered=every_task_answered):
+            _log.warning("delta_once: %s: its files stay, since its commit may be on its way still", batch)
+            return
+        files = _files(parts)
+        if files and not self._may_have_landed(batch, _own(plan)):
+            filesystem, root = table_filesystem(self._options.table, self._options.storage_options)
+            for file in files:
+                delete_quietly(filesystem, join(root, file.path))
+
+    def _may_have_landed(self, batch: Batch, plan: DeltaPlan) -> bool:
+        try:
+            # Whatever has become of the table's schema: that may be why the batch failed.
+            _, delivery = self._delivery(plan.settings.table_id)
+            with self._store_errors():
+                return delivery.has_landed(batch.record, plan.plan.rows_version)
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning("delta_once: %s: its files stay, since the log cannot be read: %s", batch, error)
+            return True
+
+    def _store_errors(self) -> AbstractContextManager[None]:
+        return store_errors(self._options.table, self._options.storage_options)
+
+    def _delivery(
+        self, table_id: str | None = None, written_as: WriteSchema | None = None
+    ) -> tuple[ResultTable, Delivery]:
+        table = ResultTable(self._options, self._schema, table_id, written_as, replace=self._replace)
+        together = self._options.guarantee is Guarantee.EXACTLY_ONCE
+        apart = None if together else separate_store(self._options)
+        return table, Delivery(table, ORDERS[self._options.guarantee], apart, self._place)
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes the rows of one task into files; see `connectors.sinks.target.TaskWriter`."""
+
+    table_writer: TableWriter
+    batch_id: int
+    app_id: str
+    store_errors: Callable[[], AbstractContextManager[None]]
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows."""
+        with self.store_errors():
+            self.table_writer.write(rows)
+
+    def close(self) -> tuple[DataFile, ...] | None:
+        """Finish every file, and give them all."""
+        with self.store_errors():
+            files = tuple(self.table_writer.close())
+        if not files:
+            return None
+        reach(CrashPoint.SINK_FILE_WRITTEN, self.batch_id, self.app_id)
+        return files
+
+    def discard(self) -> None:
+        """Remove every file."""
+        self.table_writer.discard()
+
+
+def may_land_later(table: Location, *, every_task_answered: bool) -> bool:
+    """Whether a commit that has failed by now could be in the log later on.
+
+    On a local disk it is there or not. An object store can do a write whose sender has given up. Spark aborts in
+    another process than it committed in, so what is known here is only whether all tasks answered, as they have
+    when a commit was tried.
+    """
+    return not table.is_local and every_task_answered
+
+
+def _own(plan: TargetPlan) -> DeltaPlan:
+    assert isinstance(plan, DeltaPlan), "a target is given the plans that it made"
+    return plan
+
+
+def _files(parts: Sequence[object]) -> list[DataFile]:
+    return [file for part in parts for file in cast("tuple[DataFile, ...]", part)]
+
+
+def _add_action(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=file.modification_time_ms,
+        data_change=True,
+        stats=file.statistics,
+    )

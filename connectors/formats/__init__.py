@@ -1,0 +1,1 @@
+"""The formats that Spark finds, put together from the rooms beside this one."""

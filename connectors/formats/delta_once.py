@@ -1,0 +1,108 @@
+"""The sink `delta_once`: rows and offsets of a micro-batch in one Delta commit.
+
+The steps of a batch are in `connectors.sinks.stream_sink`, what is done with the table in
+`connectors.delta_sink.target`.
+"""
+
+from __future__ import annotations
+
+import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+
+# isort: split
+
+from pyspark.sql.datasource import DataSource, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.delta_sink.options import FORMAT, SinkOptions
+from sparkonce.connectors.delta_sink.target import DeltaTarget
+from sparkonce.connectors.formats.dead_letter_target import (
+    LetterTarget,
+    check_column,
+    letters_table,
+    letters_topic,
+    rows_schema,
+    split,
+)
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
+from sparkonce.connectors.sinks.target import Target
+from sparkonce.exactly_once.guarantee import Guarantee
+
+
+class DeltaOnceDataSource(DataSource):
+    """The format ``delta_once`` of ``writeStream``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Refuse ``spark.read``.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        """Refuse ``df.write``: a batch has no offsets to commit.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(f"{FORMAT} is for writeStream: write a batch with delta-spark or deltalake")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
+        """Return the writer of one batch; see `connectors.sinks.stream_sink` for when.
+
+        Raises:
+            OptionError: for options that cannot work.
+            DeliveryError, TableError, SchemaError: if the batch must not be written.
+        """
+        sink = stream_sink(SinkOptions.read(self.options), schema, replace=overwrite)
+        if not called_to_commit():
+            sink.begin()
+        return sink
+
+
+def stream_sink(options: SinkOptions, schema: StructType, *, replace: bool = False) -> StreamSink:
+    """Return the sink of a query whose rows are of ``schema``; with ``replace``, as in outputMode complete.
+
+    Raises:
+        OptionError: if dead letters have a place and no column, or a column and no place; or for options that cannot
+            be together.
+    """
+    check_column(FORMAT, schema, options.dead_letters)
+    if replace:
+        _check_complete(options)
+    table = DeltaTarget(options, rows_schema(schema), replace=replace)
+    targets: list[Target] = [table] if options.dead_letters is None else [_letters(options), table]
+    routing = None if options.dead_letters is None else split
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
+
+
+def _check_complete(options: SinkOptions) -> None:
+    if options.guarantee is not Guarantee.EXACTLY_ONCE:
+        raise OptionError(
+            f"{FORMAT}: outputMode complete replaces the table's rows and its offsets in one commit, which is "
+            f"exactly-once: leave deliveryGuarantee={options.guarantee.value} out"
+        )
+    if options.dead_letters is not None:
+        raise OptionError(
+            f"{FORMAT}: deadLetters={options.dead_letters} cannot be together with outputMode complete: such a query "
+            "keeps state, so a dead letter could be of any batch. Mark and write dead letters in a query without state"
+        )
+
+
+def _letters(options: SinkOptions) -> LetterTarget:
+    place = options.dead_letters
+    assert place is not None
+    if place.table is not None:
+        return letters_table(
+            place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options
+        )
+    assert place.topic is not None
+    assert options.kafka is not None
+    assert options.producer is not None
+    return letters_topic(place.topic, options.app_id, options.guarantee, options.kafka, options.producer)

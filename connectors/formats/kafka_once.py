@@ -1,0 +1,120 @@
+"""The format ``kafka_once`` as PySpark sees it: a source and a sink, for streams and for batches.
+
+Spark makes this object anew in every Python process that does something for a query, and says only afterwards what for.
+So options are read when a reader or a writer is asked for, as a source's or as a sink's; and what only a sink needs is
+imported then, since a worker that only reads should not wait for it.
+"""
+
+from __future__ import annotations
+
+import sparkonce.connectors.runtime.spark_version  # noqa: F401 - complains, before others fail, where Spark is too old
+
+# isort: split
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
+from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.settings.options import OptionError
+
+
+class KafkaOnceDataSource(DataSource):
+    """Kafka topics as DataFrames and DataFrames as topics: ``readStream``, ``read``, ``writeStream`` and ``write``.
+
+    Example:
+        >>> flights = (
+        ...     spark.readStream.format("kafka_once")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("subscribe", "flights")
+        ...     .load()
+        ... )  # doctest: +SKIP
+        >>> query = (
+        ...     flights.select("key", "value").writeStream.format("kafka_once")
+        ...     .option("kafka.bootstrap.servers", "localhost:9092")
+        ...     .option("topic", "flights-copy")
+        ...     .option("appId", "copy")
+        ...     .option("checkpointLocation", "/tmp/copy")
+        ...     .start()
+        ... )  # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the columns that are read: those of Spark's Kafka connector.
+
+        Raises:
+            OptionError: for options that cannot work.
+        """
+        return self._source_options().rows.spark_schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader of a batch query.
+
+        Raises:
+            OptionError: for options that cannot work, or a schema of the user's own.
+        """
+        return KafkaOnceReader(self._checked(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Make the reader of a stream.
+
+        Raises:
+            OptionError: for options that cannot work, or a schema of the user's own.
+        """
+        return KafkaOnceStreamReader(self._checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the writer of a batch.
+
+        Raises:
+            OptionError: for options or columns that cannot work, or the mode overwrite.
+        """
+        from sparkonce.connectors.kafka_sink.batch_writer import KafkaBatchWriter
+        from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
+
+        if overwrite:
+            raise OptionError(f"{FORMAT}: mode overwrite would have to empty the topic first; use mode('append')")
+        options = KafkaBatchOptions.read(dict(self.options))
+        return KafkaBatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
+        """Make the writer of one batch of a stream; `connectors.sinks.stream_sink` says when it is asked for.
+
+        As in Spark's own Kafka sink, the output modes append the rows of the batch; Spark itself refuses update.
+
+        Raises:
+            OptionError: for options or columns that cannot work.
+            DeliveryError, OffsetStoreError: if the batch must not be written.
+        """
+        from sparkonce.connectors.formats.kafka_writer import kafka_stream_sink
+        from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+        from sparkonce.connectors.sinks.stream_sink import called_to_commit
+
+        sink = kafka_stream_sink(KafkaSinkOptions.read(dict(self.options)), schema)
+        if not called_to_commit():
+            sink.begin()
+        return sink
+
+    def _source_options(self) -> SourceOptions:
+        return SourceOptions.read(dict(self.options))
+
+    def _checked(self, schema: StructType) -> SourceOptions:
+        options = self._source_options()
+        if schema != options.rows.spark_schema():
+            raise OptionError(
+                f"{FORMAT}: the columns are fixed (key, value, topic, …); leave out .schema(…) and convert the columns "
+                "with DataFrame operations, e.g. from_json(CAST(value AS STRING), …), or have values decoded with the "
+                "options valueFormat and valueSchema"
+            )
+        return options

@@ -1,0 +1,69 @@
+"""The sink of one query, put together from its options: which targets it has, and which rows go where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.formats.dead_letter_target import (
+    RECORD,
+    as_records,
+    check_column,
+    letters_table,
+    rows_schema,
+    split,
+)
+from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.spool import Spool
+from sparkonce.connectors.kafka_sink.target import KafkaTarget
+from sparkonce.connectors.settings.setting_table import FORMAT
+from sparkonce.connectors.sinks.stream_sink import StreamSink
+from sparkonce.connectors.sinks.target import Routing, Target
+
+
+def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
+    """Make the sink for rows of ``schema``.
+
+    Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets tells of both.
+
+    Raises:
+        OptionError: if the columns are not those of records, or dead letters have no place, or no column.
+    """
+    place = options.dead_letters
+    check_column(FORMAT, schema, place)
+    rows = RowLayout.of(rows_schema(schema), options.topic, options.include_headers)
+    if place is not None and place.topic is not None:
+        target = _target(options, (RowLayout.of(RECORD, place.topic), rows), _records_of_both)
+        return _stream_sink(options, [target])
+    target = _target(options, (rows,))
+    if place is None or place.table is None:
+        return _stream_sink(options, [target])
+    letters = letters_table(place.table, options.app_id, options.checkpoint, options.guarantee, options.storage_options)
+    return _stream_sink(options, [letters, target], split)
+
+
+def _stream_sink(options: KafkaSinkOptions, targets: Sequence[Target], routing: Routing | None = None) -> StreamSink:
+    return StreamSink(FORMAT, options.checkpoint, options.app_id, targets, routing, options.storage_options)
+
+
+def _target(options: KafkaSinkOptions, layouts: tuple[RowLayout, ...], routing: Routing | None = None) -> KafkaTarget:
+    return KafkaTarget(
+        client=options.client,
+        producer=options.producer,
+        layouts=layouts,
+        guarantee=options.guarantee,
+        app_id=options.app_id,
+        offset_store=options.offset_store,
+        decision_topic=options.decision_topic,
+        routing=routing,
+        spool=Spool(options.checkpoint, options.storage_options) if options.atomic_visibility else None,
+        storage_options=options.storage_options,
+    )
+
+
+def _records_of_both(batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+    letters, rows = split(batch)
+    return as_records(letters), rows

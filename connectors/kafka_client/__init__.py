@@ -1,0 +1,1 @@
+"""A Kafka client: connections, logging in, metadata, offsets of topics and groups."""

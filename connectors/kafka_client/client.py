@@ -1,0 +1,422 @@
+"""The client: metadata, offsets and fetches, from whichever broker leads, through restarts and moves of leaders.
+
+A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
+is tried again, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first
+contact with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
+(`default.api.timeout.ms`), because a wrong address should not take a minute to be told.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import random
+import socket
+import ssl
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
+from sparkonce.connectors.kafka_client import list_offsets
+from sparkonce.connectors.kafka_client.connection import Connection
+from sparkonce.connectors.kafka_client.list_offsets import Asked
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+
+LATEST, EARLIEST = -1, -2
+"""What ListOffsets takes for a timestamp, and how JSON offsets say latest and earliest, as in Spark's connector."""
+
+REPLICA_ID_FROM = 3
+"""From which version of OffsetForLeaderEpoch on it says who asks."""
+_CONSUMER = -1
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer")
+_Address = tuple[str, int]
+
+
+class KafkaUnreachableError(ConnectionError):
+    """No broker answered in time; the message names the bootstrap servers."""
+
+
+class MissingTopicError(LookupError):
+    """A topic, or a partition of it, does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where a partition's leader listens; ``epoch`` is the leader epoch."""
+
+    host: str
+    port: int
+    epoch: int
+
+    @property
+    def address(self) -> _Address:
+        """Host and port."""
+        return self.host, self.port
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch that the log has, up to the one asked for, and the offset after its last record.
+
+    Both are -1 if the epoch asked for is newer than all that the leader knows.
+    """
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic: its id in Kafka's own text form, and its partitions; None where there is no leader just now."""
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, Leader | None]
+
+
+def topic_id_text(topic_id: uuid.UUID | None) -> str:
+    """Write a topic id as Kafka's tools show it: 22 characters of URL-safe base64; "" if the broker has none."""
+    if topic_id is None or topic_id.int == 0:
+        return ""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def topic_id_from_text(text: str) -> uuid.UUID:
+    """Read what `topic_id_text` wrote."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) if text else uuid.UUID(int=0)
+
+
+class Client:
+    """A client of one cluster."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[_Address, Connection] = {}
+        self._known_brokers: list[_Address] = []
+        self._reached = False
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Ask for topics by name; each has at least one partition.
+
+        Raises:
+            MissingTopicError: if one does not exist, or may not be seen by this user.
+            KafkaUnreachableError: if no broker answers.
+
+        """
+        wanted = sorted(set(names))
+        return self.retry("ask for the topics " + ", ".join(wanted), lambda: self.topics_now(wanted))
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Ask for topics by name, and leave out those that do not exist.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+        wanted = sorted(set(names))
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found, brokers = self._describe(wanted)
+            missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return {topic.name: _topic_metadata(topic, brokers) for topic in found if topic.error_code != missing}
+
+        return self.retry("ask for the topics " + ", ".join(wanted), attempt)
+
+    def matching_topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicMetadata]:
+        """Ask for all topics and give those whose names are ``wanted``, without Kafka's internal ones.
+
+        Raises:
+            KafkaUnreachableError: if no broker answers.
+        """
+
+        def attempt() -> dict[str, TopicMetadata]:
+            found, brokers = self._describe(None)
+            chosen = (topic for topic in found if not topic.is_internal and wanted(topic.name))
+            return {topic.name: _topic_metadata(topic, brokers) for topic in chosen}
+
+        return self.retry("ask for all topics", attempt)
+
+    def offsets(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        """Ask for the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
+
+        With ``read_committed`` the latest is the last stable offset. ``known`` saves the question for leaders, and is
+        brought up to date if they have changed: the leader epochs in it are those that the answers are of.
+        """
+        return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
+
+    def epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], known: dict[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        """Ask, for a leader epoch of each (topic, partition), where it ended (OffsetForLeaderEpoch, KIP-320).
+
+        Empty if a broker does not serve that (before Kafka 2.1). ``known`` is used as by `offsets`.
+        """
+        return self._ask_leaders("ask for leader epochs", lambda: self._epoch_ends(wanted, known), wanted, known)
+
+    def _ask_leaders(
+        self,
+        what: str,
+        ask: Callable[[], dict[tuple[str, int], _Answer]],
+        wanted: Mapping[tuple[str, int], int],
+        known: dict[str, TopicMetadata],
+    ) -> dict[tuple[str, int], _Answer]:
+        def attempt() -> dict[tuple[str, int], _Answer]:
+            try:
+                return ask()
+            except (OSError, KafkaError):
+                known.update(self.topics_now(sorted({topic for topic, _ in wanted})))
+                raise
+
+        return self.retry(what, attempt) if wanted else {}
+
+    def topics_now(self, names: list[str], *, create: bool = False) -> dict[str, TopicMetadata]:
+        """Ask for topics once, without a second try: for use within `retry`.
+
+        With ``create`` a broker whose ``auto.create.topics.enable`` is true creates what is missing.
+        """
+        found, brokers = self._describe(names, create=create)
+        return {topic.name: _topic_metadata(topic, brokers) for topic in found}
+
+    def _describe(self, names: list[str] | None, *, create: bool = False) -> tuple[list[Any], dict[int, _Address]]:
+        """Ask for topics, all of them if ``names`` is None, and give the answer's topics and brokers."""
+        connection = self.any_connection()
+        version = connection.version(ApiKey.METADATA)
+        request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
+        answer = self.ask(
+            connection,
+            ApiKey.METADATA,
+            version,
+            topics=None if names is None else [request_topic(version=version, name=name) for name in names],
+            allow_auto_topic_creation=create,
+        )
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._known_brokers = list(brokers.values())
+        return answer.topics, brokers
+
+    def connection(self, address: _Address) -> Connection:
+        """Return the connection to a broker, opened if need be."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self.settings)
+            self._reached = True
+        return connection
+
+    def drop(self, address: _Address) -> None:
+        """Close a connection that failed."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self, address: _Address) -> None:
+        """Make a thread that waits on the connection to this broker fail; `drop` it when the thread has ended."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections; the client may be used again."""
+        for address in list(self._connections):
+            self.drop(address)
+
+    def retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
+        """Call ``attempt`` until it succeeds, fails for good, or the deadline has passed.
+
+        Raises:
+            KafkaUnreachableError: if the last failure was of the network.
+            KafkaError: if the last failure was an error code.
+
+        """
+        limit_ms = self.settings.api_timeout_ms if self._reached else self.settings.connection_setup_timeout_ms
+        deadline = time.monotonic() + limit_ms / 1000
+        backoff_ms = float(self.settings.retry_backoff_ms)
+        while True:
+            try:
+                return attempt()
+            except (OSError, ProtocolError, KafkaError) as error:
+                if not _may_pass(error, self._reached) or time.monotonic() + backoff_ms / 1000 > deadline:
+                    raise self._final(what, error, limit_ms) from error
+                _log.info("kafka_once: could not %s (%s), trying again", what, error)
+                time.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, no secret
+                backoff_ms = min(max(backoff_ms, 10.0) * 2, self.settings.retry_backoff_max_ms)
+
+    def _final(self, what: str, error: Exception, limit_ms: int) -> Exception:
+        if isinstance(error, (MissingTopicError, PermissionError, ssl.SSLCertVerificationError, KafkaError)):
+            return error
+        hint = "" if self._reached else " Check that a broker listens there, and kafka.security.protocol."
+        return KafkaUnreachableError(
+            f"could not {what} within {limit_ms} ms: no answer from Kafka at {self.settings.servers_text} "
+            f"({type(error).__name__}: {error}).{hint}"
+        )
+
+    def any_connection(self) -> Connection:
+        """Return a connection to any broker: one that is open, else one that is known, else a bootstrap server."""
+        for connection in self._connections.values():
+            return connection
+        failure: OSError | ProtocolError | None = None
+        for address in dict.fromkeys([*self._known_brokers, *self.settings.bootstrap_servers]):
+            try:
+                return self.connection(address)
+            except (PermissionError, ssl.SSLCertVerificationError):
+                raise
+            except (OSError, ProtocolError) as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def all_connections(self) -> list[Connection]:
+        """Return a connection to every broker of the cluster; for use within `retry`.
+
+        Raises:
+            OSError, ProtocolError: if one of them cannot be reached.
+        """
+        self.topics_now([])
+        return [self.connection(address) for address in self._known_brokers]
+
+    def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send one request by the generated codecs, and give the decoded answer; a broken connection is dropped."""
+        body = apis.encode_request(apis.request(api_key, version, **fields), version)
+        try:
+            return apis.decode_response(api_key, version, connection.request(api_key, version, body))
+        except BaseException:  # whatever happened, an answer may still be on its way
+            self.drop(connection.address)
+            raise
+
+    def _offsets(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], int]:
+        by_leader: dict[_Address, dict[str, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, partition), timestamp in wanted.items():
+            leader = leader_of(metadata, topic, partition)
+            by_leader[leader.address][topic].append((partition, leader.epoch, timestamp))
+        found: dict[tuple[str, int], int] = {}
+        for address, topics in by_leader.items():
+            connection = self.connection(address)
+            version = connection.version(ApiKey.LIST_OFFSETS)
+            body = list_offsets.encode_request(
+                version,
+                topics,
+                read_committed=self.settings.read_committed,
+                timeout_ms=self.settings.request_timeout_ms,
+            )
+            found |= list_offsets.decode_response(version, self._exchange(connection, version, body))
+        return found
+
+    def _epoch_ends(
+        self, wanted: Mapping[tuple[str, int], int], metadata: Mapping[str, TopicMetadata]
+    ) -> dict[tuple[str, int], EpochEnd]:
+        codec = apis.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
+        by_leader: dict[_Address, dict[str, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, partition), epoch in wanted.items():
+            leader = leader_of(metadata, topic, partition)
+            by_leader[leader.address][topic].append((partition, leader.epoch, epoch))
+        found: dict[tuple[str, int], EpochEnd] = {}
+        for address, topics in by_leader.items():
+            connection = self.connection(address)
+            if not connection.serves(ApiKey.OFFSET_FOR_LEADER_EPOCH):
+                return {}
+            version = connection.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            body = [
+                codec(
+                    version=version,
+                    topic=topic,
+                    partitions=[
+                        codec.OffsetForLeaderPartition(
+                            version=version, partition=partition, current_leader_epoch=current, leader_epoch=epoch
+                        )
+                        for partition, current, epoch in partitions
+                    ],
+                )
+                for topic, partitions in topics.items()
+            ]
+            replica = {"replica_id": _CONSUMER} if version >= REPLICA_ID_FROM else {}
+            answer = self.ask(connection, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=body, **replica)
+            for result in answer.topics:
+                for each in result.partitions:
+                    if each.error_code:
+                        raise KafkaError(
+                            ErrorCode(each.error_code), f"leader epochs of {result.topic}-{each.partition}"
+                        )
+                    found[result.topic, each.partition] = EpochEnd(each.leader_epoch, each.end_offset)
+        return found
+
+    def _exchange(self, connection: Connection, version: int, body: bytearray) -> memoryview:
+        try:
+            return connection.request(ApiKey.LIST_OFFSETS, version, body)
+        except BaseException:  # whatever happened, an answer may still be on its way
+            self.drop(connection.address)
+            raise
+
+
+def leader_of(metadata: Mapping[str, TopicMetadata], topic: str, partition: int) -> Leader:
+    """Find a partition's leader.
+
+    Raises:
+        MissingTopicError: if there is no such partition.
+        KafkaError: LEADER_NOT_AVAILABLE, which may pass.
+
+    """
+    found = metadata.get(topic)
+    if found is None or partition not in found.partitions:
+        count = len(found.partitions) if found else 0
+        raise MissingTopicError(f"topic {topic} has no partition {partition} (it has {count} partitions)")
+    leader = found.partitions[partition]
+    if leader is None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at the moment")
+    return leader
+
+
+def _topic_metadata(topic: Any, brokers: Mapping[int, _Address]) -> TopicMetadata:
+    code = ErrorCode(topic.error_code)
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        raise MissingTopicError(
+            f"topic {topic.name!r} does not exist: check the name in subscribe or assign, or create the topic first"
+        )
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise PermissionError(f"not allowed to read topic {topic.name!r}: ask for DESCRIBE and READ on it")
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, f"metadata of topic {topic.name}")
+    partitions: dict[int, Leader | None] = {}
+    leaders: dict[tuple[int, int | None], Leader | None] = {}
+    for each in topic.partitions:
+        key = each.leader_id, getattr(each, "leader_epoch", -1)
+        if key not in leaders:
+            leaders[key] = _leader(brokers.get(each.leader_id), key[1])
+        partitions[each.partition_index] = leaders[key]
+    if not partitions:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name} has no partitions yet")
+    return TopicMetadata(topic.name, topic_id_text(getattr(topic, "topic_id", None)), partitions)
+
+
+def _leader(address: _Address | None, epoch: int | None) -> Leader | None:
+    return Leader(*address, -1 if epoch is None else epoch) if address else None
+
+
+def _may_pass(error: Exception, reached: bool) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code in RETRIABLE
+    if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
+        return False
+    # A name that nobody knows is a typing error, unless the cluster was reached before: a container's name goes away
+    # while it is started again.
+    return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
+
+
+_shared: dict[tuple[int, ClientSettings], Client] = {}
+
+
+def shared_client(settings: ClientSettings) -> Client:
+    """Return this process's client for these settings, whose connections live on from one batch to the next.
+
+    Python workers run one task at a time; a forked child gets clients of its own.
+    """
+    return _shared.setdefault((os.getpid(), settings), Client(settings))

@@ -1,0 +1,163 @@
+"""One connection to one broker: frames over a socket, with TLS and SASL where asked for.
+
+Requests are answered in order, so one may be sent ahead while another's answer is on its way. What comes back lands in
+one buffer, whole. A connection on which anything failed is closed and never used again, since nobody could say which
+answer comes next on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Sequence
+from itertools import count, islice
+
+from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.frames import encode_request_header, read_response_header
+from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_string
+from sparkonce.connectors.kafka_client.login import log_in
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_client.tls import wrap
+
+MAX_RESPONSE_BYTES = 1 << 30
+"""No answer is larger; TLS bytes read as a frame on a plain port would be."""
+
+MAX_PARTS = 512
+"""How many pieces are handed to the socket at a time; Linux takes up to 1,024."""
+
+_SIZE = struct.Struct(">i")
+_PLAIN_HEADER = struct.Struct(">hhi")
+
+
+class Connection:
+    """A connection that has said hello: versions are agreed, and the user is logged in.
+
+    Every method raises OSError (a timeout is one) or ProtocolError if the connection fails.
+    """
+
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        self.address = (host, port)
+        self._settings = settings
+        self._correlation_ids = count(1)
+        self._pending: deque[tuple[int, int, int]] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+        timeout_s = settings.connection_setup_timeout_ms / 1000
+        self._socket = socket.create_connection((host, port), timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings.receive_buffer_bytes:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+            if settings.tls is not None:
+                self._socket = wrap(self._socket, settings.tls, host)
+            self._versions = self._ask_versions()
+            if settings.sasl is not None:
+                log_in(self, settings.sasl)
+            self._socket.settimeout(settings.request_timeout_ms / 1000)
+        except BaseException:
+            self.close()
+            raise
+
+    def version(self, api_key: ApiKey) -> int:
+        """Return the newest version of an API that both sides speak."""
+        ours = APIS[api_key]
+        low, high = self._versions.get(api_key, (-1, -1))
+        version = min(high, ours.max_version)
+        if version < max(low, ours.min_version):
+            host, port = self.address
+            raise ProtocolError(
+                f"broker {host}:{port} speaks {api_key.name} versions {low} to {high}, this client "
+                f"{ours.min_version} to {ours.max_version}: Kafka 0.11 or later is needed"
+            )
+        return version
+
+    def serves(self, api_key: ApiKey) -> bool:
+        """Whether both sides speak a version of an API."""
+        low, high = self._versions.get(api_key, (0, -1))
+        return max(low, APIS[api_key].min_version) <= min(high, APIS[api_key].max_version)
+
+    def request(self, api_key: int, version: int, body: bytes | bytearray) -> memoryview:
+        """Send a request and give the body of its answer."""
+        self.send(api_key, version, body)
+        return self.receive(bytearray())
+
+    def send(self, api_key: int, version: int, body: Buffer | Sequence[Buffer], *, answered: bool = True) -> None:
+        """Send a request, in one piece or several. Its answer, if it gets one, is fetched by `receive`."""
+        parts = [body] if isinstance(body, Buffer) else body
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        header = _request_header(api_key, version, correlation_id, self._settings.client_id)
+        size = len(header) + sum(map(len, parts))
+        self._send_all([_SIZE.pack(size) + header, *parts])
+        if answered:
+            self._pending.append((api_key, version, correlation_id))
+
+    def receive(self, buffer: bytearray) -> memoryview:
+        """Wait for the answer to the oldest request and give its body, as a slice of ``buffer`` or of a larger one."""
+        api_key, version, expected = self._pending[0]
+        head = bytearray(_SIZE.size)
+        self._fill(memoryview(head))
+        (size,) = _SIZE.unpack(head)
+        if not _SIZE.size <= size <= MAX_RESPONSE_BYTES:
+            raise ProtocolError(f"{self._name} sent a frame of {size} bytes: does this port speak Kafka, without TLS?")
+        frame = memoryview(buffer if len(buffer) >= size else bytearray(size))[:size]
+        self._fill(frame)
+        correlation_id, position = _response_header(api_key, version, frame)
+        if correlation_id != expected:
+            raise ProtocolError(f"{self._name} answered request {correlation_id} where {expected} was due")
+        self._pending.popleft()
+        return frame[position:]
+
+    def close(self) -> None:
+        """Close at once; a thread that waits for an answer fails."""
+        with contextlib.suppress(OSError):  # it may not be connected any more
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    @property
+    def _name(self) -> str:
+        return f"broker {self.address[0]}:{self.address[1]}"
+
+    def _send_all(self, parts: Sequence[Buffer]) -> None:
+        """Send without putting the parts together first, where the socket can."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.sendall(b"".join(parts))
+            return
+        left = deque(memoryview(part) for part in parts if part)
+        while left:
+            sent = self._socket.sendmsg(islice(left, MAX_PARTS))
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            size = self._socket.recv_into(view)
+            if not size:
+                raise ConnectionResetError(f"{self._name} closed the connection")
+            view = view[size:]
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        # Version 0 is understood by every broker, and small enough to be read without generated codecs.
+        reader = Reader(self.request(ApiKey.API_VERSIONS, 0, b""))
+        error = reader.int16()
+        if error:
+            raise ProtocolError(f"{self._name} refused ApiVersions: {ErrorCode(error).name}")
+        return {reader.int16(): (reader.int16(), reader.int16()) for _ in range(reader.array_length(flexible=False))}
+
+
+def _request_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytearray:
+    if api_key in APIS:
+        return encode_request_header(api_key, version, correlation_id, client_id)
+    header = bytearray(_PLAIN_HEADER.pack(api_key, version, correlation_id))  # SASL, in versions that are not flexible
+    put_string(header, client_id, flexible=False)
+    return header
+
+
+def _response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
+    if api_key in APIS:
+        return read_response_header(api_key, version, frame)
+    return Reader(frame).int32(), _SIZE.size

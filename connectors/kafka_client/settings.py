@@ -1,0 +1,295 @@
+"""The ``kafka.*`` options of a reader: what the client honours, what it passes over, and what it refuses.
+
+Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What all clients share is here as well;
+`connectors.kafka_client.security` has TLS and logging in, `connectors.kafka_sink.settings` what only a producer has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparkonce.connectors.kafka_client.security import (
+    MECHANISMS,
+    REFUSED_SECURITY,
+    SECURITY,
+    SECURITY_WITHOUT_EFFECT,
+    Sasl,
+    Tls,
+    read_security,
+)
+from sparkonce.connectors.settings.options import OptionError, boolean, not_negative, one_of, positive, positive_int32
+from sparkonce.connectors.settings.setting_table import (
+    FORMAT,
+    PREFIX,
+    Setting,
+    SettingTable,
+    by_name,
+    given_settings,
+)
+
+__all__ = [
+    "COMMON",
+    "MECHANISMS",
+    "PREFIX",
+    "READER",
+    "SECURITY",
+    "ClientSettings",
+    "Sasl",
+    "Tls",
+    "bootstrap_servers",
+    "client_settings",
+    "given_settings",
+    "read_settings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Everything the client needs to know. Equal settings share connections within a process."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "sparkonce"
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+    request_timeout_ms: int = 30_000
+    connection_setup_timeout_ms: int = 10_000
+    api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    receive_buffer_bytes: int = 0
+    fetch_max_bytes: int = 8 << 20
+    fetch_max_wait_ms: int = 500
+    read_committed: bool = False
+    check_crcs: bool = True
+
+    @property
+    def servers_text(self) -> str:
+        """The bootstrap servers as the user wrote them, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.bootstrap_servers)
+
+
+def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
+    """Read ``host:port`` pairs separated by commas; an IPv6 address stands in brackets."""
+    servers = []
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"{each!r} is not host:port")
+        servers.append((host.strip("[]"), int(port)))
+    if not servers:
+        raise ValueError("expected host:port, or several separated by commas")
+    return tuple(servers)
+
+
+_isolation_level = one_of("read_uncommitted", "read_committed")
+
+COMMON = by_name(
+    Setting(
+        "bootstrap.servers",
+        "brokers to ask first",
+        bootstrap_servers,
+        required=True,
+        value="host:port, several by comma",
+        spark=True,
+        attribute="bootstrap_servers",
+    ),
+    Setting(
+        "client.id",
+        "what the brokers' logs and quotas call this client",
+        default="sparkonce",
+        value="text",
+        attribute="client_id",
+    ),
+    Setting(
+        "request.timeout.ms",
+        "how long one request may take",
+        positive_int32,
+        30_000,
+        attribute="request_timeout_ms",
+    ),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        "how long a connection may take, and the very first contact",
+        positive_int32,
+        10_000,
+        attribute="connection_setup_timeout_ms",
+    ),
+    Setting(
+        "retry.backoff.ms",
+        "the pause before a request is sent again",
+        not_negative,
+        100,
+        attribute="retry_backoff_ms",
+    ),
+    Setting(
+        "retry.backoff.max.ms",
+        "the longest of these pauses, which grow",
+        positive,
+        1_000,
+        attribute="retry_backoff_max_ms",
+    ),
+    Setting(
+        "receive.buffer.bytes",
+        "of a connection's socket",
+        lambda text: max(0, int(text)),
+        default_text="the system's",
+        value="whole number",
+        attribute="receive_buffer_bytes",
+    ),
+    group="The connection",
+)
+"""What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
+
+_FETCH = by_name(
+    Setting(
+        "default.api.timeout.ms",
+        "how long a request may take with all its retries",
+        positive_int32,
+        60_000,
+        attribute="api_timeout_ms",
+    ),
+    Setting(
+        "isolation.level",
+        "`read_committed` leaves out aborted transactions and stops at the last stable offset",
+        lambda text: _isolation_level(text) == "read_committed",
+        value="read_uncommitted|read_committed",
+        default_text="read_uncommitted",
+        attribute="read_committed",
+    ),
+    Setting(
+        "check.crcs",
+        "whether the checksum of each batch is looked at",
+        boolean,
+        True,
+        attribute="check_crcs",
+    ),
+    Setting(
+        "max.partition.fetch.bytes",
+        "what one fetch asks for; small ranges ask for less",
+        positive_int32,
+        8 << 20,
+        attribute="fetch_max_bytes",
+    ),
+    Setting(
+        "fetch.max.wait.ms",
+        "how long a broker may wait before it answers with nothing",
+        positive_int32,
+        500,
+        attribute="fetch_max_wait_ms",
+    ),
+    group="Fetching",
+)
+
+MEASURED = "there is no Java client to measure"
+SOCKETS = (
+    "connections are kept in the worker process, and opened anew when they break; all addresses of a host are tried"
+)
+LEADERS = (
+    "leaders are asked for when a topic is first used, and when one has moved; all brokers that are known are tried"
+)
+_NO_GROUP = "no group is joined: offsets are in Spark's checkpoint"
+_ONE_PARTITION = "a fetch is for one partition and the records that were planned; max.partition.fetch.bytes bounds it"
+
+COMMON_WITHOUT_EFFECT = {
+    **SECURITY_WITHOUT_EFFECT,
+    **dict.fromkeys(
+        [
+            "auto.include.jmx.reporter",
+            "enable.metrics.push",
+            "metric.reporters",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+        ],
+        MEASURED,
+    ),
+    **dict.fromkeys(
+        [
+            "client.dns.lookup",
+            "connections.max.idle.ms",
+            "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms",
+            "send.buffer.bytes",
+            "socket.connection.setup.timeout.max.ms",
+        ],
+        SOCKETS,
+    ),
+    **dict.fromkeys(["metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms"], LEADERS),
+}
+"""What makes no difference to a reader nor to a producer, and why."""
+
+REFUSED_EVERYWHERE = {
+    **REFUSED_SECURITY,
+    "config.providers": "values are taken as they stand and ${…} is not looked up; give the values themselves",
+    "config.providers.*": "values are taken as they stand and ${…} is not looked up; give the values themselves",
+}
+"""What neither a reader nor a producer takes, and what to use instead."""
+
+READER = SettingTable(
+    honoured={**COMMON, **_FETCH, **SECURITY},
+    without_effect={
+        **dict.fromkeys(
+            [
+                "auto.commit.interval.ms",
+                "group.id",
+                "group.instance.id",
+                "group.protocol",
+                "group.remote.assignor",
+                "heartbeat.interval.ms",
+                "max.poll.interval.ms",
+                "partition.assignment.strategy",
+                "session.timeout.ms",
+            ],
+            _NO_GROUP,
+        ),
+        **dict.fromkeys(["fetch.max.bytes", "fetch.min.bytes", "max.poll.records"], _ONE_PARTITION),
+        "allow.auto.create.topics": "nothing is created by reading",
+        "client.rack": "records are read from the leader of each partition",
+        "exclude.internal.topics": "subscribePattern decides by itself, as Kafka's AdminClient does",
+        "internal.throw.on.fetch.stable.offset.unsupported": "it is for tests of Kafka's own",
+        "metadata.max.age.ms": "topics and partitions are asked for when a micro-batch is planned",
+        **dict.fromkeys(["share.acknowledgement.mode", "share.acquire.mode"], "there is no share group"),
+        **COMMON_WITHOUT_EFFECT,
+    },
+    refused={
+        **REFUSED_EVERYWHERE,
+        "auto.offset.reset": "set the option startingOffsets instead: it says where a query without a checkpoint "
+        "begins",
+        "enable.auto.commit": "offsets are kept in Spark's checkpoint and in the offset store, never committed by a "
+        "timer",
+        "key.deserializer": "keys arrive as binary; convert them with DataFrame operations, e.g. CAST(key AS STRING)",
+        "value.deserializer": "values arrive as binary; convert them with DataFrame operations, e.g. CAST(value AS "
+        "STRING)",
+        "interceptor.classes": "there is no Java consumer to intercept; transform the DataFrame instead",
+    },
+)
+"""All that a reader knows."""
+
+
+def read_settings(options: Mapping[str, str]) -> ClientSettings:
+    """Read a reader's settings among ``options``, whose names begin with ``kafka.``; others are passed over.
+
+    Raises:
+        OptionError: for a setting that is unknown, refused, unreadable or at odds with another. Secrets are not shown.
+
+    """
+    given = given_settings(options)
+    READER.check(given)
+    return client_settings(given, READER)
+
+
+def client_settings(given: Mapping[str, str], table: SettingTable) -> ClientSettings:
+    """Read where the cluster is, how to log in, and what becomes an attribute. Names must have been checked before.
+
+    Raises:
+        OptionError: for a setting that is missing, unreadable or at odds with another. Secrets are not shown.
+    """
+    if not given.get("bootstrap.servers"):
+        raise OptionError(
+            f"{FORMAT}: option kafka.bootstrap.servers must be specified: host:port of one or more brokers, e.g. "
+            'option("kafka.bootstrap.servers", "localhost:9092")'
+        )
+    values = table.values(given)
+    tls, sasl = read_security(given)
+    return ClientSettings(**values, tls=tls, sasl=sasl)

@@ -1,1 +1,0 @@
-"""The format `kafka_once`: Kafka topics as Spark DataFrames, and DataFrames as Kafka topics."""

@@ -1,1 +1,0 @@
-"""Values of records decoded into typed columns in the worker: ``valueFormat=json``."""

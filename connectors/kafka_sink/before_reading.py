@@ -1,0 +1,48 @@
+"""What a source looks after before it begins at a group's offsets: a sink's decision that can only be taken back.
+
+The offsets of a decision stand in the group as soon as it has landed. If all of its transactions have timed out since,
+the next driver takes it back; but a source without a checkpoint asks the group before the sink begins anything, and
+would begin behind records that are written nowhere. So the source asks for that to be done first. It changes nothing
+where a decision can be finished: its offsets hold then, whoever finishes it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sparkonce.connectors.kafka_client.client import Client, MissingTopicError
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_sink.decisions import DEFAULT_TOPIC, DecisionTopicError
+from sparkonce.connectors.kafka_sink.driver import Driver, Scope
+from sparkonce.connectors.kafka_sink.transactions import TransactionError
+from sparkonce.exactly_once.errors import DeliveryError
+from sparkonce.exactly_once.transactions import DecisionFormatError
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.group import Note
+
+_log = logging.getLogger(__name__)
+
+
+def settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffsets:
+    """Return a group whose offsets were not left by a decision that has to be taken back.
+
+    Where that cannot be seen or done, the group is given as it is: the sink compares again, and stops at a gap.
+    """
+    group = KafkaGroupOffsets(client, group_id)
+    notes = (Note.from_text(entry.metadata) for entry in group.fetch().values())
+    if any(note is not None and note.app_id == app_id for note in notes):
+        try:
+            client.topics([DEFAULT_TOPIC])
+            Driver(Scope(client.settings, app_id, DEFAULT_TOPIC, group_id), client).take_back_if_gone()
+        except (MissingTopicError, PermissionError) as error:
+            _log.debug("kafka_once: nothing was decided about %s that this user may see: %s", group, error)
+        except (
+            TransactionError,
+            DecisionTopicError,
+            DecisionFormatError,
+            OffsetStoreError,
+            DeliveryError,
+            OSError,  # Kafka that is away, or a transaction of a driver that has died and is still open
+        ) as error:
+            _log.warning("kafka_once: could not see whether %s is to be set back: %s", group, error)
+    return group

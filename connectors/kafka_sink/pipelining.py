@@ -1,0 +1,48 @@
+"""Requests that go out together: their answers take one round trip instead of one each.
+
+Brokers answer the requests of one connection in their order, and those of several at the same time. A driver that ends
+the transactions of a thousand tasks would else wait a thousand times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkonce.broker_lite.protocol import apis
+from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_client.connection import Connection
+
+MAX_AT_ONCE = 100
+"""How many requests may be without an answer: so many small answers wait in a socket without holding up the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request, and the connection that it goes to."""
+
+    connection: Connection
+    api_key: ApiKey
+    version: int
+    fields: Mapping[str, Any]
+
+
+def ask_together(client: Client, questions: Sequence[Question]) -> list[Any]:
+    """Send requests and give their decoded answers, in their order; after a failure their connections are dropped."""
+    answers = []
+    for start in range(0, len(questions), MAX_AT_ONCE):
+        some = questions[start : start + MAX_AT_ONCE]
+        try:
+            for each in some:
+                request = apis.request(each.api_key, each.version, **each.fields)
+                each.connection.send(each.api_key, each.version, apis.encode_request(request, each.version))
+            for each in some:
+                body = each.connection.receive(bytearray())
+                answers.append(apis.decode_response(each.api_key, each.version, body))
+        except BaseException:  # whatever happened, answers may still be on their way
+            for address in {each.connection.address for each in some}:
+                client.drop(address)
+            raise
+    return answers

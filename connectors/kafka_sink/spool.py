@@ -1,0 +1,161 @@
+"""All rows of a batch visible at once: tasks spool record batches to files, which the driver sends in one transaction.
+
+One transaction belongs to one producer, and one producer's sequence numbers cannot be dealt out over several
+processes. So where a batch is to become visible all at once, tasks do all the work but the sending: they write finished
+record batches into files beside Spark's checkpoint, which driver and executors both reach, and the driver streams these
+through its own transaction, the one that holds the decision too. Nothing of the rows stays in the driver's memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyarrow import fs
+
+from sparkonce.connectors.kafka_client.client import shared_client
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_sink.tasks import RowSender, Sending
+from sparkonce.connectors.kafka_sink.topics import Topics
+from sparkonce.connectors.sinks.target import Task
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.locations import Location
+
+FOLDER = "sparkonce-spool"
+"""Within the checkpoint directory; what is in it belongs to the batch that runs."""
+BUFFER_BYTES = 1 << 20
+PIECE_BYTES = BUFFER_BYTES // 2
+"""Pieces that fit into the buffer: larger ones go on as they are, and delta-rs's file systems refuse them."""
+_FRAME = struct.Struct(">HiiI")
+"""Length of the topic's name, partition, number of records, length of the record batch."""
+
+_log = logging.getLogger(__name__)
+
+
+class SpoolError(RuntimeError):
+    """A spooled file is not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledRows:
+    """What one task has spooled: the file's name, and how many rows are in it."""
+
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The folder of one query's spooled rows."""
+
+    checkpoint: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def place(self) -> tuple[fs.FileSystem, str]:
+        """Return the file system and the folder's path there."""
+        filesystem, root = Location.parse(self.checkpoint).filesystem(self.storage_options)
+        return filesystem, f"{root}/{FOLDER}"
+
+    def read(self, spooled: SpooledRows) -> Iterator[EncodedBatch]:
+        """Yield the record batches of a file, one after the other.
+
+        Raises:
+            SpoolError: if it ends too early, which is known when all of it was given.
+            OSError: if it cannot be read.
+        """
+        filesystem, folder = self.place()
+        rows = 0
+        with filesystem.open_input_stream(f"{folder}/{spooled.name}") as stream:
+            while head := stream.read(_FRAME.size):
+                if len(head) < _FRAME.size:
+                    raise SpoolError(f"{folder}/{spooled.name} ends within a record batch")
+                name_length, partition, count, length = _FRAME.unpack(head)
+                topic, data = stream.read(name_length), bytearray(stream.read(length))
+                if len(data) < length:
+                    raise SpoolError(f"{folder}/{spooled.name} ends within a record batch")
+                rows += count
+                yield EncodedBatch(topic.decode(), partition, count, data)
+        if rows != spooled.rows:
+            raise SpoolError(f"{folder}/{spooled.name} ends after {rows} of {spooled.rows} rows")
+
+    def clear(self) -> None:
+        """Remove whatever is there; never raises: what stays costs space, and is removed with the next batch."""
+        try:
+            filesystem, folder = self.place()
+            if filesystem.get_file_info(folder).type is not fs.FileType.NotFound:
+                filesystem.delete_dir(folder)
+        except (OSError, ValueError, NotImplementedError) as error:
+            _log.warning("kafka_once: could not remove spooled rows in %s: %s", self.checkpoint, error)
+
+
+class SpoolFile:
+    """Takes record batches as a producer does, and writes them to a file that appears when it is whole."""
+
+    def __init__(self, spool: Spool, topics: Topics, name: str) -> None:
+        self.topics = topics
+        self.on_too_large: Callable[[str, int], None] | None = None
+        """Never called: nothing is sent from here."""
+        filesystem, folder = spool.place()
+        filesystem.create_dir(folder, recursive=True)
+        self._filesystem = filesystem
+        self._path = f"{folder}/{name}"
+        self._stream: pa.NativeFile = filesystem.open_output_stream(self._path, buffer_size=BUFFER_BYTES)
+
+    def send(self, batches: Iterable[EncodedBatch]) -> None:
+        """Write record batches."""
+        for batch in batches:
+            topic = batch.topic.encode()
+            self._stream.write(_FRAME.pack(len(topic), batch.partition, batch.record_count, len(batch.data)))
+            self._stream.write(topic)
+            data = memoryview(batch.data)
+            for position in range(0, len(data), PIECE_BYTES):
+                self._stream.write(data[position : position + PIECE_BYTES])
+
+    def flush(self) -> None:
+        """Make the file whole."""
+        self._stream.close()
+
+    def remove(self) -> None:
+        """Close and delete it; never raises."""
+        try:
+            self._stream.close()
+            self._filesystem.delete_file(self._path)
+        except (OSError, NotImplementedError) as error:
+            _log.warning("kafka_once: could not remove %s: %s", self._path, error)
+
+
+class SpoolWriter:
+    """Spools the rows of one task; its part is `SpooledRows`."""
+
+    def __init__(self, sending: Sending, task: Task, spool: Spool) -> None:
+        self._sending = sending
+        self._task = task
+        self._spool = spool
+        self._name = uuid.uuid4().hex
+        self._file: SpoolFile | None = None
+        self._sender = RowSender(sending, task, self._open)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """See `TaskWriter.write`."""
+        self._sender.write(rows)
+
+    def close(self) -> SpooledRows | None:
+        """See `TaskWriter.close`."""
+        self._sender.finish()
+        if self._file is None:
+            return None
+        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        return SpooledRows(self._name, self._sender.rows)
+
+    def discard(self) -> None:
+        """See `TaskWriter.discard`."""
+        if self._file is not None:
+            self._file.remove()
+
+    def _open(self) -> SpoolFile:
+        self._file = SpoolFile(self._spool, Topics(shared_client(self._sending.client)), self._name)
+        return self._file

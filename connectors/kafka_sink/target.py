@@ -1,0 +1,184 @@
+"""Kafka topics as the target of a sink.
+
+Exactly once: tasks leave their transactions open, and the driver decides about all of them at once (see
+`exactly_once.transactions`). At least once and at most once: tasks send without transactions, so rows are visible at
+once, and offsets are committed after them or before.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from sparkonce.connectors.kafka_client.client import shared_client
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.decisions import DecisionTopicError
+from sparkonce.connectors.kafka_sink.driver import DRIVER_TIMEOUT_MS, Driver, Scope, shared_driver
+from sparkonce.connectors.kafka_sink.result import TopicResult, VisibleRows
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_sink.spool import Spool, SpoolWriter
+from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending, TransactionWriter
+from sparkonce.connectors.kafka_sink.transactions import ProducerIdentity, TransactionError
+from sparkonce.connectors.runtime.process import process_name
+from sparkonce.connectors.sinks.target import AroundPlan, Routing, TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch
+from sparkonce.exactly_once.commit import Delivery, Plan, look
+from sparkonce.exactly_once.decision import Stored
+from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
+from sparkonce.exactly_once.refusals import Place
+from sparkonce.offset_store import GROUP, OffsetStore, open_store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPlan(AroundPlan):
+    """What was decided about a batch, and under which transactional ids its tasks write."""
+
+    plan: Plan
+    identity: ProducerIdentity | None = None
+    """Whom the driver claimed for this batch; None without transactions."""
+    prefix: str = ""
+    """How the transactional ids of its tasks begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTarget:
+    """The output topics of one query; see `connectors.sinks.target.Target`."""
+
+    client: ClientSettings
+    producer: ProducerSettings
+    layouts: tuple[RowLayout, ...]
+    guarantee: Guarantee
+    app_id: str
+    offset_store: str
+    """``group:<id>``; without transactions ``delta:<path>`` too."""
+    decision_topic: str
+    routing: Routing | None = None
+    spool: Spool | None = None
+    """Where rows wait that the driver sends in one transaction; None: each task has a transaction of its own."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        """See `Target`."""
+        named = [layout.topic or "the topics that rows name" for layout in self.layouts]
+        return f"{' and '.join(named)} (offsets in {self.offset_store})"
+
+    def stored(self, batch: Batch) -> Stored:
+        """See `Target.stored`."""
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return look(self._offsets().snapshot(), batch)
+        driver = self._driver()
+        driver.log.ensure()
+        driver.group.check_vacant()
+        driver.settle_pending()
+        return look(TopicResult(driver, None, self.producer).snapshot(), batch)
+
+    def begin(self, batch: Batch) -> KafkaPlan:
+        """See `Target.begin`. What an earlier run has left is finished, undone or aborted first.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TransactionError, DecisionTopicError: if the batch must not be written.
+        """
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            if self.offset_store.startswith(GROUP):
+                self._driver().settle_earlier()
+            return KafkaPlan(self._delivery(None).begin(batch))
+        driver = self._driver()
+        longest_ms = self.producer.transaction_timeout_ms
+        if self.spool is None:
+            identity = driver.begin(batch.record, min(DRIVER_TIMEOUT_MS, longest_ms), longest_ms)
+        else:
+            identity = driver.begin(batch.record, longest_ms)
+            self.spool.clear()
+        plan = self._delivery(identity).begin(batch)
+        return KafkaPlan(plan, identity, f"{driver.scope.prefix}{process_name()}-{_short(batch.record.query_id)}/")
+
+    def open(self, plan: TargetPlan, task: Task) -> TaskWriter | None:
+        """See `Target.open`: a task that is tried again writes nothing at-most-once."""
+        own = cast(KafkaPlan, plan)
+        retried = self.guarantee is Guarantee.AT_MOST_ONCE and task.attempt_number > 0
+        if not own.writes_rows or retried:
+            return None
+        sending = Sending(self.client, self.producer, self.layouts, self.routing, self.app_id)
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            return PlainWriter(sending, task)
+        if self.spool is not None:
+            return SpoolWriter(sending, task, self.spool)
+        assert own.identity is not None, "exactly-once claims the application for each batch"
+        return TransactionWriter(sending, task, own.identity, own.prefix, own.plan.version)
+
+    def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
+        """See `Target.finish`.
+
+        Raises:
+            DeliveryError, OffsetStoreError, TransactionError: if the batch must not be written.
+        """
+        own = cast(KafkaPlan, plan)
+        # Without transactions the rows are there already, so there is nothing to commit but the offsets.
+        self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
+        if own.identity is not None and own.writes_rows:
+            # What was decided is committed by now, and nobody else decides about this query's transactions.
+            self._tidy(own, own.identity, lambda: self._driver().abort_but((), own.prefix, own.identity))
+
+    def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
+        """See `Target.abort`: transactions are aborted, unless the decision about them has landed."""
+        own = cast(KafkaPlan, plan)
+        if own.identity is None or not own.writes_rows:
+            return
+        driver = self._driver()
+        try:
+            identity = own.identity
+            if driver.is_current(identity):
+                identity = driver.claim()  # what this driver had under way is settled by that, one way or the other
+            self._tidy(own, identity, lambda: driver.abort_open(own.prefix))
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning(
+                "kafka_once: batch %d: its transactions stay open until they time out, or the query is started again: "
+                "%s",
+                own.batch_id,
+                error,
+            )
+
+    def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity, abort: Callable[[], list[str]]) -> None:
+        """Remove what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
+        try:
+            if self.spool is not None and self._driver().is_current(identity):  # else it is another driver's by now
+                self.spool.clear()
+            aborted = abort()
+        except (TransactionError, DecisionTopicError, OSError) as error:
+            _log.warning("kafka_once: batch %d: could not look for transactions in vain: %s", plan.batch_id, error)
+            return
+        if aborted:
+            _log.info("kafka_once: batch %d: aborted %d transactions in vain", plan.batch_id, len(aborted))
+
+    def _driver(self) -> Driver:
+        group_id = self.offset_store.removeprefix(GROUP)
+        return shared_driver(Scope(self.client, self.app_id, self.decision_topic, group_id))
+
+    def _delivery(self, identity: ProducerIdentity | None) -> Delivery:
+        order = ORDERS[self.guarantee]
+        if identity is None:
+            return Delivery(VisibleRows(), order, self._offsets())
+        place = Place(f"the consumer group {self.offset_store.removeprefix(GROUP)}", self.offset_store)
+        return Delivery(TopicResult(self._driver(), identity, self.producer, self.spool), order, place=place)
+
+    def _offsets(self) -> OffsetStore:
+        return open_store(
+            self.offset_store,
+            self.app_id,
+            self.storage_options,
+            groups=lambda group_id: KafkaGroupOffsets(shared_client(self.client), group_id),
+            create_missing=True,
+        )
+
+
+def _short(query_id: str) -> str:
+    """Tell queries apart that one process begins: what one has left open, another one's abort must not touch."""
+    return f"{zlib.crc32(query_id.encode()):08x}"

@@ -1,0 +1,298 @@
+"""What tasks do: rows into record batches, and these to Kafka; in a transaction that stays open, or at once.
+
+Every transaction gets a transactional id that nobody else uses, and an epoch of its own. New ids for every batch would
+stay in the brokers' memory for a week each (``transactional.id.expiration.ms``), so a worker process keeps the ids it
+has made, and takes one again when that is safe: its earlier transaction must not stand in the last decision any more,
+or a recovery could not tell what has become of it. A transaction that is begun after decision n is listed in n + 1 at
+most; so its id is free from decision n + 2 on. A worker runs one task at a time, so no two tasks share an id, and the
+ids of a worker that Spark gave up are never taken by another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from sparkonce.connectors.kafka_client.client import shared_client
+from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
+from sparkonce.connectors.kafka_sink.producer import Producer
+from sparkonce.connectors.kafka_sink.rows import RowLayout
+from sparkonce.connectors.kafka_sink.settings import ProducerSettings
+from sparkonce.connectors.kafka_sink.topics import Topics
+from sparkonce.connectors.kafka_sink.transactions import (
+    FencedProducerError,
+    ProducerIdentity,
+    State,
+    TransactionClient,
+)
+from sparkonce.connectors.runtime.cache import LruCache
+from sparkonce.connectors.runtime.process import process_name
+from sparkonce.connectors.sinks.target import Routing, Task
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import FencedError
+from sparkonce.exactly_once.transactions import PreparedTransaction
+
+if TYPE_CHECKING:
+    from sparkonce.connectors.kafka_sink.encoding import RowEncoder
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TransactionalIds:
+    """The transactional ids that one process has made below one prefix."""
+
+    prefix: str
+    _used_at: dict[str, int] = field(default_factory=dict)
+    """By id, the number of the last decision when it was used last."""
+
+    def take(self, decided: int) -> str:
+        """Return an id for a transaction that begins when ``decided`` is the number of the last decision."""
+        free = (name for name, used_at in self._used_at.items() if used_at + 2 <= decided)
+        name = next(free, None) or f"{self.prefix}{next(_numbers)}"
+        self._used_at[name] = decided
+        return name
+
+
+_numbers = count()
+"""Of ids, for the whole process: one that is let go of by `LruCache` must not be made again."""
+_ids: LruCache[tuple[str, str], TransactionalIds] = LruCache()
+
+
+def take_id(prefix: str, decided: int) -> str:
+    """Return a transactional id of this process below ``prefix``."""
+    worker = process_name()
+    return _ids.get((worker, prefix), lambda: TransactionalIds(f"{prefix}{worker}-")).take(decided)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a task needs to know in order to send rows."""
+
+    client: ClientSettings
+    producer: ProducerSettings
+    layouts: tuple[RowLayout, ...]
+    """How rows become records, one for each route."""
+    routing: Routing | None
+    """Deals rows out to the routes, if there are several."""
+    app_id: str
+
+    def routed(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+        """Return the rows of each route."""
+        return [rows] if self.routing is None else self.routing(rows)
+
+
+class Outlet(Protocol):
+    """Where record batches go: a `Producer`, or a file."""
+
+    topics: Topics
+    on_too_large: Callable[[str, int], None] | None
+    """Told of a topic, and how large its batches may be, if that is less than was thought."""
+
+    def send(self, batches: Iterable[EncodedBatch]) -> None:
+        """Take record batches."""
+
+    def flush(self) -> None:
+        """Wait until all of them are where they should be."""
+
+
+class RowSender:
+    """Sends the rows of one task through one outlet, which is opened when the first row comes."""
+
+    def __init__(self, sending: Sending, task: Task, open_outlet: Callable[[], Outlet]) -> None:
+        self._sending = sending
+        self._task = task
+        self._open_outlet = open_outlet
+        self._outlet: Outlet | None = None
+        self._encoders: list[RowEncoder] = []
+        self.rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, and send the record batches that they fill."""
+        for route, own in enumerate(self._sending.routed(rows)):
+            if own.num_rows:
+                self.rows += own.num_rows
+                outlet, encoders = self._started()
+                outlet.send(encoders[route].encode(own))
+
+    def finish(self) -> None:
+        """Send what is left, and wait until everything has arrived."""
+        if self._outlet is None:
+            return
+        reach(CrashPoint.SINK_WRITING, self._task.batch_id, self._sending.app_id)
+        for encoder in self._encoders:
+            self._outlet.send(encoder.finish())
+        self._outlet.flush()
+
+    def _started(self) -> tuple[Outlet, list[RowEncoder]]:
+        if self._outlet is None:
+            # Here, because it loads the compiler: the driver's processes know this module too.
+            from sparkonce.connectors.kafka_sink.encoding import RowEncoder
+
+            self._outlet = outlet = self._open_outlet()
+            start = self._task.partition_id + self._task.batch_id  # keyless rows of tasks and batches spread
+            self._encoders = [
+                RowEncoder(layout, outlet.topics.partition_count, self._sending.producer, start)
+                for layout in self._sending.layouts
+            ]
+            outlet.on_too_large = self._limit
+        return self._outlet, self._encoders
+
+    def _limit(self, topic: str, batch_bytes: int) -> None:
+        for encoder in self._encoders:
+            encoder.limit(topic, batch_bytes)
+
+
+class TransactionWriter:
+    """Writes the rows of one task under a transaction, and leaves it open: its part is a `PreparedTransaction`."""
+
+    def __init__(self, sending: Sending, task: Task, driver: ProducerIdentity, prefix: str, decided: int) -> None:
+        """``driver`` is whom the driver claimed for the batch."""
+        self._sending = sending
+        self._task = task
+        self._driver = driver
+        self._prefix = prefix
+        self._decided = decided
+        self._identity: ProducerIdentity | None = None
+        self._producer: Producer | None = None
+        self._sender = RowSender(sending, task, self._open_producer)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """See `TaskWriter.write`."""
+        self._sender.write(rows)
+
+    def close(self) -> PreparedTransaction | None:
+        """See `TaskWriter.close`."""
+        self._sender.finish()
+        identity, producer = self._identity, self._producer
+        if identity is None or producer is None:
+            return None
+        producer.close()
+        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        return PreparedTransaction(identity.name, identity.producer_id, identity.epoch, self._sender.rows)
+
+    def discard(self) -> None:
+        """See `TaskWriter.discard`: the transaction is aborted, so that readers need not wait until it times out."""
+        if self._identity is None:
+            return
+        _topics.pop(_topics_key(self._sending.client, self._sending.producer))  # perhaps it failed because of them
+        try:
+            if self._producer is not None:
+                self._producer.close()
+            # Another epoch, and not EndTxn: what is still on its way must not begin a transaction of its own.
+            self._transactions().fence([self._identity.name])
+        except Exception as error:
+            _log.warning("kafka_once: could not abort the transaction of %s: %s", self._identity.name, error)
+
+    def _transactions(self) -> TransactionClient:
+        return shared_transactions(self._sending.client)
+
+    def _open_producer(self) -> Producer:
+        transactions = self._transactions()
+        name = take_id(self._prefix, self._decided)
+        self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
+        self._check_in_time(transactions)
+        reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
+        client, settings = self._sending.client, self._sending.producer
+        self._producer = Producer(
+            shared_client(client), settings, self._identity, transactions, topics=shared_topics(client, settings)
+        )
+        return self._producer
+
+    def _check_in_time(self, transactions: TransactionClient) -> None:
+        """See that the batch still runs and nothing is decided about it.
+
+        Whoever takes the application over, or ends the batch, first changes what is known of the driver's transactional
+        id, and then looks for ids that tasks have claimed. So either it finds ours, which was claimed before this look,
+        and fences it; or it is seen here, before anything is sent.
+
+        Raises:
+            FencedError: if another driver has begun since.
+            FencedProducerError: if the batch was decided without this task.
+        """
+        found = transactions.describe([self._driver.name]).get(self._driver.name)
+        where = f"task {self._task.partition_id} of batch {self._task.batch_id} (appId {self._sending.app_id})"
+        if found is None or not found.is_of(self._driver):
+            raise FencedError(
+                f"{where} has written nothing: the batch was given up, or another driver has begun with the same appId "
+                "since, and has fenced this one. Stop one of the two, or give each its own appId"
+            )
+        if found.state is not State.EMPTY:
+            raise FencedProducerError(
+                f"{where} comes too late, and has written nothing: the batch is decided without it"
+            )
+
+
+class PlainWriter:
+    """Sends the rows of one task at once; its part is the number of rows. Producers live on from task to task."""
+
+    def __init__(self, sending: Sending, task: Task) -> None:
+        self._sending = sending
+        self._task = task
+        self._producer: Producer | None = None
+        self._sender = RowSender(sending, task, self._open_producer)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """See `TaskWriter.write`."""
+        self._sender.write(rows)
+
+    def close(self) -> int | None:
+        """See `TaskWriter.close`."""
+        self._sender.finish()
+        if self._producer is None:
+            return None
+        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        return self._sender.rows
+
+    def discard(self) -> None:
+        """See `TaskWriter.discard`: what was sent is visible, and stays."""
+        if self._producer is not None:
+            forget_producer(self._sending.client, self._sending.producer)
+
+    def _open_producer(self) -> Producer:
+        self._producer = kept_producer(self._sending.client, self._sending.producer)
+        return self._producer
+
+
+_transactions: LruCache[tuple[int, ClientSettings], TransactionClient] = LruCache()
+_topics: LruCache[tuple[int, ClientSettings, int], Topics] = LruCache()
+_producers: LruCache[tuple[int, ClientSettings, ProducerSettings], Producer] = LruCache()
+
+
+def shared_transactions(settings: ClientSettings) -> TransactionClient:
+    """Return this process's client of transaction coordinators, which remembers where they are."""
+    return _transactions.get((os.getpid(), settings), lambda: TransactionClient(shared_client(settings)))
+
+
+def shared_topics(client: ClientSettings, settings: ProducerSettings) -> Topics:
+    """Return what this process knows of topics, from task to task, as a producer that lives on would."""
+    age_ms = settings.metadata_max_age_ms
+    return _topics.get(_topics_key(client, settings), lambda: Topics(shared_client(client), age_ms))
+
+
+def _topics_key(client: ClientSettings, settings: ProducerSettings) -> tuple[int, ClientSettings, int]:
+    return os.getpid(), client, settings.metadata_max_age_ms
+
+
+def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
+    """Return this process's producer without transactions; it must be told to `forget_producer` after a failure."""
+
+    def make() -> Producer:
+        identity = shared_transactions(client).init_producer_id(None, 0) if settings.idempotent else None
+        return Producer(shared_client(client), settings, identity)
+
+    return _producers.get((os.getpid(), client, settings), make)
+
+
+def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
+    """Let go of a producer that has failed: nobody can say which of its batches have arrived."""
+    producer = _producers.pop((os.getpid(), client, settings))
+    if producer is not None:
+        producer.close()

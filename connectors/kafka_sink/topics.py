@@ -1,0 +1,102 @@
+"""What a producer knows of topics: how many partitions they have, and who leads them.
+
+A topic that does not exist is asked for in a way that lets the broker create it, as Spark's sink does, if its
+``auto.create.topics.enable`` is true. Apache Kafka answers "unknown topic" while it creates one, which nobody can tell
+from a topic that it will not create: so the question is asked again for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from sparkonce.connectors.kafka_client.client import Client, Leader, MissingTopicError, TopicMetadata, leader_of
+from sparkonce.connectors.kafka_sink.settings import DEFAULT_METADATA_MAX_AGE_MS
+
+CREATION_WAIT_MS = 5_000
+"""How long a broker may take to create a topic."""
+
+
+class Topics:
+    """Metadata of topics that are written to, kept until `refresh`.
+
+    Args:
+        client: whom to ask.
+        max_age_ms: a number of partitions older than that is asked for anew, for partitions can be added.
+        clock_s: gives seconds from some moment on.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._max_age_s = max_age_ms / 1000
+        self._clock_s = clock_s
+        self._known: dict[str, TopicMetadata] = {}
+        self._learned_s: dict[str, float] = {}
+
+    def partition_count(self, topic: str, at_least: int | None = None) -> int:
+        """Return a topic's number of partitions; asks the broker if ``at_least`` is not known, or that is long ago.
+
+        Raises:
+            MissingTopicError: if there is no such topic, and the broker creates none.
+            PermissionError: if this user may not see it.
+            KafkaUnreachableError: if no broker answers in time.
+
+        """
+        known = self._known.get(topic)
+        if (
+            known is None
+            or (at_least is not None and at_least >= len(known.partitions))
+            or self._clock_s() - self._learned_s[topic] >= self._max_age_s
+        ):
+            self.refresh([topic])
+        return len(self._known[topic].partitions)
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        """Return the leader of a partition as last heard; raises as `partition_count` does.
+
+        Raises:
+            KafkaError: LEADER_NOT_AVAILABLE, which may pass.
+
+        """
+        if topic not in self._known:
+            self.refresh([topic])
+        return leader_of(self._known, topic, partition)
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        """Ask anew until there is an answer; raises as `partition_count` does."""
+        names = sorted(set(topics))
+        text = ", ".join(names)
+        wait_ms = min(CREATION_WAIT_MS, self._client.settings.api_timeout_ms)
+        deadline = time.monotonic() + wait_ms / 1000
+        pause_s = self._client.settings.retry_backoff_ms / 1000
+        while True:
+            try:
+                self._client.retry(f"ask for the topics {text}", lambda: self.look_again(names))
+                return
+            except MissingTopicError as error:
+                if time.monotonic() + pause_s > deadline:
+                    raise MissingTopicError(
+                        f"kafka_once: one of the topics to write to does not exist ({text}), and the broker has not "
+                        "created it: create it first, or let the broker do so (auto.create.topics.enable=true)"
+                    ) from error
+            except PermissionError as error:
+                raise PermissionError(
+                    f"kafka_once: not allowed to see one of the topics to write to ({text}): ask for DESCRIBE and "
+                    "WRITE on it"
+                ) from error
+            time.sleep(pause_s)
+
+    def look_again(self, topics: Iterable[str]) -> None:
+        """Ask anew, once.
+
+        Raises:
+            MissingTopicError, PermissionError, KafkaError, ProtocolError, OSError: if there is no good answer.
+        """
+        names = sorted(set(topics))
+        self._known |= self._client.topics_now(names, create=True)
+        self._learned_s |= dict.fromkeys(names, self._clock_s())

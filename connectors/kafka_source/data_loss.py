@@ -1,0 +1,80 @@
+"""What to do about records that should be there and are not: stop, or skip forward and say so.
+
+Before either, the question is asked again: right after a leader has moved, brokers have been seen to answer with
+offsets from before (KAFKA-7703).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from sparkonce.connectors.kafka_source.epochs import Parting
+from sparkonce.offset_store.offsets import Position, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class DataLossError(RuntimeError):
+    """Records that this query should have read are gone; the message names partition and offsets."""
+
+
+NEW_CHECKPOINT = "or begin with a new checkpointLocation"
+RETENTION = "Longer retention (retention.ms, retention.bytes) prevents this"
+
+
+def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "") -> None:
+    """Raise, or warn if the option failOnDataLoss is false.
+
+    ``instead`` is what helps beside that option in this case, and ``prevention`` what keeps it from happening again.
+
+    Raises:
+        DataLossError: if ``fail``.
+    """
+    if fail:
+        stops = "The query stops because option failOnDataLoss is true: set it to false to go on with what is left"
+        way_out = ", ".join(filter(None, [stops, instead]))
+        raise DataLossError(". ".join(filter(None, [f"Some data may have been lost: {what}", way_out, prevention])))
+    _log.warning("kafka_once: some data may have been lost: %s; going on, since failOnDataLoss is false", what)
+
+
+def report_replaced(
+    tp: TopicPartition,
+    position: Position,
+    parting: Parting,
+    log_end: int | None,
+    *,
+    fail: bool,
+    this_query: str = "has read",
+) -> None:
+    """Report that a log has no longer what was read of it; ``log_end`` is None if not known.
+
+    ``this_query`` says what the query did with the records.
+
+    Raises:
+        DataLossError: if ``fail``.
+    """
+    at = parting.offset
+    records = f"records [{at}, {position.next})" if at < position.next else f"records before offset {at}"
+    became = "are gone" if log_end is not None and log_end <= at < position.next else "have been replaced"
+    doubt = "" if parting.is_exact else f". Records before {at} may have been replaced too: that cannot be told"
+    report_loss(
+        f"{records} of {tp} that this query {this_query} {became}: the record of leader epoch {position.epoch} before "
+        f"offset {position.next} is no longer in the log, so the log was cut, by an unclean election or a broker put "
+        f"back to an older state. What was written of them stays, and what the log has from offset {at} on was never "
+        f"read{doubt}",
+        fail=fail,
+        instead="and read the log from there on (the rows of replaced records stay beside the new ones, and the commit "
+        f"that goes on says which they are), {NEW_CHECKPOINT} and appId, startingOffsets=earliest and a new table or "
+        "topic to read it all anew",
+    )
+
+
+def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:
+    """Call ``strange`` until it is false or was called ``retries`` times; give its last answer."""
+    for _ in range(retries):
+        time.sleep(interval_ms / 1000)
+        if not strange():
+            return False
+    return True

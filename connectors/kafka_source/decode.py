@@ -1,0 +1,276 @@
+"""Record batches as they come from a broker, turned into Arrow record batches.
+
+`RecordDecoder.scan` looks at the batch headers only, so that the next fetch can leave before this one is decoded. What
+it found goes to `RecordDecoder.rows`, which drops what no consumer may see (control batches, aborted transactions,
+records outside the wanted range), checks checksums, inflates, and has the compiled kernel write the columns. No record
+becomes a Python object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparkonce.broker_lite.protocol.compression import decompress
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.fetch import AbortedTransaction
+from sparkonce.broker_lite.protocol.limits import MAX_INFLATED_BYTES
+from sparkonce.broker_lite.protocol.primitives import Reader
+from sparkonce.connectors.kafka_source import kernel
+from sparkonce.connectors.kafka_source.columns import Constants, allocate, binary, fixed, header_lists
+from sparkonce.connectors.kafka_source.kernel import Rows
+from sparkonce.connectors.runtime.compiled import Bytes, Int64s
+from sparkonce.connectors.values.record_schema import (
+    COLUMNS,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    VALUE,
+    arrow_schema,
+)
+
+MAX_ROWS_PER_ARROW_BATCH = 65_536
+MAX_BYTES_PER_ARROW_BATCH = 32 << 20
+MAX_BYTES_PER_ARROW_COLUMN = (1 << 31) - 1
+"""What the offsets of Arrow's strings reach. Only the topic's name can come to more than what was read."""
+
+_SMALLEST_RECORD = 7
+
+_WANTED = {
+    KEY: kernel.KEYS,
+    VALUE: kernel.VALUES,
+    OFFSET: kernel.OFFSETS,
+    TIMESTAMP: kernel.TIMES,
+    TIMESTAMP_TYPE: kernel.TIME_TYPES,
+    HEADERS: kernel.WITH_HEADERS,
+}
+"""What the kernel writes for a column. The topic and the partition it knows nothing of."""
+
+
+class CorruptBatchError(RuntimeError):
+    """Bytes that are no valid record batch; the message names topic, partition and offset."""
+
+
+class TimestampRangeError(CorruptBatchError):
+    """A record whose timestamp Spark cannot hold (KAFKA_MALFORMED_RECORD_TIMESTAMP of Spark's connector)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The whole batches of one fetch. ``next_offset`` is None if there is not one of them."""
+
+    table: Int64s
+    next_offset: int | None
+
+
+class RecordDecoder:
+    """Decodes what is fetched from one partition."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        check_crcs: bool = True,
+        max_rows: int = MAX_ROWS_PER_ARROW_BATCH,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._columns = tuple(columns)
+        self._wanted = sum(_WANTED.get(name, 0) for name in self._columns)
+        self._check_crcs = check_crcs
+        self._max_rows = max_rows
+        self._schema = arrow_schema(self._columns)
+        self._constants = Constants(topic, partition)
+
+    def scan(self, data: Bytes, at_offset: int) -> Scanned:
+        """Find the whole batches in ``data``, fetched at ``at_offset``; half a batch at the end is left out.
+
+        Raises:
+            CorruptBatchError: if the bytes are not batches of format v2.
+
+        """
+        data = data.view()
+        data.flags.writeable = False
+        table = np.empty((data.shape[0] // kernel.BATCH_HEADER_SIZE, kernel.COLUMNS), np.int64)
+        count, _, status = kernel.scan_batches(data, data.shape[0], table)
+        if status == kernel.OLD_FORMAT:
+            raise self._corrupt(
+                at_offset,
+                "a batch is not of record format v2; records of formats v0 and v1 (written before Kafka 0.11) are not "
+                "supported: let a current producer write them again",
+            )
+        if status == kernel.BAD_HEADER:
+            raise self._corrupt(at_offset, "the header of a batch is damaged")
+        if not count:
+            return Scanned(table[:0], None)
+        last = table[count - 1]
+        return Scanned(table[:count], int(last[kernel.BASE_OFFSET] + last[kernel.LAST_DELTA] + 1))
+
+    def rows(
+        self,
+        data: Bytes,
+        scanned: Scanned,
+        start_offset: int,
+        end_offset: int,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records with ``start_offset <= offset < end_offset``; empty Arrow batches are left out.
+
+        ``data`` may be used again by the caller once the iterator is exhausted.
+
+        Raises:
+            CorruptBatchError: for a wrong checksum, bytes that do not inflate, or records that do not fit their batch.
+            TimestampRangeError: for a timestamp that does not fit into microseconds.
+
+        """
+        table = scanned.table
+        if aborted:
+            table = table[committed_batches(data, table, aborted)]
+        base = table[:, kernel.BASE_OFFSET]
+        table = table[
+            (table[:, kernel.ATTRIBUTES] & kernel.CONTROL == 0)
+            & (base < end_offset)
+            & (base + table[:, kernel.LAST_DELTA] >= start_offset)
+        ]
+        if self._check_crcs:
+            self._verify(data, table)
+        for buffer, group in self._groups(data, table):
+            batch = self._decode(buffer, group, start_offset, end_offset)
+            if batch.num_rows:
+                yield batch
+
+    def _verify(self, data: Bytes, table: Int64s) -> None:
+        view = data.data
+        for start, end, expected in table[:, (kernel.START, kernel.END, kernel.CRC)].tolist():
+            if crc32c(view[start + kernel.CRC_START : end]) != expected:
+                offset = int.from_bytes(view[start : start + 8], "big")
+                raise self._corrupt(offset, "the checksum of the batch does not match its bytes")
+
+    def _groups(self, data: Bytes, table: Int64s) -> Iterator[tuple[Bytes, Int64s]]:
+        """Cut into groups that make one Arrow batch each, in one buffer each, inflated."""
+        compressed = bool((table[:, kernel.ATTRIBUTES] & kernel.COMPRESSION_MASK).any())
+        first = rows = size = 0
+        pieces: list[Bytes] = []
+        for index, (count, begin, end) in enumerate(
+            table[:, (kernel.COUNT, kernel.RECORDS, kernel.END)].tolist(),
+        ):
+            piece = self._inflate(data, table[index]) if compressed else data[begin:end]
+            if count > piece.shape[0] // _SMALLEST_RECORD:
+                raise self._corrupt(int(table[index, kernel.BASE_OFFSET]), kernel.REASONS[kernel.BAD_COUNT])
+            full = rows + count > self._max_rows or size + piece.shape[0] > MAX_BYTES_PER_ARROW_BATCH
+            if full and index > first:
+                yield _joined(table[first:index], pieces) if compressed else (data, table[first:index])
+                first, rows, size, pieces = index, 0, 0, []
+            rows += count
+            size += piece.shape[0]
+            pieces.append(piece)
+        if first < table.shape[0]:
+            yield _joined(table[first:], pieces) if compressed else (data, table[first:])
+
+    def _inflate(self, data: Bytes, header: Int64s) -> Bytes:
+        raw = data[header[kernel.RECORDS] : header[kernel.END]]
+        codec = int(header[kernel.ATTRIBUTES] & kernel.COMPRESSION_MASK)
+        if codec == 0:
+            return raw
+        try:
+            inflated = decompress(codec, raw.data, MAX_INFLATED_BYTES)
+        except ProtocolError as error:
+            raise self._corrupt(int(header[kernel.BASE_OFFSET]), f"its records do not inflate: {error}") from error
+        return np.frombuffer(inflated, np.uint8)
+
+    def _decode(self, buffer: Bytes, table: Int64s, start_offset: int, end_offset: int) -> pa.RecordBatch:
+        capacity = int(table[:, kernel.COUNT].sum())
+        if TOPIC in self._columns and capacity * len(self._topic.encode()) > MAX_BYTES_PER_ARROW_COLUMN:
+            offset = int(table[0, kernel.BASE_OFFSET])
+            raise self._corrupt(offset, f"its {capacity} records are more than a column can name the topic for")
+        size = int((table[:, kernel.END] - table[:, kernel.RECORDS]).sum())
+        rows = allocate(capacity, size, self._wanted)
+        buffer = buffer.view()
+        buffer.flags.writeable = False  # so that the kernel is compiled for one kind of array only
+        state = np.zeros(kernel.STATE_SLOTS, np.int64)
+        kernel.decode_batches(buffer, table, start_offset, end_offset, rows, self._wanted, state)
+        if state[kernel.STATUS] == kernel.BAD_TIMESTAMP:
+            raise self._out_of_range(int(state[kernel.FAILED_OFFSET]), int(state[kernel.FAILED_TIME]))
+        if state[kernel.STATUS] != kernel.OK:
+            raise self._corrupt(int(state[kernel.FAILED_OFFSET]), kernel.REASONS[int(state[kernel.STATUS])])
+        return self._arrow(rows, state)
+
+    def _arrow(self, rows: Rows, state: Int64s) -> pa.RecordBatch:
+        count = int(state[kernel.ROWS])
+        make: dict[str, Callable[[], pa.Array]] = {
+            KEY: lambda: binary(pa.binary(), rows.keys, count, state, kernel.KEY_BYTES),
+            VALUE: lambda: binary(pa.binary(), rows.values, count, state, kernel.VALUE_BYTES),
+            TOPIC: lambda: self._constants.topics(count),
+            PARTITION: lambda: self._constants.partitions(count),
+            OFFSET: lambda: fixed(pa.int64(), rows.offsets, count),
+            TIMESTAMP: lambda: fixed(pa.timestamp("us", tz="UTC"), rows.times, count),
+            TIMESTAMP_TYPE: lambda: fixed(pa.int32(), rows.time_types, count),
+            HEADERS: lambda: header_lists(self._schema.field(HEADERS).type, rows.headers, count, state),
+        }
+        return pa.RecordBatch.from_arrays([make[name]() for name in self._columns], schema=self._schema)
+
+    def _out_of_range(self, offset: int, timestamp: int) -> TimestampRangeError:
+        return TimestampRangeError(
+            f"the record in topic {self._topic}, partition {self._partition}, at offset {offset} has the timestamp "
+            f"{timestamp}, which does not fit into Spark's range of microseconds. Kafka's timestamps are milliseconds "
+            "since 1970: its producer may have written microseconds or nanoseconds. Correct the producer; such records "
+            "can be read without the column timestamp (option columns)"
+        )
+
+    def _corrupt(self, offset: int, what: str) -> CorruptBatchError:
+        return CorruptBatchError(
+            f"corrupt data in topic {self._topic}, partition {self._partition}, in the batch at offset {offset}: "
+            f"{what}. If the broker's copy is damaged, restore it from a replica, or begin behind this batch with "
+            "startingOffsets"
+        )
+
+
+def committed_batches(data: Bytes, table: Int64s, aborted: Sequence[AbortedTransaction]) -> NDArray[np.bool_]:
+    """Say which batches a read_committed consumer may see, as Kafka's consumer decides it (KIP-98).
+
+    Walking up the log, a producer is void from the first offset of an aborted transaction to its abort marker.
+    """
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    void: set[int] = set()
+    keep = np.ones(table.shape[0], np.bool_)
+    columns = (kernel.BASE_OFFSET, kernel.LAST_DELTA, kernel.ATTRIBUTES, kernel.PRODUCER, kernel.RECORDS, kernel.END)
+    for index, (base, last_delta, attributes, producer, records, end) in enumerate(table[:, columns].tolist()):
+        while waiting and waiting[-1].first_offset <= base + last_delta:
+            void.add(waiting.pop().producer_id)
+        if attributes & kernel.CONTROL:
+            if _is_abort_marker(data[records:end]):
+                void.discard(producer)
+        elif attributes & kernel.TRANSACTIONAL and producer in void:
+            keep[index] = False
+    return keep
+
+
+def _is_abort_marker(records: Bytes) -> bool:
+    """Read the type from the key of a control record: version int16, type int16, and 0 means abort."""
+    reader = Reader(records.data)
+    reader.varint()  # length of the record
+    reader.int8()  # attributes
+    reader.varlong()  # timestamp delta
+    reader.varint()  # offset delta
+    return reader.varint() >= 4 and reader.int16() >= 0 and reader.int16() == 0
+
+
+def _joined(table: Int64s, pieces: Sequence[Bytes]) -> tuple[Bytes, Int64s]:
+    """Lay inflated records end to end, and give the table that goes with them."""
+    ends = np.cumsum([piece.shape[0] for piece in pieces])
+    moved = table.copy()
+    moved[:, kernel.END] = ends
+    moved[1:, kernel.RECORDS] = ends[:-1]
+    moved[0, kernel.RECORDS] = 0
+    return np.concatenate(pieces), moved

@@ -1,0 +1,179 @@
+"""Where a log parts from what was read of it, found by leader epochs (KIP-101, KIP-320).
+
+Every record has the epoch of the leader that wrote it, and epochs rise along a log. A log that was cut, by an unclean
+election or a broker put back to an older state, is written on in another epoch. So each position has the epoch of the
+record before it, and OffsetForLeaderEpoch tells whether the log still has that record: asked for epoch ``e`` a leader
+gives the largest epoch up to ``e`` that its log has, and where that one ends.
+
+- It is the same epoch, and ends before the position: the log parts there from what was read.
+- It is an older one: the log has nothing of ``e``, and parts from what was read no later than where that one ends.
+- None, as ``e`` is newer than all that the leader knows: the log was put back to an older state. It parts no later than
+  where the leader's own epoch begins.
+
+To tell more in the last two cases, all epochs of what was read would have to be kept (KIP-279). What comes before the
+latest place is taken for read, so that nothing is read twice.
+
+The epoch of a record in the middle of a log is found from the leader's own epoch downward: the epoch before it tells
+where it begins. Both are asked only when a query starts, and for a partition whose leader epoch has changed since.
+
+What cannot be seen: a log that was cut and written anew in the very epoch that it had before. Kafka gives each leader
+after a restart another epoch, but two copies of one data directory that are started equally often give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sparkonce.connectors.kafka_client.client import Client, EpochEnd, TopicMetadata
+from sparkonce.offset_store.offsets import Position, TopicPartition
+
+AskEpochs = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
+"""Gives, for a leader epoch of each partition, where it ended; nothing if brokers cannot tell."""
+LeaderEpoch = Callable[[TopicPartition], int]
+"""Gives the epoch of a partition's leader, -1 if it is not known."""
+
+UNKNOWN = EpochEnd(-1, -1)
+
+
+class Parting(NamedTuple):
+    """Where a log parts from what was read of it."""
+
+    offset: int
+    is_exact: bool
+    """Whether all before is what was read; else it parts here at the latest."""
+
+
+MOST_EPOCHS = 100
+"""How far down a log's epochs are followed; a position in an older one has no epoch."""
+
+
+@dataclass(slots=True)
+class Epochs:
+    """The newest epochs of one log, newest first, as far down as was asked."""
+
+    leader: int
+    begins: list[tuple[int, int]] = field(default_factory=list)
+    """Epochs, and where each begins."""
+    older: int | None = None
+    """The epoch before those; None if there is none, or none is known."""
+
+    def __post_init__(self) -> None:
+        self.older = self.leader
+
+    def take(self, answer: EpochEnd) -> None:
+        """Take the answer for the epoch before `older`, which tells where `older` begins."""
+        assert self.older is not None
+        begin = 0 if self.older == 0 else answer.offset
+        if begin < 0 or (self.begins and begin >= self.begins[-1][1]) or len(self.begins) >= MOST_EPOCHS:
+            self.older = None  # the log has no older records, or does not tell their epochs
+            return
+        self.begins.append((self.older, begin))
+        self.older = None if answer.epoch < 0 or begin == 0 else answer.epoch
+
+    def before(self, offset: int) -> tuple[int, int] | None:
+        """Return the epoch of the record before an offset and where that epoch begins; None if that is not known."""
+        return next(((epoch, begin) for epoch, begin in self.begins if begin < offset), None)
+
+    def reaches(self, offset: int) -> bool:
+        """Whether nothing more is to be asked for `before`."""
+        return self.older is None or (bool(self.begins) and self.begins[-1][1] < offset)
+
+
+def ask_epochs(
+    client: Client, known: dict[str, TopicMetadata], wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd]:
+    """Ask by `Client.epoch_ends`, which brings ``known`` up to date."""
+    found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)
+    return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
+
+
+class LeadersChangedError(RuntimeError):
+    """A leader changed while a batch was planned: the answers may be of different logs."""
+
+
+class LogEpochs:
+    """The leader epochs of the partitions that one query reads."""
+
+    def __init__(self, ask: AskEpochs, leader_epoch: LeaderEpoch) -> None:
+        self._ask = ask
+        self._leader_epoch = leader_epoch
+        self._known: dict[TopicPartition, Epochs] = {}
+        self._compared: dict[TopicPartition, int] = {}
+        """The leader epoch in which a partition's log was last found to have what was read."""
+
+    def parted(
+        self, positions: Mapping[TopicPartition, Position], doubtful: Collection[TopicPartition] = ()
+    ) -> dict[TopicPartition, Parting]:
+        """Return the partitions whose logs have no longer what was read, and where each parts from it.
+
+        That is the position itself if nothing before it can be told to be new.
+
+        Asks about those whose leader epoch is another than when this was last asked, and those that are ``doubtful``.
+        """
+        wanted = {
+            tp: position.epoch
+            for tp, position in positions.items()
+            if position.epoch is not None
+            and (tp in doubtful or self._leader_epoch(tp) != self._compared.get(tp))
+            and self._leader_epoch(tp) >= 0
+        }
+        answers = dict(self._ask(wanted)) if wanted else {}
+        newer = [tp for tp, answer in answers.items() if answer.epoch < 0]
+        for tp, begin in self._own_begins(newer).items():
+            answers[tp] = EpochEnd(UNKNOWN.epoch, begin)
+        found: dict[TopicPartition, Parting] = {}
+        for tp, (epoch, end) in answers.items():
+            is_same, read_to = epoch == wanted[tp], positions[tp].next
+            if not is_same or end < read_to:
+                found[tp] = Parting(min(end, read_to), is_same)
+            if end >= read_to:
+                self._compared[tp] = self._leader_epoch(tp)
+        return found
+
+    def _own_begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the epochs of the leaders themselves begin."""
+        while True:
+            asked = {tp: self._leader_epoch(tp) - 1 for tp in partitions if self._leader_epoch(tp) > 0}
+            answers = self._ask(asked) if asked else {}
+            if all(self._leader_epoch(tp) - 1 == epoch for tp, epoch in asked.items()):  # else another leader answered
+                return {tp: max(answers.get(tp, UNKNOWN).offset, 0) for tp in partitions}
+
+    def before(
+        self, offsets: Mapping[TopicPartition, int], asked_in: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the epoch of the record before each offset, where it is known.
+
+        The offsets were in the logs in the leader epochs ``asked_in``: in these they need not be compared again.
+
+        Raises:
+            LeadersChangedError: if a leader epoch is another by now.
+        """
+        wanted = {tp: offset for tp, offset in offsets.items() if offset > 0 and self._leader_epoch(tp) >= 0}
+        self._follow(wanted)
+        for tp in wanted:
+            if self._leader_epoch(tp) != asked_in.get(tp):
+                raise LeadersChangedError(f"the leader of {tp} changed while a batch was planned")
+        found = {tp: self._known[tp].before(offset) for tp, offset in wanted.items()}
+        self._compared |= {tp: self._leader_epoch(tp) for tp in wanted}
+        return {tp: at[0] for tp, at in found.items() if at is not None}
+
+    def _follow(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Follow each log's epochs down to the record before an offset, one question for all partitions at a time."""
+        while True:
+            wanted: dict[TopicPartition, int] = {}
+            for tp, offset in offsets.items():
+                leader = self._leader_epoch(tp)
+                if tp not in self._known or self._known[tp].leader != leader:
+                    self._known[tp] = Epochs(leader)
+                known = self._known[tp]
+                if not known.reaches(offset):
+                    assert known.older is not None
+                    wanted[tp] = known.older - 1
+            if not wanted:
+                return
+            asked = {tp: epoch for tp, epoch in wanted.items() if epoch >= 0}
+            answers = self._ask(asked) if asked else {}
+            for tp in wanted:
+                self._known[tp].take(answers.get(tp, UNKNOWN))

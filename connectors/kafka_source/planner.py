@@ -1,0 +1,417 @@
+"""Where batches begin and end: the driver's side of the source, between Spark's offsets and the broker's.
+
+One planner lives as long as its query. Choosing the end of a micro-batch costs two questions to the brokers, topics and
+latest offsets, over connections that stay open.
+
+What was there before and is missing now is asked for again before it counts as lost (`data_loss.ask_again`): metadata
+takes a while to reach every broker. A topic that vanishes between two questions makes the planner look anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, Leader, MissingTopicError, TopicMetadata
+from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
+from sparkonce.connectors.kafka_source.checkpoint import Line, ranges_between, read_line
+from sparkonce.connectors.kafka_source.data_loss import (
+    NEW_CHECKPOINT,
+    RETENTION,
+    ask_again,
+    report_loss,
+    report_replaced,
+)
+from sparkonce.connectors.kafka_source.epochs import LeadersChangedError, LogEpochs, ask_epochs
+from sparkonce.connectors.kafka_source.offset_rules import OffsetRule
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.planning import bundle, share_out, split
+from sparkonce.connectors.kafka_source.ranges import FetchRange, KafkaInputPartition, check_same_topic, is_same_topic
+from sparkonce.connectors.kafka_source.resolving import Offsets, resolve
+from sparkonce.connectors.kafka_source.spark_initial_offset import initial_offset, initial_offset_if_any
+from sparkonce.offset_store import open_store
+from sparkonce.offset_store.offsets import OffsetRange, Position, SourceOffset, TopicPartition
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+_NOTHING = Line(SourceOffset("", {}), ours=True)
+
+
+class Planner:
+    """Plans the batches of one query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client = Client(options.settings)
+        self._lines: list[tuple[Mapping[str, Any], Line]] = []
+        """The last lines of the checkpoint: the end of a batch comes back twice, to be cut and as the next start."""
+        self._seen: set[str] = set()
+        """Topics that were there before: one that has gone may stay away, once that is reported."""
+        self.topics: dict[str, TopicMetadata] = {}
+        """What is known of the topics; leaders that change while offsets are asked for are brought up to date here."""
+        self._asked_in: dict[TopicPartition, int] = {}
+        """The leader epochs that the latest offsets are of."""
+        self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def refresh(self, before: Line = _NOTHING, *, lenient: bool = False) -> list[TopicPartition]:
+        """Ask for the topics again, and give the partitions that this query reads.
+
+        Those that were read ``before`` may be missing, and if ``lenient`` all may.
+
+        Raises:
+            MissingTopicError: if a topic, or an assigned partition, does not exist.
+            KafkaUnreachableError: if no broker answers.
+        """
+        optional = {(tp.topic, tp.partition) for tp in before.offset.positions}
+        if lenient:
+            optional = {(topic, number) for topic in self._options.topics for number in self._assigned(topic)}
+        self.topics = dict(self._find_topics({topic for topic, _ in optional}))
+        return [
+            TopicPartition(name, topic.topic_id, number)
+            for name, topic in sorted(self.topics.items())
+            for number in self._numbers(topic, optional)
+        ]
+
+    def survey(self, start: Mapping[str, Any]) -> tuple[Line, list[TopicPartition]]:
+        """Read a line of the checkpoint, and ask which partitions there are now, twice if some seem to be gone.
+
+        Raises:
+            CheckpointError: if the line is of another source, or cannot be read.
+            MissingTopicError, KafkaUnreachableError: as `refresh`.
+        """
+        line = self._line(start)
+        partitions = self.refresh(line)
+
+        def is_strange() -> bool:
+            partitions[:] = self.refresh(line)
+            return bool(self._gone(line, partitions))
+
+        if self._gone(line, partitions):
+            self._ask_again(is_strange)
+        return line.with_topic_ids(self.topics), partitions
+
+    def while_topics_stay(self, plan: Callable[[], _Result]) -> _Result:
+        """Call ``plan``, and again if a topic vanishes, or a leader changes, between its questions.
+
+        Raises:
+            MissingTopicError, LeadersChangedError: if that goes on.
+        """
+        for _ in range(self._options.offset_retries):
+            try:
+                return plan()
+            except (MissingTopicError, LeadersChangedError) as error:
+                _log.info("kafka_once: %s, looking again", error)
+                time.sleep(self._options.offset_retry_interval_ms / 1000)
+        return plan()
+
+    def resolve(self, rule: OffsetRule, partitions: list[TopicPartition]) -> Offsets:
+        """Turn a rule into an offset for each partition; for errors see `resolving.resolve`."""
+        latest_if_no_match = self._options.latest_if_no_match or rule.option.startswith("ending")
+        return resolve(
+            rule,
+            partitions,
+            self.ask,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            latest_if_no_match=latest_if_no_match,
+        )
+
+    def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """Ask the brokers for LATEST or EARLIEST of each partition, or for the offset at a timestamp.
+
+        Latest heeds kafka.isolation.level.
+        """
+        found = self._client.offsets({(tp.topic, tp.partition): what for tp, what in wanted.items()}, self.topics)
+        return {tp: found[tp.topic, tp.partition] for tp in wanted}
+
+    def initial(self, rule: OffsetRule) -> SourceOffset:
+        """Return the offset at which a query without a checkpoint begins: the stored one, or what the rule says.
+
+        A checkpoint of Spark's own connector may have its initial offset noted and no batch planned: it begins there.
+        """
+        partitions = self.refresh()
+        if self._options.checkpoint_location is not None:
+            topics = {tp.topic for tp in partitions}
+            noted = initial_offset_if_any(
+                self._options.checkpoint_location, self._options.source, topics, self._options.storage_options
+            )
+            if noted is not None:
+                return Line(noted, ours=False).with_topic_ids(self.topics).offset
+        stored = self._stored(partitions)
+        offsets = {tp: position.next for tp, position in stored.items()}
+        rest = [tp for tp in partitions if tp not in offsets]
+        if offsets and rest and rule.everywhere == LATEST:
+            # Nothing of these partitions was ever written to the table, or it would have their offsets. Beginning at
+            # the latest could lose what came in since the others were stored, so they are read from their start.
+            _log.warning("kafka_once: no offsets stored for %s: reading from the start", _text(rest))
+            offsets |= self.ask(dict.fromkeys(rest, EARLIEST))
+        elif rest:
+            by_rule = self.resolve(rule, partitions)
+            offsets |= {tp: by_rule[tp] for tp in rest}
+        return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
+
+    def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
+        """Return ``start`` with partitions added that are new, and those taken out that this query reads no more.
+
+        Raises:
+            DataLossError: if either loses records and failOnDataLoss is true.
+            RecreatedTopicError: if a topic was created again and failOnDataLoss is true.
+        """
+        current = set(partitions)
+        gone = sorted(tp for tp in start.positions if tp not in current)
+        recreated = self._report_recreated(gone)
+        gone = [tp for tp in gone if tp.topic not in recreated]
+        if gone:
+            report_loss(
+                f"partitions {_text(gone)} of the checkpoint are gone: they have been deleted, or {self._chosen_by} "
+                "does not name them any more",
+                fail=self._options.fail_on_data_loss,
+                instead=f"or set {self._chosen_by} back, {NEW_CHECKPOINT}",
+            )
+        new = [tp for tp in partitions if tp not in start.positions]
+        if not gone and not recreated and not new:
+            return start
+        positions = {tp: position for tp, position in start.positions.items() if tp in current}
+        for tp, earliest in self.ask(dict.fromkeys(new, EARLIEST)).items():
+            if earliest > 0 and tp.topic not in recreated:
+                report_loss(
+                    f"added partition {tp} should be read from offset 0, but its log starts from {earliest}",
+                    fail=self._options.fail_on_data_loss,
+                    prevention=RETENTION,
+                )
+            positions[tp] = Position(earliest, earliest)
+        return SourceOffset(start.source, positions)
+
+    def latest(self, start: SourceOffset) -> Offsets:
+        """Ask for the latest offsets of the partitions in ``start``; of one whose log was cut, for where it parts.
+
+        Raises:
+            DataLossError: if one lies before ``start``, even when asked again, or the records before it have been
+                replaced, and failOnDataLoss is true.
+        """
+        positions = start.positions
+        offsets = self.ask(dict.fromkeys(positions, LATEST))
+        self._asked_in = {tp: self._leader_epoch(tp) for tp in positions}
+        parted = self._parted(positions, offsets)
+        offsets |= parted
+
+        def behind() -> list[TopicPartition]:
+            return [tp for tp, at in positions.items() if offsets[tp] < at.next and tp not in parted]
+
+        def is_strange() -> bool:
+            offsets.update(self.ask(dict.fromkeys(behind(), LATEST)))
+            return bool(behind())
+
+        if behind() and self._ask_again(is_strange):
+            for tp in sorted(behind()):
+                report_loss(
+                    f"the offset of partition {tp} was changed from {positions[tp].next} to {offsets[tp]}, where its "
+                    "log ends now: what was read before or where the query should start is gone, and new records take "
+                    "the same offsets again",
+                    fail=self._options.fail_on_data_loss,
+                    instead=f"{NEW_CHECKPOINT}; if kafka.bootstrap.servers is another cluster's, set it back",
+                )
+        return offsets
+
+    def advance(
+        self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
+    ) -> SourceOffset:
+        """Return the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
+
+        It does not go past what is ``pinned``, if anything is. A partition whose log was cut goes back to where it
+        parts from what was read, or if that is not known to its end, as in Spark's connector: a new beginning.
+        """
+        positions = start.positions
+        begin = {tp: position.next for tp, position in positions.items()}
+        target = latest
+        if pinned is not None:
+            target = {tp: min(offset, max(begin[tp], pinned.get(tp, offset))) for tp, offset in latest.items()}
+        ends = target if limit is None else share_out(limit, begin, target)
+        return SourceOffset(
+            start.source,
+            {tp: _position(position, ends[tp]) if tp in ends else position for tp, position in positions.items()},
+        )
+
+    def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
+        """Return ``end`` with the leader epochs of what moved since ``start``; all else keeps what it has.
+
+        Raises:
+            LeadersChangedError: if a leader is another than when `latest` asked it: the offset may be of another log.
+        """
+        moved = {tp: at.next for tp, at in end.positions.items() if at != start.positions.get(tp)}
+        epochs = self._epochs.before(moved, self._asked_in)
+        changed = {tp: replace(end.positions[tp], epoch=epochs.get(tp)) for tp in moved}
+        return SourceOffset(end.source, {**end.positions, **changed})
+
+    def _parted(self, positions: Mapping[TopicPartition, Position], latest: Offsets) -> Offsets:
+        """Return where logs part from what was read of them, after reporting it.
+
+        Raises:
+            DataLossError: if one does and failOnDataLoss is true.
+        """
+        doubtful = [tp for tp, end in latest.items() if end < positions[tp].next]
+        parted = self._epochs.parted(positions, doubtful)
+        for tp, parting in sorted(parted.items()):
+            report_replaced(tp, positions[tp], parting, latest.get(tp), fail=self._options.fail_on_data_loss)
+        return {tp: parting.offset for tp, parting in parted.items() if parting.offset < positions[tp].next}
+
+    def _leader_epoch(self, tp: TopicPartition) -> int:
+        leader = self._leader(tp)
+        return -1 if leader is None else leader.epoch
+
+    def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[KafkaInputPartition]:
+        """Cut the batch between two lines of the checkpoint into tasks.
+
+        Raises:
+            CheckpointError: if the batch cannot be told from them.
+            RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
+            DataLossError: if records of it have been replaced since, and failOnDataLoss is true; else they are left
+                out, and the next batch begins where the log parts.
+        """
+        first, last = self._line(start), self._line(end)
+        if not self.topics:
+            self.refresh(last)
+        first, last = first.with_topic_ids(self.topics), last.with_topic_ids(self.topics)
+        if first.ours and not last.ours and self._options.checkpoint_location is not None:
+            found = initial_offset(self._options.checkpoint_location, last.offset, self._options.storage_options)
+            first = Line(found, ours=False).with_topic_ids(self.topics)
+        ranges = {tp: extent for tp, extent in ranges_between(first, last).items() if extent.end > extent.start}
+        recreated = self._report_recreated(ranges)
+        ranges = {tp: extent for tp, extent in ranges.items() if tp.topic not in recreated}
+        for tp, at in self._parted({tp: last.offset.positions[tp] for tp in ranges}, {}).items():
+            ranges[tp] = replace(ranges[tp], end=max(ranges[tp].start, min(ranges[tp].end, at)))
+        return self.tasks(ranges)
+
+    def tasks(self, ranges: Mapping[TopicPartition, OffsetRange]) -> list[KafkaInputPartition]:
+        """Cut ranges into tasks, each with the leader to ask first."""
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        asked_for = least is not None or most is not None
+        return [
+            KafkaInputPartition(tuple(self._fetch_range(tp, extent, ranges[tp].epoch) for tp, extent in pieces))
+            for pieces in bundle(split(ranges, least, most), asked_for=asked_for)
+        ]
+
+    def _line(self, document: Mapping[str, Any]) -> Line:
+        for known, line in self._lines:
+            if known == document:
+                return line
+        line = read_line(document, self._options.source)
+        self._lines = [(document, line), *self._lines[:1]]
+        return line
+
+    def note(self, end: SourceOffset) -> dict[str, Any]:
+        """Return the line for an end offset, which is about to come back from Spark."""
+        document = end.to_document()
+        self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
+        return document
+
+    def _find_topics(self, optional: set[str]) -> Mapping[str, TopicMetadata]:
+        if self._options.pattern is not None:
+            return self._client.matching_topics(self._options.pattern.finds)
+        found = self._client.existing_topics(self._options.topics)
+        missing = [name for name in self._options.topics if name not in found and name not in self._seen | optional]
+        if missing:
+            found |= self._client.topics(missing)
+        self._seen.update(found)
+        return found
+
+    def _assigned(self, topic: str) -> tuple[int, ...]:
+        """Return the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""
+        return (0,) if self._options.assigned is None else self._options.assigned[topic]
+
+    def _numbers(self, topic: TopicMetadata, optional: set[tuple[str, int]]) -> list[int]:
+        if self._options.assigned is None:
+            return sorted(topic.partitions)
+        assigned = self._assigned(topic.name)
+        for number in assigned:
+            if number not in topic.partitions and (topic.name, number) not in optional:
+                raise MissingTopicError(
+                    f"topic {topic.name} has no partition {number}, which option assign names; it has partitions 0 to "
+                    f"{len(topic.partitions) - 1}"
+                )
+        return [number for number in assigned if number in topic.partitions]
+
+    @property
+    def _chosen_by(self) -> str:
+        """The option that says which topics are read."""
+        if self._options.assigned is not None:
+            return "assign"
+        return "subscribe" if self._options.pattern is None else "subscribePattern"
+
+    def _gone(self, line: Line, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        current = set(partitions)
+        return [tp for tp in line.with_topic_ids(self.topics).offset.positions if tp not in current]
+
+    def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:
+        """Say which topics have another id now than these partitions; raise or warn.
+
+        Raises:
+            RecreatedTopicError: if there are any and failOnDataLoss is true.
+        """
+        recreated = set()
+        for tp in planned:
+            topic = self.topics.get(tp.topic)
+            if topic is None or tp.topic in recreated or is_same_topic(tp.topic_id, topic.topic_id):
+                continue
+            recreated.add(tp.topic)
+            if self._options.fail_on_data_loss:
+                check_same_topic(tp.topic, tp.topic_id, topic.topic_id)
+            report_loss(
+                f"topic {tp.topic} was deleted and created again (its id was {tp.topic_id} and is {topic.topic_id}), "
+                "so the old one's records are gone and the new one is read from its start",
+                fail=False,
+            )
+        return recreated
+
+    def _ask_again(self, strange: Callable[[], bool]) -> bool:
+        return ask_again(strange, self._options.offset_retries, self._options.offset_retry_interval_ms)
+
+    def _fetch_range(self, tp: TopicPartition, extent: OffsetRange, epoch: int | None) -> FetchRange:
+        return FetchRange(tp.topic, tp.topic_id, tp.partition, extent.start, extent.end, self._leader(tp), epoch)
+
+    def _leader(self, tp: TopicPartition) -> Leader | None:
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic else None
+
+    def _stored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Position]:
+        if self._options.offset_store is None:
+            return {}
+        store = open_store(
+            self._options.offset_store,
+            self._options.app_id or "",
+            self._options.storage_options or None,
+            groups=self._group,
+        )
+        source = self._options.source
+        offsets = store.read(source, partitions)
+        epochs = store.epochs(source, offsets)
+        stored = {tp: Position(at, at, epochs.get(tp)) for tp, at in offsets.items()}
+        parted = self._parted(stored, {})
+        return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
+
+    def _group(self, group_id: str) -> KafkaGroupOffsets:
+        # Here, because only a query that begins at a group's offsets needs what the sink knows.
+        from sparkonce.connectors.kafka_sink.before_reading import settled_group
+
+        return settled_group(self._client, group_id, self._options.app_id or "")
+
+
+def _position(before: Position, end: int) -> Position:
+    """Move a position; one that goes back begins a new life there, and says how far had been read."""
+    if end == before.next:
+        return before
+    if end > before.next:
+        return Position(before.origin, end, None, before.cut_from)
+    nothing_read = before.next == before.origin and before.cut_from is not None
+    return Position(end, end, None, before.cut_from if nothing_read else before.next)
+
+
+def _text(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))

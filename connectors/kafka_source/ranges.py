@@ -1,0 +1,60 @@
+"""What a task is told to read. Apart from the code that reads it, so that planning does not load the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from sparkonce.connectors.kafka_client.client import Leader
+
+
+class RecreatedTopicError(RuntimeError):
+    """A topic was deleted and created again under the same name, so the offsets at hand mean nothing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange:
+    """The half-open range of offsets ``[start, end)`` to fetch from one partition of the topic with this id.
+
+    In a batch query ``start`` may be EARLIEST and ``end`` LATEST: see `connectors.kafka_source.open_ends`.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader: Leader | None = None
+    """Who led when the range was planned, and had all of it."""
+    epoch: int | None = None
+    """The leader epoch of the record before the end of the batch, None if it is not known. Another leader whose log has
+    it up to ``end`` has the same records (KIP-320)."""
+
+
+@dataclass
+class KafkaInputPartition(InputPartition):
+    """The ranges that one task reads, one after the other."""
+
+    wanted: tuple[FetchRange, ...]
+
+
+def is_same_topic(planned_id: str, found_id: str) -> bool:
+    """Compare topic ids; an unknown one (a broker before Kafka 2.8) may be any."""
+    return not planned_id or not found_id or planned_id == found_id
+
+
+def check_same_topic(topic: str, planned_id: str, found_id: str) -> None:
+    """Compare topic ids.
+
+    Raises:
+        RecreatedTopicError: if they differ.
+
+    """
+    if not is_same_topic(planned_id, found_id):
+        raise RecreatedTopicError(
+            f"topic {topic} was deleted and created again: the saved offsets belong to topic id {planned_id}, the "
+            f"topic now has id {found_id}. Offsets of the old topic mean nothing in the new one. To read the new one "
+            "from its start, give the query a new checkpointLocation and startingOffsets=earliest, or set "
+            "failOnDataLoss=false to go on with the new one in this query"
+        )

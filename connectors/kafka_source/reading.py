@@ -1,0 +1,162 @@
+"""What a Spark task does: read one range of one partition and yield it as Arrow record batches.
+
+It runs in a Python worker of an executor, which Spark uses again for later tasks; the client is kept in the process, so
+that only the first task of a worker connects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
+from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
+from sparkonce.connectors.kafka_source.decode import RecordDecoder
+from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
+from sparkonce.connectors.kafka_source.open_ends import close, is_open
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError, check_same_topic
+from sparkonce.connectors.runtime.collector import begin_call
+from sparkonce.connectors.values.rows import RowMaker
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.offsets import Position, TopicPartition
+
+
+def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges of one task, one after the other; raises as `read_range`, and more.
+
+    Raises:
+        MissingTopicError, RecreatedTopicError: if the topic of a batch query that was planned to the latest offset is
+            gone, or another one by now, and failOnDataLoss is true.
+    """
+    begin_call()
+    if any(map(is_open, wanted)):
+        wanted = _close(shared_client(options.settings), wanted, fail_on_data_loss=options.fail_on_data_loss)
+    for each in wanted:
+        yield from read_range(options, each)
+
+
+def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: bool) -> list[FetchRange]:
+    """Ask where a batch query that was planned by words begins and ends now; leave out topics that are gone."""
+    topics = client.existing_topics({each.topic for each in wanted})
+    kept = []
+    for each in wanted:
+        try:
+            if each.topic not in topics:
+                raise MissingTopicError(f"topic {each.topic} was there when the query was planned, and is not any more")
+            check_same_topic(each.topic, each.topic_id, topics[each.topic].topic_id)
+            kept.append(each)
+        except (MissingTopicError, RecreatedTopicError) as error:
+            if fail_on_data_loss:
+                raise
+            report_loss(f"could not read {each.topic}-{each.partition}: {error}", fail=False)
+    return close(kept, lambda word, slots: client.offsets(dict.fromkeys(slots, word), topics))
+
+
+def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, in order.
+
+    Raises:
+        DataLossError: if records of the range, or its topic, are gone or have been replaced, and failOnDataLoss is
+            true.
+        CorruptBatchError: if what is stored is damaged.
+        MalformedValueError: for a value that does not parse, in mode FAILFAST.
+        RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
+        KafkaUnreachableError: if no broker answers in time.
+        TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
+    """
+    client = shared_client(options.settings)
+    decoder = RecordDecoder(
+        wanted.topic,
+        wanted.partition,
+        columns=options.rows.decoded,
+        check_crcs=options.settings.check_crcs,
+    )
+    maker = RowMaker(options.rows, wanted.topic, wanted.partition)
+    batch_id = _batch_id()
+    position, retries, last_read_s = wanted.start, 0, time.monotonic()
+    while position < wanted.end:
+        fetcher = RangeFetcher(client, decoder, replace(wanted, start=position), options.poll_timeout_ms)
+        try:
+            for fetched in fetcher.ahead():
+                rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
+                for batch in rows:
+                    yield from maker.batches(batch)
+                    reach(CrashPoint.SOURCE_READING, batch_id, options.app_id)
+                position = fetched.scanned.next_offset or position
+                retries, last_read_s = 0, time.monotonic()
+                if position >= wanted.end:
+                    reach(CrashPoint.SOURCE_READ, batch_id, options.app_id)
+        except LogReplacedError as error:
+            wanted = _without_replaced(options, wanted, error)
+        except (MissingTopicError, RecreatedTopicError, OffsetOutOfRangeError) as error:
+            if retries < options.offset_retries:
+                retries += 1
+                time.sleep(options.offset_retry_interval_ms / 1000)
+                continue
+            if not isinstance(error, OffsetOutOfRangeError):
+                _skip_lost_topic(options, wanted, position, error)
+                return
+            retries, refused = 0, position
+            position = _skip_lost(client, options, wanted, position)
+            if position == refused and time.monotonic() - last_read_s > options.poll_timeout_ms / 1000:
+                raise TimeoutError(
+                    f"could not read on within {options.poll_timeout_ms} ms: {error}, says the partition's leader, "
+                    "though asked for its first and last offset it says that it is"
+                ) from error
+
+
+def _without_replaced(options: SourceOptions, wanted: FetchRange, error: LogReplacedError) -> FetchRange:
+    """Report that the log was cut, fail if that is wanted, and return what is left of the range.
+
+    The next batch begins where the log parts, so the records from there on are that one's.
+    """
+    tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
+    planned, fail = Position(wanted.end, wanted.end, wanted.epoch), options.fail_on_data_loss
+    report_replaced(tp, planned, error.parting, None, fail=fail, this_query="was reading")
+    return replace(wanted, end=min(wanted.end, error.parting.offset), leader=error.leader)
+
+
+def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:
+    """Say what cannot be read for want of the topic or partition; fail if that is wanted."""
+    if options.fail_on_data_loss and isinstance(error, RecreatedTopicError):
+        raise error
+    name = f"{wanted.topic}-{wanted.partition}"
+    what = f"could not read the records of {name} at offsets {position} to {wanted.end - 1}: {error}"
+    report_loss(what, fail=options.fail_on_data_loss, instead=_instead())
+
+
+def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:
+    """Find out what is lost, fail if that is wanted, and give the offset to go on at."""
+    key = (wanted.topic, wanted.partition)
+    topics = client.topics([wanted.topic])
+    earliest = client.offsets({key: EARLIEST}, topics)[key]
+    latest = client.offsets({key: LATEST}, topics)[key]
+    if earliest <= position <= latest:
+        return position
+    name = f"{wanted.topic}-{wanted.partition}"
+    if position < earliest:
+        lost_to = min(earliest, wanted.end)
+        end_of_log, prevention = f"begins at {earliest}", RETENTION
+    else:
+        lost_to = wanted.end
+        end_of_log, prevention = f"ends at {latest}", ""
+    what = f"records of {name} at offsets {position} to {lost_to - 1} are gone: its log {end_of_log}"
+    report_loss(what, fail=options.fail_on_data_loss, instead=_instead(), prevention=prevention)
+    return lost_to
+
+
+def _instead() -> str:
+    """Say what to do about records that were there when they were planned: a batch query has no checkpoint."""
+    return NEW_CHECKPOINT if _batch_id() is not None else "or load the DataFrame anew, which asks what is there"
+
+
+def _batch_id() -> int | None:
+    """Return the id of the micro-batch that this task belongs to; None in a batch query."""
+    context = TaskContext.get()
+    text = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return int(text) if text else None

@@ -1,0 +1,91 @@
+"""From a rule for the start or the end of a query to an offset for each partition.
+
+The questions go through ``ask``, which gives the offset at LATEST, EARLIEST or a timestamp, and -1 where no record has
+that timestamp or a later one (ListOffsets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST
+from sparkonce.connectors.kafka_source.data_loss import RETENTION, report_loss
+from sparkonce.connectors.kafka_source.offset_rules import EachPartition, OffsetRule, names
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.offset_store.offsets import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+Ask = Callable[[Mapping[TopicPartition, int]], Offsets]
+
+NO_MATCH = -1
+"""What ListOffsets answers for a timestamp behind all records."""
+
+
+def resolve(
+    rule: OffsetRule, partitions: list[TopicPartition], ask: Ask, *, fail_on_data_loss: bool, latest_if_no_match: bool
+) -> Offsets:
+    """Return the offset of each partition.
+
+    Raises:
+        OptionError: if the rule names some partitions only, or others, or a timestamp has no match and needs one.
+        DataLossError: if it names an offset that the log does not have and failOnDataLoss is true.
+    """
+    if rule.everywhere is not None:
+        return ask(dict.fromkeys(partitions, rule.everywhere))
+    if rule.timestamp_ms is not None:
+        return _by_timestamps(rule.option, dict.fromkeys(partitions, rule.timestamp_ms), ask, latest_if_no_match)
+    if rule.each_timestamp_ms:
+        wanted = _of_all(rule.option, rule.each_timestamp_ms, partitions, "")
+        return _by_timestamps(rule.option, wanted, ask, latest_if_no_match)
+    by_topic = {(tp.topic, tp.partition): rule.each_topic[tp.topic] for tp in partitions if tp.topic in rule.each_topic}
+    _check_topics(rule, partitions)
+    wanted = _of_all(rule.option, {**rule.each, **by_topic}, partitions, " Use -1 for latest, -2 for earliest.")
+    return _by_offsets(rule.option, wanted, ask, fail_on_data_loss=fail_on_data_loss)
+
+
+def _check_topics(rule: OffsetRule, partitions: list[TopicPartition]) -> None:
+    others = set(rule.each_topic) - {tp.topic for tp in partitions}
+    if others:
+        raise OptionError(
+            f"kafka_once: {rule.option} names topics that this query does not read: {', '.join(sorted(others))}"
+        )
+
+
+def _of_all(option: str, each: EachPartition, partitions: list[TopicPartition], hint: str) -> Offsets:
+    assigned = {(tp.topic, tp.partition) for tp in partitions}
+    if assigned != set(each):
+        raise OptionError(
+            f"kafka_once: the partitions that {option} specifies do not match the assigned ones: it must name all "
+            f"partitions, and only those.{hint} Specified: {names(each)}. Assigned: {names(assigned)}"
+        )
+    return {tp: each[tp.topic, tp.partition] for tp in partitions}
+
+
+def _by_timestamps(option: str, wanted: Mapping[TopicPartition, int], ask: Ask, latest_if_no_match: bool) -> Offsets:
+    offsets = ask(wanted)
+    unmatched = [tp for tp, offset in offsets.items() if offset == NO_MATCH]
+    if unmatched and not latest_if_no_match:
+        tp = min(unmatched)
+        raise OptionError(
+            f"kafka_once: no offset matched from option {option} for partition {tp} and timestamp {wanted[tp]}: it "
+            "has no record of that time or later. Use an earlier timestamp, or begin at the latest offset of such "
+            "partitions with startingOffsetsByTimestampStrategy=latest"
+        )
+    return offsets | ask(dict.fromkeys(unmatched, LATEST))
+
+
+def _by_offsets(option: str, wanted: Mapping[TopicPartition, int], ask: Ask, *, fail_on_data_loss: bool) -> Offsets:
+    offsets = dict(wanted)
+    offsets |= ask({tp: offset for tp, offset in wanted.items() if offset < 0})
+    given = [tp for tp, offset in wanted.items() if offset >= 0]
+    earliest, latest = ask(dict.fromkeys(given, EARLIEST)), ask(dict.fromkeys(given, LATEST))
+    for tp in given:
+        if not earliest[tp] <= offsets[tp] <= latest[tp]:
+            report_loss(
+                f"{option} for {tp} was {offsets[tp]}, but its log holds offsets {earliest[tp]} to {latest[tp]}",
+                fail=fail_on_data_loss,
+                instead=f"or correct {option}",
+                prevention=RETENTION if offsets[tp] < earliest[tp] else "",
+            )
+            offsets[tp] = min(max(offsets[tp], earliest[tp]), latest[tp])
+    return offsets

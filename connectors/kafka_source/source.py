@@ -1,0 +1,197 @@
+"""The readers of the format ``kafka_once``, one for batch queries and one for streams.
+
+Spark has these objects in several Python processes: the one that checks the options, a long-lived one that plans a
+stream's batches, and, pickled, every worker that reads. So a reader holds its options, and a planner only where it
+was used to plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from sparkonce.connectors.kafka_client.client import LATEST
+from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
+from sparkonce.connectors.kafka_source.open_ends import leave_open
+from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
+from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
+from sparkonce.connectors.kafka_source.resolving import Offsets
+from sparkonce.connectors.kafka_source.trigger_delay import TriggerDelay
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
+
+
+class KafkaOnceReader(DataSourceReader):
+    """Reads from one set of offsets to another; ``earliest`` and ``latest`` are those of the moment of reading."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._rules = options.for_batch()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers where to begin and end, and cut what lies between into tasks."""
+        starting, ending = self._rules
+        planner = Planner(self._options)
+        try:
+            partitions = planner.refresh()
+            begin = planner.resolve(starting, partitions)
+            end = planner.resolve(ending, partitions)
+        finally:
+            planner.close()
+        wrong = [tp for tp in partitions if begin[tp] > end[tp]]
+        if wrong:
+            tp = wrong[0]
+            raise OptionError(
+                f"{FORMAT}: the resolved start offset {begin[tp]} is greater than the resolved end offset {end[tp]} "
+                f"for topic {tp.topic} partition {tp.partition}: look at {starting.option} and {ending.option}"
+            )
+        ranges = {tp: OffsetRange(begin[tp], end[tp]) for tp in partitions}
+        return leave_open(planner.tasks(ranges), ranges, starting, ending)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return _read(self._options, partition)
+
+
+class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream; every end offset carries where its checkpoint began (see `offset_store.offsets`)."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._starting = options.for_stream()
+        self._planner: Planner | None = None
+        self._committer: GroupCommitter | None = None
+        self._pinned: Offsets | None = None
+        self._latest: SourceOffset | None = None
+        self._delay: TriggerDelay | None = None
+        if options.min_offsets_per_trigger is not None:
+            self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the planner behind: workers read, and do not plan."""
+        return {**self.__dict__, "_planner": None, "_committer": None, "_pinned": None, "_latest": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query without a checkpoint begins."""
+        return self._plan().initial(self._starting).to_document()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
+
+        PySpark has no limit made of both. Trigger.Once asks for all that is available instead, whatever this says.
+        """
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: the query reads up to here, and stops."""
+        planner = self._plan()
+        self._pinned = planner.while_topics_stay(
+            lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
+        )
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing to read."""
+        end = self._plan().while_topics_stay(lambda: self._end_of_batch(start, limit))
+        if end is None:
+            # Spark may end this process now, as after the last batch of Trigger.AvailableNow.
+            if self._committer is not None:
+                self._committer.settle_once()
+            return start
+        reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
+        return self._plan().note(end)
+
+    def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> SourceOffset | None:
+        planner = self._plan()
+        given, partitions = planner.survey(start)
+        self._commit_group(given.offset, partitions)
+        if self._pinned is not None:
+            partitions = [tp for tp in partitions if tp in self._pinned or tp in given.offset.positions]
+        position = planner.adapt(given.offset, partitions)
+        latest = planner.latest(position)
+        if self._pinned is not None:
+            # One that was missing at that moment ends where it is first seen: it would be read for ever otherwise.
+            self._pinned = {**latest, **self._pinned}
+        self._latest = planner.advance(position, latest, None)
+        if self._holds_back(position, latest, limit):
+            return None
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self._latest
+        if most is not None or self._pinned is not None:
+            end = planner.advance(position, latest, most, self._pinned)
+        # Without any topic left there is nothing to note: what was read before is kept, as in Spark's (SPARK-41375).
+        return None if end == given.offset or not end.positions else planner.with_epochs(given.offset, end)
+
+    def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
+        """Whether minOffsetsPerTrigger puts this batch off; a run that reads all that is available never waits."""
+        if self._delay is None or self._pinned is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        available = sum(latest[tp] - at.next for tp, at in position.positions.items())
+        return self._delay.holds_back(available, time.monotonic() * 1000)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the latest offsets that the last planning saw, for the query's progress."""
+        return None if self._latest is None else self._latest.to_document()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Cut the batch between two offsets into tasks; a batch without records has none."""
+        reach(CrashPoint.SOURCE_SPLIT, app_id=self._options.app_id)
+        return self._plan().batch(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002
+        """Keep nothing: offsets live in Spark's checkpoint and, with the rows, where the sink puts them."""
+        reach(CrashPoint.SOURCE_FINISHED, app_id=self._options.app_id)
+
+    def stop(self) -> None:
+        """Close connections. PySpark 4.2 rather ends the process, so nothing may be left to do here."""
+        if self._committer is not None:
+            self._committer.close()
+        if self._planner is not None:
+            self._planner.close()
+
+    def _commit_group(self, finished: SourceOffset, partitions: Sequence[TopicPartition]) -> None:
+        """Have the start of the batch to plan committed to commitGroup: whatever leads to it is finished.
+
+        Spark plans on from a batch only after its sink has committed, and looks again after the last one of a run with
+        Trigger.AvailableNow, for which it never calls ``commit``. Before the first batch there is nothing to say.
+        """
+        group_id, positions = self._options.commit_group, finished.positions
+        if group_id is None or all(position.next == position.origin for position in positions.values()):
+            return
+        if self._committer is None:
+            self._committer = GroupCommitter(self._options.settings, group_id)
+        here = [tp for tp in partitions if tp in positions]
+        self._committer.offer({(tp.topic, tp.partition): positions[tp].next for tp in here})
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Spark plans one empty task where a batch query has none. The decoder's compiler is loaded in workers only.
+    if not isinstance(partition, KafkaInputPartition):
+        return iter(())
+    from sparkonce.connectors.kafka_source.reading import read_ranges
+
+    return read_ranges(options, partition.wanted)

@@ -1,0 +1,286 @@
+"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
+
+Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
+format would do later, and give what PySpark's ``options(**…)`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+
+KafkaSource = TypedDict(
+    "KafkaSource",
+    {
+        "subscribe": str,
+        "subscribePattern": str,
+        "assign": str,
+        "startingTimestamp": str,
+        "startingOffsetsByTimestamp": str,
+        "startingOffsets": str,
+        "startingOffsetsByTimestampStrategy": Literal["error", "latest"],
+        "endingTimestamp": str,
+        "endingOffsetsByTimestamp": str,
+        "endingOffsets": str,
+        "offsetStore": str,
+        "appId": str,
+        "source": str,
+        "checkpointLocation": str,
+        "maxOffsetsPerTrigger": int,
+        "minOffsetsPerTrigger": int,
+        "maxTriggerDelay": str,
+        "minPartitions": int,
+        "maxRecordsPerPartition": int,
+        "failOnDataLoss": bool,
+        "fetchOffset.numRetries": int,
+        "fetchOffset.retryIntervalMs": int,
+        "kafkaConsumer.pollTimeoutMs": int,
+        "includeHeaders": bool,
+        "columns": str,
+        "valueFormat": Literal["binary", "json"],
+        "valueSchema": str,
+        "mode": Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"],
+        "columnNameOfCorruptRecord": str,
+        "includeDeadLetters": bool,
+        "dateFormat": str,
+        "timestampFormat": str,
+        "timestampNTZFormat": str,
+        "timeZone": str,
+        "commitGroup": str,
+        "groupIdPrefix": str,
+        "kafka.bootstrap.servers": str,
+        "kafka.client.id": str,
+        "kafka.request.timeout.ms": int,
+        "kafka.socket.connection.setup.timeout.ms": int,
+        "kafka.retry.backoff.ms": int,
+        "kafka.retry.backoff.max.ms": int,
+        "kafka.receive.buffer.bytes": int,
+        "kafka.default.api.timeout.ms": int,
+        "kafka.isolation.level": Literal["read_uncommitted", "read_committed"],
+        "kafka.check.crcs": bool,
+        "kafka.max.partition.fetch.bytes": int,
+        "kafka.fetch.max.wait.ms": int,
+        "kafka.security.protocol": Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        "kafka.ssl.truststore.location": str,
+        "kafka.ssl.truststore.password": str,
+        "kafka.ssl.truststore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.truststore.certificates": str,
+        "kafka.ssl.ca.location": str,
+        "kafka.ssl.ca.pem": str,
+        "kafka.ssl.keystore.location": str,
+        "kafka.ssl.keystore.password": str,
+        "kafka.ssl.keystore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.keystore.certificate.chain": str,
+        "kafka.ssl.keystore.key": str,
+        "kafka.ssl.key.password": str,
+        "kafka.ssl.certificate.location": str,
+        "kafka.ssl.key.location": str,
+        "kafka.ssl.endpoint.identification.algorithm": str,
+        "kafka.ssl.enabled.protocols": str,
+        "kafka.ssl.protocol": Literal["TLS", "TLSv1.2", "TLSv1.3"],
+        "kafka.ssl.cipher.suites": str,
+        "kafka.sasl.mechanism": Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "kafka.sasl.jaas.config": str,
+        "kafka.sasl.username": str,
+        "kafka.sasl.password": str,
+        "kafka.sasl.oauthbearer.token.endpoint.url": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.id": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": str,
+        "kafka.sasl.oauthbearer.scope": str,
+        "kafka.sasl.oauthbearer.header.urlencode": bool,
+        "kafka.sasl.login.connect.timeout.ms": int,
+        "kafka.sasl.login.callback.handler.class": str,
+    },
+    total=False,
+)
+"""Options of the Kafka source."""
+
+KafkaSink = TypedDict(
+    "KafkaSink",
+    {
+        "topic": str,
+        "deliveryGuarantee": Literal["at-most-once", "at-least-once", "exactly-once"],
+        "appId": str,
+        "includeHeaders": bool,
+        "checkpointLocation": str,
+        "offsetStore": str,
+        "atomicVisibility": bool,
+        "decisionTopic": str,
+        "deadLetters": str,
+        "kafka.bootstrap.servers": str,
+        "kafka.client.id": str,
+        "kafka.request.timeout.ms": int,
+        "kafka.socket.connection.setup.timeout.ms": int,
+        "kafka.retry.backoff.ms": int,
+        "kafka.retry.backoff.max.ms": int,
+        "kafka.receive.buffer.bytes": int,
+        "kafka.acks": Literal["all", "-1", "1", "0"],
+        "kafka.compression.type": Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        "kafka.compression.gzip.level": int,
+        "kafka.compression.lz4.level": int,
+        "kafka.compression.zstd.level": int,
+        "kafka.batch.size": int,
+        "kafka.max.request.size": int,
+        "kafka.max.in.flight.requests.per.connection": int,
+        "kafka.delivery.timeout.ms": int,
+        "kafka.retries": int,
+        "kafka.enable.idempotence": bool,
+        "kafka.max.block.ms": int,
+        "kafka.metadata.max.age.ms": int,
+        "kafka.transaction.timeout.ms": int,
+        "kafka.partitioner.ignore.keys": bool,
+        "kafka.security.protocol": Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        "kafka.ssl.truststore.location": str,
+        "kafka.ssl.truststore.password": str,
+        "kafka.ssl.truststore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.truststore.certificates": str,
+        "kafka.ssl.ca.location": str,
+        "kafka.ssl.ca.pem": str,
+        "kafka.ssl.keystore.location": str,
+        "kafka.ssl.keystore.password": str,
+        "kafka.ssl.keystore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.keystore.certificate.chain": str,
+        "kafka.ssl.keystore.key": str,
+        "kafka.ssl.key.password": str,
+        "kafka.ssl.certificate.location": str,
+        "kafka.ssl.key.location": str,
+        "kafka.ssl.endpoint.identification.algorithm": str,
+        "kafka.ssl.enabled.protocols": str,
+        "kafka.ssl.protocol": Literal["TLS", "TLSv1.2", "TLSv1.3"],
+        "kafka.ssl.cipher.suites": str,
+        "kafka.sasl.mechanism": Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "kafka.sasl.jaas.config": str,
+        "kafka.sasl.username": str,
+        "kafka.sasl.password": str,
+        "kafka.sasl.oauthbearer.token.endpoint.url": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.id": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": str,
+        "kafka.sasl.oauthbearer.scope": str,
+        "kafka.sasl.oauthbearer.header.urlencode": bool,
+        "kafka.sasl.login.connect.timeout.ms": int,
+        "kafka.sasl.login.callback.handler.class": str,
+    },
+    total=False,
+)
+"""Options of the Kafka sink."""
+
+DeltaSink = TypedDict(
+    "DeltaSink",
+    {
+        "path": str,
+        "appId": str,
+        "checkpointLocation": str,
+        "deliveryGuarantee": Literal["at-most-once", "at-least-once", "exactly-once"],
+        "offsetStore": str,
+        "deadLetters": str,
+        "partitionBy": str,
+        "mergeSchema": bool,
+        "targetFileBytes": int,
+        "rowGroupBytes": int,
+        "rowGroupRows": int,
+        "compression": Literal["snappy", "zstd"],
+        "kafka.bootstrap.servers": str,
+        "kafka.client.id": str,
+        "kafka.request.timeout.ms": int,
+        "kafka.socket.connection.setup.timeout.ms": int,
+        "kafka.retry.backoff.ms": int,
+        "kafka.retry.backoff.max.ms": int,
+        "kafka.receive.buffer.bytes": int,
+        "kafka.isolation.level": Literal["read_uncommitted", "read_committed"],
+        "kafka.check.crcs": bool,
+        "kafka.max.partition.fetch.bytes": int,
+        "kafka.fetch.max.wait.ms": int,
+        "kafka.security.protocol": Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        "kafka.ssl.truststore.location": str,
+        "kafka.ssl.truststore.password": str,
+        "kafka.ssl.truststore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.truststore.certificates": str,
+        "kafka.ssl.ca.location": str,
+        "kafka.ssl.ca.pem": str,
+        "kafka.ssl.keystore.location": str,
+        "kafka.ssl.keystore.password": str,
+        "kafka.ssl.keystore.type": Literal["PEM", "PKCS12", "JKS"],
+        "kafka.ssl.keystore.certificate.chain": str,
+        "kafka.ssl.keystore.key": str,
+        "kafka.ssl.key.password": str,
+        "kafka.ssl.certificate.location": str,
+        "kafka.ssl.key.location": str,
+        "kafka.ssl.endpoint.identification.algorithm": str,
+        "kafka.ssl.enabled.protocols": str,
+        "kafka.ssl.protocol": Literal["TLS", "TLSv1.2", "TLSv1.3"],
+        "kafka.ssl.cipher.suites": str,
+        "kafka.sasl.mechanism": Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "kafka.sasl.jaas.config": str,
+        "kafka.sasl.username": str,
+        "kafka.sasl.password": str,
+        "kafka.sasl.oauthbearer.token.endpoint.url": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.id": str,
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": str,
+        "kafka.sasl.oauthbearer.scope": str,
+        "kafka.sasl.oauthbearer.header.urlencode": bool,
+        "kafka.sasl.login.connect.timeout.ms": int,
+        "kafka.sasl.login.callback.handler.class": str,
+        "kafka.metadata.max.age.ms": int,
+        "kafka.acks": Literal["all", "-1", "1", "0"],
+        "kafka.compression.type": Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        "kafka.compression.gzip.level": int,
+        "kafka.compression.lz4.level": int,
+        "kafka.compression.zstd.level": int,
+        "kafka.batch.size": int,
+        "kafka.max.request.size": int,
+        "kafka.max.in.flight.requests.per.connection": int,
+        "kafka.delivery.timeout.ms": int,
+        "kafka.retries": int,
+        "kafka.enable.idempotence": bool,
+        "kafka.max.block.ms": int,
+        "kafka.transaction.timeout.ms": int,
+        "kafka.partitioner.ignore.keys": bool,
+    },
+    total=False,
+)
+"""Options of the Delta sink."""
+
+
+def source_options(options: KafkaSource) -> dict[str, str]:
+    """Check options of the Kafka source.
+
+    Example:
+        >>> source_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights", "minPartitions": 8})
+        {'kafka.bootstrap.servers': 'localhost:9092', 'subscribe': 'flights', 'minPartitions': '8'}
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    SourceOptions.read(texts)
+    return texts
+
+
+def kafka_sink_options(options: KafkaSink) -> dict[str, str]:
+    """Check options of the Kafka sink, for streams.
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    KafkaSinkOptions.read(texts)
+    return texts
+
+
+def delta_sink_options(options: DeltaSink) -> dict[str, str]:
+    """Check options of the Delta sink; here the path is one of them, and ``start()`` takes none.
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    SinkOptions.read(texts)
+    return texts
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

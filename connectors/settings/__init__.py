@@ -1,0 +1,1 @@
+"""Options and Kafka's settings: declared once, checked, read."""

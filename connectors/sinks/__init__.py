@@ -1,0 +1,1 @@
+"""What the sinks share: the steps of a micro-batch, places to write to, dead letters."""

@@ -1,0 +1,245 @@
+"""The shell of both sinks: the steps in which Spark writes a micro-batch, for one `Target` or several.
+
+Spark calls ``streamWriter`` twice for every batch, in two long-lived processes of the driver:
+
+1. in one, before the tasks: the `StreamSink` that it gives is sent to them. `StreamSink.begin` reads the batch from
+   Spark's offset log, and each target compares it with what it has, and makes the commits that come before the rows,
+   if the guarantee has any;
+2. tasks hand their rows to the writers of the targets, which make them durable, but visible to nobody, and answer;
+3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
+
+Only the messages link 1 and 3. A batch that is in every target already (a replay) is seen in step 1, so its tasks do
+not even read their records, and a warning says so. Only where the query has state they read all the same: Spark saves
+the state of a task when its rows have been read. ``abort`` is also called after a ``commit`` that failed.
+
+Targets are begun and finished in their order, dead letters before rows: whatever crash comes, a target that is earlier
+in the order has come as far as the later ones, or further.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from sparkonce.connectors.runtime.collector import begin_call
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
+from sparkonce.exactly_once.batch import Batch, read_batch
+from sparkonce.exactly_once.checkpoint import Checkpoint
+from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.errors import CheckpointError
+
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+CALL_SITE_PROPERTY = "callSite.short"
+"""The method of Spark that began the query, and where it was called: ``start at …``, ``toTable at …``."""
+TO_TABLE = "toTable "
+_COMMIT_RUNNER = "python_streaming_sink_runner.py"
+
+RANGES_IN_MESSAGES = 3
+"""How many partitions of a batch a message names."""
+
+_log = logging.getLogger(__name__)
+
+
+def called_to_commit() -> bool:
+    """Whether Spark asks for a writer in order to commit or abort, and not to begin a batch.
+
+    To be called by ``streamWriter`` itself, since the answer is in the file of its caller. If it cannot be told, the
+    batch is begun twice, which is safe.
+    """
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename.endswith(_COMMIT_RUNNER)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMessage(WriterCommitMessage):
+    """What one task wrote, and what was planned for the batch that it belongs to; both in the order of the targets."""
+
+    plans: tuple[TargetPlan, ...]
+    parts: tuple[object | None, ...]
+    """None where it had no rows for a target."""
+
+
+def no_table_of_a_catalog(format_name: str) -> str:
+    """Say why ``toTable`` is refused: Spark gives a new table the query's format as provider, and cannot read it."""
+    return (
+        f"{format_name}: toTable makes a table in Spark's catalog whose provider is {format_name}, which nothing can "
+        "read. No row was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
+        "Delta, give the table its name afterwards: CREATE TABLE <name> USING delta LOCATION '<path>'; partition "
+        "columns are the option partitionBy"
+    )
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes one batch. Travels to the tasks after `begin`."""
+
+    def __init__(
+        self,
+        format_name: str,
+        checkpoint: str,
+        app_id: str,
+        targets: Sequence[Target],
+        routing: Routing | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write to ``targets``, in this order; ``routing`` shares the rows out if there are several.
+
+        ``storage_options`` are those of the store that the checkpoint lies in.
+        """
+        assert routing is not None or len(targets) == 1, "only one target takes rows as they are"
+        self._format_name = format_name
+        self._checkpoint = checkpoint
+        self._storage_options = dict(storage_options or {})
+        self._app_id = app_id
+        self._targets = tuple(targets)
+        self._routing = routing
+        self._plans: tuple[TargetPlan, ...] = ()
+        self._stateful = False
+
+    def begin(self) -> None:
+        """Decide about the batch that Spark has just logged.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it must not be written.
+        """
+        begin_call()
+        checkpoint = Checkpoint.open(self._checkpoint, self._storage_options)
+        batch = self._read_batch(checkpoint, checkpoint.latest_batch_id(), str(uuid.uuid4()))
+        self._stateful = batch.stateful
+        self._plans = tuple(target.begin(batch) for target in self._targets)
+        if not self._plans[-1].writes_rows:
+            self._warn_of_passing_over(batch)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task."""
+        begin_call()
+        assert self._plans, "begin was called before the writer was sent to tasks"
+        task = self._task(self._plans[0].batch_id)
+        writers: list[TaskWriter | None] = []
+        try:
+            for target, plan in zip(self._targets, self._plans, strict=True):
+                writers.append(target.open(plan, task) if plan.writes_rows else None)
+            if any(writer is not None for writer in writers):
+                self._write_rows(iterator, writers)
+            else:
+                self._read_for_state(iterator, task)
+            parts = tuple(None if writer is None else writer.close() for writer in writers)
+        except BaseException:
+            for writer in writers:
+                if writer is not None:
+                    writer.discard()
+            raise
+        return TaskMessage(self._plans, parts)
+
+    def _task(self, planned_batch_id: int) -> Task:
+        context = TaskContext.get()
+        assert context is not None, "tasks have a context"
+        if (context.getLocalProperty(CALL_SITE_PROPERTY) or "").startswith(TO_TABLE):
+            raise OptionError(no_table_of_a_catalog(self._format_name))
+        batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or planned_batch_id)
+        if batch_id != planned_batch_id:
+            raise CheckpointError(
+                f"Spark runs batch {batch_id}, and {planned_batch_id} is the newest in checkpointLocation="
+                f"{self._checkpoint}: set that option to the directory that the query really uses"
+            )
+        return Task(batch_id, context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+    def _write_rows(self, batches: Iterable[pa.RecordBatch], writers: Sequence[TaskWriter | None]) -> None:
+        for rows in batches:
+            routed = [rows] if self._routing is None else self._routing(rows)
+            for writer, own in zip(writers, routed, strict=True):
+                if writer is not None and own.num_rows:
+                    writer.write(own)
+
+    def _read_for_state(self, rows: Iterable[pa.RecordBatch], task: Task) -> None:
+        """Read rows that nobody writes, if the query has state: else the next batch would not find its state.
+
+        Spark makes the folder of states while it plans batch 0, so it may have appeared since `begin`.
+        """
+        stateful = self._stateful
+        if not stateful and task.batch_id == 0:
+            stateful = Checkpoint.open(self._checkpoint, self._storage_options).is_stateful()
+        if stateful:
+            for _ in rows:
+                pass
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make the batch visible in each target, unless it is there already.
+
+        Raises:
+            DeliveryError, OffsetStoreError: if it must not be written.
+        """
+        begin_call()
+        written = _of_one_attempt(messages)
+        if not written:
+            # No task ran, so there are no rows, and no range has moved: nothing to write.
+            return
+        plans = written[0].plans
+        batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
+        for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
+            if position > 0 and plan.writes_rows:
+                reach(CrashPoint.SINK_BETWEEN_TARGETS, batchId, self._app_id)
+            target.finish(batch, plan, _parts(written, position))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Undo what a failed batch has left in each target, if it did not land there."""
+        written = _of_one_attempt(messages)
+        if not written:
+            return
+        plans = written[0].plans
+        try:
+            batch = self._read_batch(
+                Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id
+            )
+        except Exception as error:
+            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            _log.warning(
+                "%s: batch %d: what it wrote stays, since the checkpoint cannot be read: %s",
+                self._format_name,
+                batchId,
+                error,
+            )
+            return
+        for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
+            target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
+
+    def _warn_of_passing_over(self, batch: Batch) -> None:
+        """Say that a batch is there already; the last target is that of the rows."""
+        moved = sorted(batch.record.moved.items())
+        records = [
+            f"{source} {tp} [{extent.start}, {extent.end})" for (source, tp), extent in moved[:RANGES_IN_MESSAGES]
+        ]
+        if len(moved) > len(records):
+            records.append(f"{len(moved) - len(records)} more partitions")
+        _log.warning(
+            "%s: %s: its rows are in %s already, nothing is written again. It covers %s. Either a crash came before "
+            "Spark noted the batch in checkpointLocation=%s, which is well; or that checkpoint is new: then option "
+            "offsetStore with this appId on the source begins behind what is there",
+            self._format_name,
+            batch,
+            self._targets[-1],
+            ", ".join(records) or "no new records",
+            self._checkpoint,
+        )
+
+    def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
+        return read_batch(checkpoint, batch_id, self._app_id, attempt_id)
+
+
+def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
+    """Return the messages that tasks sent; a task that failed sent none."""
+    written = [message for message in messages if isinstance(message, TaskMessage)]
+    attempts = {message.plans[0].attempt_id for message in written}
+    assert len(attempts) <= 1, "one writer object served all tasks of a batch"
+    return written
+
+
+def _parts(written: Iterable[TaskMessage], position: int) -> list[object]:
+    return [part for message in written if (part := message.parts[position]) is not None]

@@ -1,0 +1,1 @@
+"""MERGE into a Delta table from foreachBatch, with the same guarantees."""

@@ -1,0 +1,257 @@
+"""The result of a MERGE: written by delta-spark, its log read by delta-rs.
+
+The settings that give a MERGE its transaction version and its commit info are settings of the session. In
+``foreachBatch`` the batch has a session of its own, a copy that Spark makes for each query, so they are set there,
+around the MERGE alone, and taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, max_by, struct
+from pyspark.sql.types import StructType
+
+from sparkonce.connectors.delta_sink.schema import check_partition_columns, table_schema
+from sparkonce.connectors.delta_sink.table import TableError
+from sparkonce.connectors.upserts.merge_offsets import intent_from_info, intent_to_info
+from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, ResultState
+from sparkonce.offset_store.administration import CommitEntry, read_entry
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import CommitConflictError, StoreMissingError
+from sparkonce.offset_store.fingerprint import Fingerprint
+from sparkonce.offset_store.record import COMMIT_INFO_KEY, CommittedBatch, PartitionKey, Writes, read_history
+from sparkonce.offset_store.store import Commit, FileT
+from sparkonce.offset_store.txn_ids import merge_txn_id
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder, DeltaTable
+
+MergeFunction: TypeAlias = "Callable[[DeltaTable, DataFrame], DeltaMergeBuilder]"
+
+TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+COMPACTION = "OPTIMIZE"
+"""Delta's automatic compaction after a MERGE takes its metadata over; it is not the MERGE."""
+
+
+def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
+    """Return the default MERGE: update all columns where the keys are equal (null equals null), else insert.
+
+    With ``newest_by``, of rows with equal keys in one batch only the one with the highest value there is taken.
+    """
+    condition = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
+
+    def merge(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
+        if newest_by is not None:
+            newest = max_by(struct("*"), col(_quoted(newest_by))).alias("newest")
+            rows = rows.groupBy(*(col(_quoted(key)) for key in keys)).agg(newest).select("newest.*")
+        builder = target.alias("t").merge(rows.alias("s"), condition)
+        return builder.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+
+    return merge
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaResult:
+    """A Delta table that MERGEs of one application go to."""
+
+    store: DeltaOffsetStore
+    spark_path: str
+    """The same place as Spark names it."""
+    function: MergeFunction
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        try:
+            self.store.snapshot()
+        except StoreMissingError:
+            return False
+        return True
+
+    def create_missing(self, session: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
+        """Make an empty table if there is none; a driver that makes it at the same moment is welcome to be first.
+
+        Raises:
+            TableError, SchemaError: if it cannot be made.
+        """
+        if self.exists():
+            return
+        wanted = table_schema(schema)
+        columns = check_partition_columns(partition_by, wanted)
+        builder = _delta_table().createIfNotExists(session).location(self.spark_path).addColumns(wanted)
+        try:
+            builder.partitionedBy(*columns).execute()
+        except PySparkException as error:
+            if not self.exists():
+                raise TableError(f"cannot create the table {self.store.location}: {error}") from error
+
+    def look(self) -> ResultState:
+        """See `ResultLog.look`."""
+        try:
+            table = self.store.snapshot().table
+        except StoreMissingError:
+            return ResultState(-1, 0)
+        return ResultState(table.version(), table.transaction_version(merge_txn_id(self.store.app_id)) or 0)
+
+    def merge(self, rows: DataFrame, intent: Intent) -> None:
+        """See `ResultLog.merge`."""
+        numbered = {TXN_APP_ID: merge_txn_id(self.store.app_id), TXN_VERSION: str(intent.sequence)}
+        self.run(rows, {**numbered, USER_METADATA: _to_text(intent_to_info(intent, Writes.ROWS))})
+
+    def run(self, rows: DataFrame, settings: Mapping[str, str]) -> None:
+        """Run the user's MERGE under session settings.
+
+        Raises:
+            CommitConflictError: if others changed the table meanwhile.
+        """
+        session = rows.sparkSession
+        builder = self.function(_delta_table().forPath(session, self.spark_path), rows)
+        conflicts = _conflicts()
+        try:
+            with _session_settings(session, settings):
+                builder.execute()
+        except conflicts as error:
+            raise CommitConflictError(str(error)) from error
+
+    def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
+        """See `ResultLog.find`."""
+        snapshot = self.store.snapshot()
+        newer = None if since_version is None else snapshot.version - since_version
+        for entry in snapshot.commit_infos(newer):
+            if entry.get("operation") == COMPACTION:
+                continue
+            intent = intent_from_info(_from_text(entry.get("userMetadata")), self.store.app_id)
+            if intent is not None and intent.sequence == sequence:
+                return Landed(intent, int(entry["version"]))
+        return None
+
+    def entries(self, limit: int | None = None, version: int | None = None) -> Iterator[CommitEntry]:
+        """See `ResultLog.entries`; of the newest ``limit`` up to ``version``, if these are given."""
+        for info in self.store.snapshot_unchecked().commit_infos(limit, version):
+            merged = None if info.get("operation") == COMPACTION else _from_text(info.get("userMetadata"))
+            yield read_entry(int(info["version"]), info if merged is None else {**info, COMMIT_INFO_KEY: merged})
+
+    def __str__(self) -> str:
+        return str(self.store.location)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMerge:
+    """The result for the other two guarantees: a MERGE without a number, its offsets elsewhere."""
+
+    result: DeltaResult
+
+    def snapshot(self) -> PlainMergeSnapshot:
+        """Take a picture of the result."""
+        return PlainMergeSnapshot(self.result, self.result.look().version)
+
+    def __str__(self) -> str:
+        return str(self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMergeSnapshot:
+    """The result at one version; it holds rows and tells whose they are, but no offsets."""
+
+    result: DeltaResult
+    version: int
+
+    def last_batch(self, query_id: str) -> int | None:  # noqa: ARG002
+        """See `Snapshot.last_batch`."""
+        return None
+
+    def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:  # noqa: ARG002
+        """See `Snapshot.fingerprint`."""
+        return None
+
+    def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:  # noqa: ARG002
+        """See `Snapshot.next_offsets`."""
+        return {}
+
+    def commit(self, commit: Commit[FileT]) -> None:
+        """Merge a batch's rows; the one file is the batch's DataFrame."""
+        assert commit.writes == Writes.ROWS, "offsets do not go into the result"
+        (rows,) = commit.files
+        assert isinstance(rows, DataFrame)
+        self.result.run(rows, {USER_METADATA: _to_text(commit.record.to_commit_info(Writes.ROWS))})
+
+    def history(self, limit: int | None = None) -> list[CommittedBatch]:
+        """See `Snapshot.history`."""
+        entries = self.result.store.snapshot().commit_infos(limit, self.version)
+        return read_history({**entry, COMMIT_INFO_KEY: _from_text(entry.get("userMetadata"))} for entry in entries)
+
+    def entries_since(self, version: int) -> Iterator[CommitEntry]:
+        """As `DeltaSnapshot.entries_since`; a MERGE has its record in the user metadata."""
+        return self.result.entries(self.version - version, self.version)
+
+
+@contextmanager
+def _session_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _to_text(info: Mapping[str, Any]) -> str:
+    return json.dumps({COMMIT_INFO_KEY: info}, separators=(",", ":"))
+
+
+def _from_text(text: object) -> object:
+    if not isinstance(text, str):
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document.get(COMMIT_INFO_KEY) if isinstance(document, dict) else None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _delta_table() -> type[DeltaTable]:
+    try:
+        from delta.tables import DeltaTable as Table
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a MERGE needs delta-spark: pip install delta-spark==4.4.0, and its jar in the session "
+            "(spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0)"
+        ) from error
+    table: type[DeltaTable] = Table
+    return table
+
+
+def _conflicts() -> tuple[type[Exception], ...]:
+    """Return what delta-spark raises when others were quicker; in Python these exceptions have no base of their own.
+
+    Importing them also makes PySpark turn the JVM's exceptions into them.
+    """
+    from delta import exceptions
+
+    return (
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.MetadataChangedException,
+        exceptions.ProtocolChangedException,
+    )

@@ -1,0 +1,1 @@
+"""The columns of records, and values decoded into typed columns (JSON)."""

@@ -1,0 +1,429 @@
+"""Compiled: where the fields of JSON objects, the elements of arrays and the entries of maps lie.
+
+Values are decoded level by level. A level is a list of spans, ``starts`` and ``ends``: places in one buffer where a
+JSON value begins and ends; a start below zero stands for null, or for nothing. `objects` reads all objects of a level
+and gives a level for each field; `lists` and `maps` give the level of all elements. At the leaves, `leaves` turns spans
+into numbers and strings. Each span belongs to a record, its owner.
+
+Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes.
+Any record with something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know
+what Spark makes of a damaged document.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparkonce.connectors.runtime.compiled import Bytes, Int32s, compiled
+
+MAX_DEPTH = 60
+"""Levels of nesting that a bit mask has room for; what is nested deeper is odd."""
+ABSENT, NULL = -1, -2
+"""Starts of spans that are none."""
+
+QUOTE, BACKSLASH, COMMA, COLON, MINUS, POINT = 34, 92, 44, 58, 45, 46
+OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
+SLASH, PLUS, ZERO, NINE = 47, 43, 48, 57
+LETTER_B, LETTER_E, LETTER_F, LETTER_N, LETTER_R, LETTER_T, LETTER_U = 98, 101, 102, 110, 114, 116, 117
+LETTER_A, LETTER_I, LETTER_L, LETTER_S, LETTER_Y = 97, 105, 108, 115, 121
+CAPITAL_E, CAPITAL_I, CAPITAL_N = 69, 73, 78
+TAB, LINE_FEED, FORM_FEED, CARRIAGE_RETURN, BACKSPACE, SPACE = 9, 10, 12, 13, 8, 32
+
+
+class Level(NamedTuple):
+    """The values of one place in the schema, in order of their records."""
+
+    starts: Int32s
+    ends: Int32s
+    owners: Int32s
+
+
+class Names(NamedTuple):
+    """The names of an object's fields, end to end."""
+
+    data: Bytes
+    offsets: Int32s
+
+
+@compiled
+def _skip_space(data: Bytes, position: int, end: int) -> int:
+    while position < end and data[position] in (SPACE, LINE_FEED, CARRIAGE_RETURN, TAB):
+        position += 1
+    return position
+
+
+@compiled
+def _is_hexadecimal(byte: int) -> bool:
+    return ZERO <= byte <= NINE or 65 <= byte <= 70 or 97 <= byte <= 102
+
+
+@compiled
+def _skip_string(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind the closing quote, or -1; ``position`` is behind the opening one."""
+    while position < end:
+        byte = data[position]
+        position += 1
+        if byte == QUOTE:
+            return position
+        if byte < SPACE:
+            return -1
+        if byte == BACKSLASH:
+            if position >= end:
+                return -1
+            escaped = data[position]
+            position += 1
+            if escaped == LETTER_U:
+                if end - position < 4:
+                    return -1
+                for _ in range(4):
+                    if not _is_hexadecimal(data[position]):
+                        return -1
+                    position += 1
+            elif escaped not in (QUOTE, BACKSLASH, SLASH, LETTER_B, LETTER_F, LETTER_N, LETTER_R, LETTER_T):
+                return -1
+    return -1
+
+
+@compiled
+def _skip_digits(data: Bytes, position: int, end: int) -> int:
+    while position < end and ZERO <= data[position] <= NINE:
+        position += 1
+    return position
+
+
+@compiled
+def _skip_number(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind a number, or -1."""
+    if data[position] == MINUS:
+        position += 1
+        if position < end and data[position] == CAPITAL_I:
+            return _skip_not_a_number(data, position, end)
+    if position >= end:
+        return -1
+    first = position
+    position = _skip_digits(data, position, end)
+    if position == first or (data[first] == ZERO and position > first + 1):
+        return -1
+    if position < end and data[position] == POINT:
+        first = position + 1
+        position = _skip_digits(data, first, end)
+        if position == first:
+            return -1
+    if position < end and data[position] in (LETTER_E, CAPITAL_E):
+        first = position + 1
+        if first < end and data[first] in (PLUS, MINUS):
+            first += 1
+        position = _skip_digits(data, first, end)
+        if position == first:
+            return -1
+    return position
+
+
+@compiled
+def _skip_not_a_number(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind NaN or Infinity, which from_json takes, or -1."""
+    if data[position] == CAPITAL_N:
+        if end - position >= 3 and data[position + 1] == LETTER_A and data[position + 2] == CAPITAL_N:
+            return position + 3
+        return -1
+    if end - position < 8:
+        return -1
+    a, b, c, d = data[position + 1], data[position + 2], data[position + 3], data[position + 4]
+    e, f, g = data[position + 5], data[position + 6], data[position + 7]
+    begins = a == LETTER_N and b == LETTER_F and c == LETTER_I and d == LETTER_N
+    return position + 8 if begins and e == LETTER_I and f == LETTER_T and g == LETTER_Y else -1
+
+
+@compiled
+def _skip_word(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind true, false or null, or -1."""
+    first = data[position]
+    length = 5 if first == LETTER_F else 4
+    if end - position < length:
+        return -1
+    a, b, c, d = data[position + 1], data[position + 2], data[position + 3], data[position + length - 1]
+    if (
+        (first == LETTER_T and a == LETTER_R and b == LETTER_U and d == LETTER_E)
+        or (first == LETTER_N and a == LETTER_U and b == LETTER_L and d == LETTER_L)
+        or (first == LETTER_F and a == LETTER_A and b == LETTER_L and c == LETTER_S and d == LETTER_E)
+    ):
+        return position + length
+    return -1
+
+
+@compiled
+def _skip_scalar(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind a string, number or word, or -1."""
+    first = data[position]
+    if first == QUOTE:
+        return _skip_string(data, position + 1, end)
+    if first == MINUS or ZERO <= first <= NINE:
+        return _skip_number(data, position, end)
+    if first in (CAPITAL_N, CAPITAL_I):
+        return _skip_not_a_number(data, position, end)
+    return _skip_word(data, position, end)
+
+
+@compiled
+def _skip_nested(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind an object or array, or -1. Bits of ``kinds`` say which levels are objects."""
+    kinds = 0
+    depth = 0
+    while True:
+        # Here a value begins.
+        byte = data[position]
+        if byte in (OPEN_OBJECT, OPEN_LIST):
+            if depth >= MAX_DEPTH:
+                return -1
+            kinds = (kinds << 1) | (1 if byte == OPEN_OBJECT else 0)
+            depth += 1
+            position = _skip_space(data, position + 1, end)
+            if position >= end:
+                return -1
+            if data[position] == (CLOSE_OBJECT if kinds & 1 else CLOSE_LIST):
+                position += 1
+                kinds >>= 1
+                depth -= 1
+            else:
+                if kinds & 1:
+                    position = _skip_name(data, position, end)
+                    if position < 0:
+                        return -1
+                continue
+        else:
+            position = _skip_scalar(data, position, end)
+            if position < 0:
+                return -1
+        # Here a value has ended: so may what it is in, and what that is in.
+        while depth > 0:
+            position = _skip_space(data, position, end)
+            if position >= end:
+                return -1
+            if data[position] == COMMA:
+                break
+            if data[position] != (CLOSE_OBJECT if kinds & 1 else CLOSE_LIST):
+                return -1
+            position += 1
+            kinds >>= 1
+            depth -= 1
+        if depth == 0:
+            return position
+        position = _skip_space(data, position + 1, end)
+        if position >= end:
+            return -1
+        if kinds & 1:
+            position = _skip_name(data, position, end)
+            if position < 0:
+                return -1
+
+
+@compiled
+def _skip_name(data: Bytes, position: int, end: int) -> int:
+    """Return the place of the value behind a name and a colon, or -1."""
+    if data[position] != QUOTE:
+        return -1
+    position = _skip_string(data, position + 1, end)
+    if position < 0:
+        return -1
+    return _behind_colon(data, position, end)
+
+
+@compiled
+def _behind_colon(data: Bytes, position: int, end: int) -> int:
+    """Return the place of the value behind a colon, or -1."""
+    position = _skip_space(data, position, end)
+    if position >= end or data[position] != COLON:
+        return -1
+    position = _skip_space(data, position + 1, end)
+    return position if position < end else -1
+
+
+@compiled
+def _skip_value(data: Bytes, position: int, end: int) -> int:
+    """Return the place behind a value, or -1; ``position`` is below ``end``."""
+    if data[position] == OPEN_OBJECT or data[position] == OPEN_LIST:
+        return _skip_nested(data, position, end)
+    return _skip_scalar(data, position, end)
+
+
+@compiled
+def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> bool:
+    """Say whether the name of ``field`` and a quote stand at ``position``."""
+    first = names.offsets[field]
+    length = names.offsets[field + 1] - first
+    if end - position <= length or data[position + length] != QUOTE:
+        return False
+    for index in range(length):  # noqa: SIM110 - numba compiles no generators
+        if data[position + index] != names.data[first + index]:
+            return False
+    return True
+
+
+@compiled
+def _find_name(data: Bytes, position: int, end: int, names: Names, guess: int) -> int:
+    """Return the field whose name begins at ``position``, or the number of fields if there is none."""
+    count: int = names.offsets.shape[0] - 1
+    if guess < count and _is_name(data, position, end, names, guess):
+        return guess
+    for field in range(count):
+        if _is_name(data, position, end, names, field):
+            return field
+    return count
+
+
+@compiled
+def _object(
+    data: Bytes, position: int, end: int, names: Names, starts: Int32s, ends: Int32s, row: int, after: Int32s
+) -> bool:
+    """Read one object; say whether all of it was certain."""
+    count = names.offsets.shape[0] - 1
+    position = _skip_space(data, position, end)
+    if position >= end or data[position] != OPEN_OBJECT:
+        return False
+    position = _skip_space(data, position + 1, end)
+    if position < end and data[position] == CLOSE_OBJECT:
+        return True
+    before = count
+    while position < end and data[position] == QUOTE:
+        begin = position + 1
+        field = _find_name(data, begin, end, names, after[before])
+        if field < count:
+            position = begin + names.offsets[field + 1] - names.offsets[field] + 1
+            after[before] = field
+            before = field
+        else:
+            position = _skip_string(data, begin, end)
+            if position < 0:
+                return False
+            for index in range(begin, position):
+                if data[index] == BACKSLASH:
+                    return False  # an escape may hide the name of a field
+        position = _behind_colon(data, position, end)
+        if position < 0:
+            return False
+        value = position
+        position = _skip_value(data, position, end)
+        if position < 0:
+            return False
+        if field < count:
+            if starts[field, row] != ABSENT:
+                return False
+            starts[field, row] = NULL if data[value] == LETTER_N else value
+            ends[field, row] = position
+        position = _skip_space(data, position, end)
+        if position >= end:
+            return False
+        if data[position] == CLOSE_OBJECT:
+            return True
+        if data[position] != COMMA:
+            return False
+        position = _skip_space(data, position + 1, end)
+    return False
+
+
+@compiled
+def objects(data: Bytes, level: Level, names: Names, starts: Int32s, ends: Int32s, after: Int32s, odd: Bytes) -> None:
+    """Find the fields of all objects of a level.
+
+    ``starts`` and ``ends`` have a row for each field and a column for each object. ``after`` remembers which field came
+    after which, its last element which came first: writers keep to an order.
+    """
+    for row in range(level.starts.shape[0]):
+        for field in range(starts.shape[0]):
+            starts[field, row] = ABSENT
+            ends[field, row] = ABSENT
+        if level.starts[row] < 0 or odd[level.owners[row]]:
+            continue
+        if not _object(data, level.starts[row], level.ends[row], names, starts, ends, row, after):
+            odd[level.owners[row]] = 1
+            for field in range(starts.shape[0]):
+                starts[field, row] = ABSENT
+
+
+@compiled
+def lists(data: Bytes, level: Level, offsets: Int32s, elements: Level, odd: Bytes) -> None:
+    """Find the elements of all arrays of a level. ``offsets``, one more than arrays, says which belong to which."""
+    count = 0
+    for row in range(level.starts.shape[0]):
+        offsets[row] = count
+        position = level.starts[row]
+        owner = level.owners[row]
+        if position < 0 or odd[owner]:
+            continue
+        if data[position] != OPEN_LIST:
+            odd[owner] = 1
+            continue
+        end = level.ends[row]
+        position = _skip_space(data, position + 1, end)
+        while data[position] != CLOSE_LIST:  # the whole was read once, so it ends well
+            elements.starts[count] = NULL if data[position] == LETTER_N else position
+            elements.owners[count] = owner
+            position = _skip_value(data, position, end)
+            elements.ends[count] = position
+            count += 1
+            position = _skip_space(data, position, end)
+            if data[position] == COMMA:
+                position = _skip_space(data, position + 1, end)
+    offsets[level.starts.shape[0]] = count
+
+
+@compiled
+def maps(data: Bytes, level: Level, offsets: Int32s, keys: Level, values: Level, odd: Bytes) -> None:
+    """Find the entries of all objects of a level that are read as maps; a key that comes twice is there twice."""
+    count = 0
+    for row in range(level.starts.shape[0]):
+        offsets[row] = count
+        position = level.starts[row]
+        owner = level.owners[row]
+        if position < 0 or odd[owner]:
+            continue
+        if data[position] != OPEN_OBJECT:
+            odd[owner] = 1
+            continue
+        end = level.ends[row]
+        position = _skip_space(data, position + 1, end)
+        while data[position] != CLOSE_OBJECT:
+            keys.starts[count] = position
+            keys.owners[count] = owner
+            values.owners[count] = owner
+            position = _skip_string(data, position + 1, end)
+            keys.ends[count] = position
+            position = _behind_colon(data, position, end)
+            values.starts[count] = NULL if data[position] == LETTER_N else position
+            position = _skip_value(data, position, end)
+            values.ends[count] = position
+            count += 1
+            position = _skip_space(data, position, end)
+            if data[position] == COMMA:
+                position = _skip_space(data, position + 1, end)
+    offsets[level.starts.shape[0]] = count
+
+
+@compiled
+def check_utf8(data: Bytes, level: Level, odd: Bytes) -> None:
+    """Mark the records that are no UTF-8: surrogates, overlong forms and numbers beyond Unicode are none."""
+    for row in range(level.starts.shape[0]):
+        position, end = level.starts[row], level.ends[row]
+        while 0 <= position < end:
+            lead = data[position]
+            position += 1
+            if lead < 0x80:
+                continue
+            more, least, most = 0, 0x80, 0xBF
+            if 0xC2 <= lead <= 0xDF:
+                more = 1
+            elif 0xE0 <= lead <= 0xEF:
+                more = 2
+                least = 0xA0 if lead == 0xE0 else 0x80
+                most = 0x9F if lead == 0xED else 0xBF
+            elif 0xF0 <= lead <= 0xF4:
+                more = 3
+                least = 0x90 if lead == 0xF0 else 0x80
+                most = 0x8F if lead == 0xF4 else 0xBF
+            if more == 0 or end - position < more or data[position] < least or data[position] > most:
+                odd[level.owners[row]] = 1
+                break
+            for index in range(1, more):
+                if data[position + index] & 0xC0 != 0x80:
+                    odd[level.owners[row]] = 1
+            position += more
