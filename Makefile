@@ -26,10 +26,10 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Install everything into .venv
 
 java: $(STAMP)
-	@$(BIN)/python -m sparkonce.jobs.java_check
+	@$(BIN)/python -m sparkonce.jobs.shared.java_check
 
 classes: java
-	@$(BIN)/python -m sparkonce.jobs.class_archive
+	@$(BIN)/python -m sparkonce.jobs.lab.class_archive
 
 demo: java ## Flights through broker, Spark and Delta while the job is killed again and again
 	@$(BIN)/python -m sparkonce.jobs.demo

@@ -2,7 +2,7 @@
 
 import sys
 
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

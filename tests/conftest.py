@@ -20,7 +20,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs import class_archive
+from sparkonce.jobs.lab import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +136,7 @@ def kafka() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def delta_jar_paths() -> list[str] | None:
     """Delta's jars for Spark's JVM, or None where Maven cannot give them."""
-    from sparkonce.jobs.peers import PeerMissingError, delta_jars
+    from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
     try:
         return [str(path) for path in delta_jars()]
@@ -147,7 +147,7 @@ def delta_jar_paths() -> list[str] | None:
 @pytest.fixture(scope="session")
 def kafka_jar_paths() -> list[str] | str:
     """The jars of Spark's own Kafka connector for its JVM, or why they are not to be had."""
-    from sparkonce.jobs.peers import PeerMissingError, spark_kafka_jars
+    from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
 
     try:
         return spark_kafka_jars()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 from sparkonce.connectors.delta_sink.options import SinkOptions
-from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_source.options import SourceOptions
 
 KafkaSource = TypedDict(
     "KafkaSource",

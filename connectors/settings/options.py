@@ -1,7 +1,7 @@
 """Options of the connectors: declared once, and from that declaration checked, documented and completed.
 
 An `Option` says all that anybody needs to know of one: how its text is read, what it may be, its default, which kind of
-query takes it, and a line for the reference. `OptionSet.read` checks what a user gives; `jobs.options` prints the
+query takes it, and a line for the reference. `OptionSet.read` checks what a user gives; `jobs.cli.options` prints the
 reference; docs/options.md holds the same.
 
 Spark hands options over with their keys in lower case (the source keeps the user's spelling in some versions), so

@@ -12,7 +12,7 @@ from sparkonce.jobs.bench import ready, requests, scale, throughput
 from sparkonce.jobs.bench.results import Missing, Results
 from sparkonce.jobs.bench.settings import SHARED_BENCHMARKS, TOOL_BENCHMARKS, Settings
 from sparkonce.jobs.bench.sides import Side, both
-from sparkonce.jobs.peers import PeerMissingError
+from sparkonce.jobs.shared.peers import PeerMissingError
 
 Shared = Callable[[str, Sequence[Side], Settings, Results], None]
 Alone = Callable[[str, Settings, Results], None]

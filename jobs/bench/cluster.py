@@ -34,7 +34,7 @@ from sparkonce.jobs.bench.settings import (
 )
 from sparkonce.jobs.bench.sides import KAFKA, OURS, in_turn, records_per_second
 from sparkonce.jobs.bench.tools import produce
-from sparkonce.jobs.peers import PeerMissingError, RealKafkaCluster
+from sparkonce.jobs.shared.peers import PeerMissingError, RealKafkaCluster
 
 TOPIC_SETTINGS = {"min.insync.replicas": "2"}
 SEND_EVERY_S = 0.005

@@ -37,7 +37,7 @@ from sparkonce.jobs.bench.settings import (
 from sparkonce.jobs.bench.sides import round_name
 from sparkonce.jobs.bench.spark_side import Outcome, Query
 from sparkonce.jobs.bench.values import random_bytes
-from sparkonce.jobs.peers import PeerMissingError, RealKafka, spark_kafka_jars
+from sparkonce.jobs.shared.peers import PeerMissingError, RealKafka, spark_kafka_jars
 
 APACHE_KAFKA, EMBEDDED = SINK_BROKERS
 SESSION_NAME = "the Kafka sinks"

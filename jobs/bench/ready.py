@@ -24,7 +24,7 @@ from sparkonce.jobs.bench.settings import LIMITS, PARTITIONS, TARGETS, Settings
 from sparkonce.jobs.bench.sides import KAFKA, OURS, round_name, rss_mb
 from sparkonce.jobs.bench.tools import produce
 from sparkonce.jobs.bench.wire import api_versions, end_offsets
-from sparkonce.jobs.peers import PeerMissingError, RealKafka
+from sparkonce.jobs.shared.peers import PeerMissingError, RealKafka
 
 MANY_PARTITIONS = 1000
 _IDLE_S = 2.0

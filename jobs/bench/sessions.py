@@ -12,7 +12,7 @@ from types import TracebackType
 
 from sparkonce.jobs.bench.results import Missing, Results
 from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
-from sparkonce.jobs.peers import PeerMissingError, jvm_session
+from sparkonce.jobs.shared.peers import PeerMissingError, jvm_session
 
 OURS = "sparkonce"
 JVM = "Spark's JVM"

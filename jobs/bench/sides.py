@@ -13,7 +13,7 @@ import psutil
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
 from sparkonce.jobs.bench.progress import say
-from sparkonce.jobs.peers import RealKafka
+from sparkonce.jobs.shared.peers import RealKafka
 
 KAFKA = "Apache Kafka"
 OURS = "sparkonce"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparkonce.jobs.peers import run_tool
+from sparkonce.jobs.shared.peers import run_tool
 
 _PRODUCED = re.compile(r"records sent, ([\d.]+) records/sec")
 _AVERAGE = re.compile(r"Avg latency: ([\d.]+) ms")

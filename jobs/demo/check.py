@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from sparkonce.jobs.demo import dataset
+from sparkonce.jobs.etl import dataset
 
 KEY = "flight_id"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from sparkonce.connectors.session import spark_session
-from sparkonce.jobs.enrich_flights import enriched
+from sparkonce.jobs.etl.enrich_flights import enriched
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from html import escape
 
 from sparkonce.jobs.demo.check import Verdict
 from sparkonce.jobs.demo.timeline import Event
-from sparkonce.jobs.page import document, table
+from sparkonce.jobs.shared.page import document, table
 
 LANES = ("broker", "publisher", "job", "commits")
 LEFT, WIDTH, LANE_HEIGHT, TOP = 90, 1000, 64, 14

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from sparkonce.broker_lite.config import read_properties
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.jobs.demo import dataset
 from sparkonce.jobs.demo.progress import TableWatch, progress
-from sparkonce.jobs.demo.publish import create_topic, publish
 from sparkonce.jobs.demo.settings import Folder, Kill, Settings
 from sparkonce.jobs.demo.supervisor import Job, Outcome
 from sparkonce.jobs.demo.timeline import Timeline
+from sparkonce.jobs.etl import dataset
+from sparkonce.jobs.etl.publish import create_topic, publish
 
 
 @dataclass(slots=True)

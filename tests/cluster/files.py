@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparkonce.jobs.cluster_check import Report, check_cluster
+from sparkonce.jobs.cli.cluster_check import Report, check_cluster
 
 
 def arguments_of(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.history import judge, read_history
+from sparkonce.jobs.lab.history import judge, read_history
 from tests.cluster.files import check_files
 from tests.interop.verifiable_clients import Client
 

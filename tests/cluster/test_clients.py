@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.peers import java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import java_command, kafka_classpath, missing_kafka_reason
 from tests.cluster.files import check_files
 from tests.interop.test_franz_go import MODULE, PACKAGE, go
 

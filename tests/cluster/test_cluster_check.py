@@ -23,8 +23,8 @@ from sparkonce.broker_lite.cluster.metadata_log import FOLDER
 from sparkonce.broker_lite.log.checkpoints import encode_partition_metadata
 from sparkonce.broker_lite.protocol.records import scan, set_base_offset, validate, write_crc
 from sparkonce.broker_lite.server import membership
-from sparkonce.jobs.cli import main
-from sparkonce.jobs.cluster_check import read_image, trusted
+from sparkonce.jobs.cli.cluster_check import read_image, trusted
+from sparkonce.jobs.cli.main import main
 from tests.cluster.files import arguments_of
 
 RECORDS = 30

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason
+from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 KILLS = 10

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason
+from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 KILLS = 20

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker, EmbeddedCluster
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from tests.crash.power import Power
 from tests.crash.test_broker_sigkill import DEADLINE_S, PARTITIONS, Load, read_all
 

@@ -12,7 +12,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import Client
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from tests.unit.kafka_sink.transactions_support import OUTPUT_TOPIC, SOURCE_TOPIC, Pipeline, settings_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -15,9 +15,9 @@ import pytest
 from sparkonce.connectors.reference.tables import REFERENCES, Reference
 from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
 from sparkonce.connectors.settings.options import Option, OptionError
-from sparkonce.jobs.cli import main
-from sparkonce.jobs.options import markdown
-from sparkonce.jobs.typed_options import typed_module
+from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.cli.options import markdown
+from sparkonce.jobs.cli.typed_options import typed_module
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
@@ -131,10 +131,10 @@ def test_it_lists_all_for_people_and_for_programs(capsys: pytest.CaptureFixture[
 
 
 def test_it_makes_all_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in ("docs", "connectors"):
-        (tmp_path / folder).mkdir()
+    for folder in ("docs", "connectors/reference"):
+        (tmp_path / folder).mkdir(parents=True)
     assert main(["options", "--write", str(tmp_path)]) == 0
-    made = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")}
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
     assert made == {
         "connectors/reference/typed_options.py",
         *(f"docs/{reference.page}" for reference in REFERENCES.values()),

@@ -34,7 +34,7 @@ from sparkonce.broker_lite.log.config import LogConfig
 from sparkonce.broker_lite.log.partition_log import PartitionLog
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from sparkonce.broker_lite.sim.disk import SimulatedDisk
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART)

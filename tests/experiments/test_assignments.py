@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 
 DEADLINE_S = 30.0
 PARTITIONS = 5

@@ -26,7 +26,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 RECORDS = 10
 DEADLINE_S = 60.0

@@ -28,7 +28,7 @@ from kafka import TopicPartition as PythonTopicPartition
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.records import decode_all, read_header, scan
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.experiments.raw_client import RawClient, batch_of
 
 KIB = 1024

@@ -28,7 +28,7 @@ from kafka.partitioner import Partitioner
 from kafka.partitioner.sticky import StickyPartitioner
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath, missing_kafka_reason
 
 PARTITIONS = 5
 KEYS = [b"user-%d" % number for number in range(100)]

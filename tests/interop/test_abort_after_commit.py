@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import RealKafkaCluster, java_command, kafka_classpath, missing_kafka_reason
 
 pytestmark = pytest.mark.java
 PROGRAM = Path(__file__).parent / "AbortRightAfterCommit.java"

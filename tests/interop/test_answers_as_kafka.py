@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason
+from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.interop import answers
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce.broker_lite.coordinators.assignors import ASSIGNORS, Partitions, Subscriber
-from sparkonce.jobs.peers import java_command, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import java_command, kafka_classpath, missing_kafka_reason
 from tests.interop.tools import JAVA_OPTIONS
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

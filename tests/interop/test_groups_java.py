@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason, run_tool
+from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP
 

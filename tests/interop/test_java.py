@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason, run_tool
+from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
 
 pytestmark = pytest.mark.java
 RECORDS = 20_000

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.peers import kafka_classpath, missing_kafka_reason, run_tool
+from sparkonce.jobs.shared.peers import kafka_classpath, missing_kafka_reason, run_tool
 from tests.interop.plain_client import PlainClient
 from tests.interop.tools import KafkaTools
 from tests.kafka_files import DUMP, assert_kafka_finds_nothing_wrong

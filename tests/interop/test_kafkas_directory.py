@@ -9,7 +9,7 @@ import pytest
 from sparkonce import BrokerStartError, EmbeddedBroker
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from tests.interop.answers import play_topics
 from tests.interop.plain_client import PlainClient
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.peers import missing_kafka_reason
+from sparkonce.jobs.shared.peers import missing_kafka_reason
 from tests.interop.tools import CONFIG_COMMAND, KafkaTools
 
 pytestmark = pytest.mark.java

@@ -13,7 +13,7 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.peers import RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import RealKafka, missing_kafka_reason
 from tests.interop.plain_client import TRANSACTION_TIMEOUT_MS, PlainClient
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.history import AnomalyName, judge, read_history
-from sparkonce.jobs.history.__main__ import CLEAN, main
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
+from sparkonce.jobs.lab.history import AnomalyName, judge, read_history
+from sparkonce.jobs.lab.history.__main__ import CLEAN, main
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason, run_tool
 from tests.interop.verifiable_clients import Client
 
 PROJECT = Path(__file__).resolve().parents[2]

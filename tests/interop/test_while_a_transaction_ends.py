@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sparkonce import EmbeddedCluster
 from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode
-from sparkonce.jobs.peers import RealKafkaCluster, missing_kafka_reason
+from sparkonce.jobs.shared.peers import RealKafkaCluster, missing_kafka_reason
 from tests.interop.plain_client import PlainClient
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]

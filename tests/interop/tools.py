@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from sparkonce.jobs.peers import QUICK_JVM, java_command, kafka_classpath
+from sparkonce.jobs.shared.peers import QUICK_JVM, java_command, kafka_classpath
 
 TOOLS = "org.apache.kafka.tools."
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"

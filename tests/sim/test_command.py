@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 
 
 def test_one_seed_prints_its_steps_its_trace_and_a_hash(capsys: pytest.CaptureFixture[str]) -> None:

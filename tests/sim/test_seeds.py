@@ -9,7 +9,7 @@ import pytest
 
 from sparkonce.broker_lite.sim.campaign import Tally, run_seeds
 from sparkonce.broker_lite.sim.marks import Mark
-from sparkonce.jobs.sim_workers import tallies
+from sparkonce.jobs.lab.sim_workers import tallies
 
 SEEDS = 1_000
 SOAK_SEEDS = 50_000

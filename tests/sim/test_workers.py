@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pytest
 
 from sparkonce.broker_lite.sim.campaign import Tally
-from sparkonce.jobs import sim_workers
-from sparkonce.jobs.sim_workers import tallies
+from sparkonce.jobs.lab import sim_workers
+from sparkonce.jobs.lab.sim_workers import tallies
 
 DEADLY = 7
 AT_ONCE = 3

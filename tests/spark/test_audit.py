@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.frame import history_frame
 from tests.spark.source_support import Topics, values

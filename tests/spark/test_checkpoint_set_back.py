@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import timestamp_seconds, window
 
 from sparkonce.exactly_once.crash_points import arm, disarm
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from tests.spark.sink_support import NumbersSource, numbers, run
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.peers import PeerMissingError, spark_kafka_jars
+from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -22,7 +22,7 @@ def run(folder: Path, *words: str) -> str:
     command = [
         sys.executable,
         "-m",
-        "sparkonce.jobs.doubled_rows",
+        "sparkonce.jobs.lab.doubled_rows",
         "--records",
         str(RECORDS),
         "--folder",

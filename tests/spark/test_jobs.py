@@ -19,11 +19,10 @@ from pyspark.sql import SparkSession
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once import crash_points
 from sparkonce.exactly_once.crash_points import CrashPlans, arm, disarm, fired
-from sparkonce.jobs import enrich_flights, hourly_delays
-from sparkonce.jobs.conf_folder import CONF
-from sparkonce.jobs.demo import dataset
-from sparkonce.jobs.demo.publish import create_topic, publish
-from sparkonce.jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
+from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
+from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
+from sparkonce.jobs.etl.publish import create_topic, publish
+from sparkonce.jobs.shared.conf_folder import CONF
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 4_000

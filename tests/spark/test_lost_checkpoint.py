@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sparkonce.jobs import lost_checkpoint
-from sparkonce.jobs.peers import PeerMissingError, jvm_session
+from sparkonce.jobs.lab import lost_checkpoint
+from sparkonce.jobs.shared.peers import PeerMissingError, jvm_session
 
 pytestmark = pytest.mark.spark
 
@@ -62,7 +62,7 @@ def test_the_jvm_doubles_every_row_where_ours_doubles_none(tmp_path: Path) -> No
     command = [
         sys.executable,
         "-m",
-        "sparkonce.jobs.lost_checkpoint",
+        "sparkonce.jobs.lab.lost_checkpoint",
         "--records",
         str(RECORDS),
         "--folder",

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.settings import read_settings
-from sparkonce.jobs.peers import missing_kafka_reason, run_tool
+from sparkonce.jobs.shared.peers import missing_kafka_reason, run_tool
 from sparkonce.offset_store import open_store
 from sparkonce.offset_store.errors import RowsWithoutOffsetsError
 from sparkonce.offset_store.offsets import TopicPartition

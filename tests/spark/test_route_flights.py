@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.crash_points import arm, disarm, fired
-from sparkonce.jobs import route_flights
-from sparkonce.jobs.conf_folder import CONF
-from sparkonce.jobs.demo import dataset
-from sparkonce.jobs.demo.publish import create_topic, publish
-from sparkonce.jobs.doubled_rows.topics import Found, read_committed
-from sparkonce.jobs.job_settings import BOOTSTRAP_SERVERS, JobSettings
+from sparkonce.jobs.etl import dataset, route_flights
+from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
+from sparkonce.jobs.etl.publish import create_topic, publish
+from sparkonce.jobs.lab.doubled_rows.topics import Found, read_committed
+from sparkonce.jobs.shared.conf_folder import CONF
 
 pytestmark = pytest.mark.spark
 

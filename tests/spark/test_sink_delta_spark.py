@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.functions import expr, lit
 
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.errors import RowsWithoutOffsetsError
 from tests.unit.sink.query_by_hand import Query, delete_row, make_table, table_actions
 

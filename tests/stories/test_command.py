@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sparkonce.jobs.cli import main
-from sparkonce.jobs.exit_status import FAILED, GOOD, USAGE
-from sparkonce.jobs.story import __main__ as command
-from sparkonce.jobs.story import catalogue
-from sparkonce.jobs.story.catalogue import STORIES, Story, Variant
-from sparkonce.jobs.story.drawing import page
-from sparkonce.jobs.story.view import Telling
+from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.lab.story import __main__ as command
+from sparkonce.jobs.lab.story import catalogue
+from sparkonce.jobs.lab.story.catalogue import STORIES, Story, Variant
+from sparkonce.jobs.lab.story.drawing import page
+from sparkonce.jobs.lab.story.view import Telling
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 DOCS = Path(__file__).parents[2] / "docs" / "stories.md"
 VOID = {"meta", "br", "hr"}

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from sparkonce.jobs.story.catalogue import FAMILIES, STORIES, Story, chosen
-from sparkonce.jobs.story.quorum import Majority
-from sparkonce.jobs.story.view import ReplicaView, Telling
+from sparkonce.jobs.lab.story.catalogue import FAMILIES, STORIES, Story, chosen
+from sparkonce.jobs.lab.story.quorum import Majority
+from sparkonce.jobs.lab.story.view import ReplicaView, Telling
 
 FIGURES = {
     ("high-watermark", "in-sync replicas"): {"lost": 0, "diverged": 0},

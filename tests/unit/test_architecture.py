@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -12,39 +13,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
 
-# What a part may import of our own packages, the longest matching prefix deciding.
-ALLOWED = {
-    "broker_lite.protocol": ("broker_lite.protocol",),
-    "broker_lite.coordinators": ("broker_lite.protocol", "broker_lite.coordinators"),
-    "broker_lite.controller": ("broker_lite.protocol", "broker_lite.controller"),
-    "broker_lite.replication": (
-        "broker_lite.protocol",
-        "broker_lite.controller",
-        "broker_lite.log.leader_epochs",
-        "broker_lite.replication",
-    ),
-    "broker_lite.cluster": (
-        "broker_lite.protocol",
-        "broker_lite.controller",
-        "broker_lite.replication",
-        "broker_lite.log",
-        "broker_lite.scheduling",
-        "broker_lite.cluster",
-    ),
-    "broker_lite.log": ("broker_lite.protocol", "broker_lite.coordinators", "broker_lite.log", "broker_lite.settings"),
-    "broker_lite.security": (
-        "broker_lite.protocol",
-        "broker_lite.log.storage",
-        "broker_lite.security",
-        "broker_lite.settings",
-    ),
-    "broker_lite.handlers": ("broker_lite", "exactly_once.crash_points"),
-    "broker_lite": ("broker_lite",),
-    "offset_store": ("offset_store",),
-    "exactly_once": ("offset_store", "exactly_once"),
-    "connectors": ("connectors", "exactly_once", "offset_store", "broker_lite.protocol"),
-    "jobs": PACKAGES,
-}
+ROW = re.compile(r"\| (`[a-z].*?) \| .* \| (.*?) ?\|")
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 
 
@@ -76,12 +45,62 @@ def within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
+def table() -> dict[str, list[str]]:
+    """Return what ARCHITECTURE.md says that each folder (or module) may import of our own, in the order of its rows."""
+    page = (PROJECT / "ARCHITECTURE.md").read_text()
+    rows = page[page.index("## The folders") : page.index("## Reading routes")].splitlines()
+    cells = [
+        [re.findall(r"`([a-z_/.]+)`", cell) for cell in found.groups()] for row in rows if (found := ROW.match(row))
+    ]
+    return {dotted(part): [dotted(each) for each in imports] for parts, imports in cells for part in parts}
+
+
+def dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+ALLOWED = table()
+
+
 @pytest.mark.parametrize("module", modules())
-def test_imports_point_one_way(module: str) -> None:
-    part = max((part for part in ALLOWED if within(module, part)), key=len)
+def test_each_folder_imports_what_the_table_says(module: str) -> None:
+    part = max((part for part in ALLOWED if within(module, part)), key=len, default=module)
     ours = {name for name in imports_of(module) if name.split(".")[0] in PACKAGES}
-    wrong = {name for name in ours if not any(within(name, allowed) for allowed in ALLOWED[part])}
-    assert not wrong, f"{module} may import {ALLOWED[part]} only"
+    wrong = {name for name in ours if not any(within(name, allowed) for allowed in (part, *ALLOWED.get(part, ())))}
+    assert not wrong, f"{module} may import {ALLOWED.get(part)} only"
+
+
+def test_imports_point_up_in_the_table() -> None:
+    parts = list(ALLOWED)
+    assert len(parts) > 30
+    down = {
+        (part, other)
+        for place, part in enumerate(parts)
+        for name in ALLOWED[part]
+        for other in parts[place + 1 :]
+        if within(name, other) and not within(part, other)
+    }
+    assert down == {("connectors.settings", "connectors.reference")}, "hints in errors, loaded when one is made"
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_the_table_tells_of_what_is_there(part: str) -> None:
+    path = PROJECT / part.replace(".", "/")
+    assert path.is_dir() or path.with_suffix(".py").is_file()
+
+
+WHERE = (PROJECT / "ARCHITECTURE.md").read_text().split("## Where do I change …")[1].split("## The folders")[0]
+
+
+@pytest.mark.parametrize("row", [row for row in WHERE.splitlines() if "`" in row])
+def test_the_map_names_files_that_are_there(row: str) -> None:
+    """By their paths, in the folder of one before them in the row or beside that folder, or in the broker's."""
+    folders = [PROJECT, PROJECT / "broker_lite"]
+    for name in re.findall(r"`([a-z_/0-9.]+(?:\.py|/))`", row):
+        places = [folder / name for folder in (*folders, *(folder.parent for folder in folders[2:]))]
+        found = next((place for place in places if place.exists()), None)
+        assert found is not None, name
+        folders.append(found if found.is_dir() else found.parent)
 
 
 def pure_modules() -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.cli import COMMANDS, main
+from sparkonce.jobs.cli.main import COMMANDS, main
 
 HISTORY = next((Path(__file__).parent / "history" / "planted").glob("lost-write*.jsonl"))
 
@@ -38,7 +38,10 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
     with os.fdopen(writing, "wb") as nowhere:
         buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         ended = subprocess.run(
-            [sys.executable, "-m", "sparkonce.jobs.cli", *words], env=buffered, stdout=nowhere, stderr=subprocess.PIPE
+            [sys.executable, "-m", "sparkonce.jobs.cli.main", *words],
+            env=buffered,
+            stdout=nowhere,
+            stderr=subprocess.PIPE,
         )
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.extras import EXTRAS
+from sparkonce.jobs.shared.extras import EXTRAS
 
 PROJECT = Path(__file__).resolve().parents[2]
 LINKED = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
@@ -28,7 +28,7 @@ class NotInstalled:
 sys.meta_path.insert(0, NotInstalled())
 """
 HELP_OF_ALL = """
-from sparkonce.jobs.cli import COMMANDS, main
+from sparkonce.jobs.cli.main import COMMANDS, main
 for command in COMMANDS:
     try:
         main([command.name, "--help"])
@@ -67,8 +67,8 @@ def run(installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_code_that_runs_is_the_wheels(installed: Path) -> None:
-    done = run(installed, "-c", "import sparkonce.jobs.cli; print(sparkonce.jobs.cli.__file__)")
-    assert done.stdout.strip() == str(installed / "site/sparkonce/jobs/cli.py"), done.stderr
+    done = run(installed, "-c", "import sparkonce.jobs.cli.main; print(sparkonce.jobs.cli.main.__file__)")
+    assert done.stdout.strip() == str(installed / "site/sparkonce/jobs/cli/main.py"), done.stderr
 
 
 def test_a_broker_runs_as_a_process_of_its_own(installed: Path) -> None:
@@ -116,16 +116,16 @@ def test_each_command_has_help_or_names_the_extra_that_it_needs(installed: Path)
 
 
 def test_a_command_that_needs_an_extra_ends_with_2(installed: Path) -> None:
-    done = run(installed, "-m", "sparkonce.jobs.cli", "verifiable-producer", "--topic", "t", "--max-messages", "1")
+    done = run(installed, "-m", "sparkonce.jobs.cli.main", "verifiable-producer", "--topic", "t", "--max-messages", "1")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("job", ["enrich_flights", "hourly_delays", "route_flights"])
 def test_an_example_finds_its_configuration_and_names_the_extra_of_its_sample(installed: Path, job: str) -> None:
-    done = run(installed, "-m", f"sparkonce.jobs.{job}", "--sample", "10")
+    done = run(installed, "-m", f"sparkonce.jobs.etl.{job}", "--sample", "10")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"python -m sparkonce.jobs.{job}: needs the package ")
+    assert done.stderr.splitlines()[-1].startswith(f"python -m sparkonce.jobs.etl.{job}: needs the package ")
     assert "pip install 'sparkonce[" in done.stderr
     assert "Traceback" not in done.stderr
 

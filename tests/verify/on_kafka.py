@@ -11,8 +11,8 @@ import argparse
 import os
 import sys
 
-from sparkonce.jobs.verify.brokers import SETTINGS, Kafka
-from sparkonce.jobs.verify.cli import add_arguments, choose, run, verify
+from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
+from sparkonce.jobs.lab.verify.cli import add_arguments, choose, run, verify
 
 
 def main() -> int:

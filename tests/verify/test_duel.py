@@ -29,7 +29,7 @@ PLACES = {"delta": "the table", "kafka": "the consumer group duel"}
 
 def duel(folder: Path, pauses: int, limit_s: float, sink: str = "delta") -> None:
     words = ["--sink", sink, "--pauses", str(pauses), "--seed", "7", "--keep", str(folder)]
-    command = [sys.executable, "-m", "sparkonce.jobs.cli", "duel", *words]
+    command = [sys.executable, "-m", "sparkonce.jobs.cli.main", "duel", *words]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=limit_s, check=False)
     told = ended.stdout + ended.stderr[-3000:]
     assert ended.returncode == 0, told

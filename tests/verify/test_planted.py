@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.peers import PeerMissingError, delta_jars
+from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).resolve().parent / "planted"
@@ -91,7 +91,7 @@ def sparkonce(bug: str | None, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command with a bug in all its processes."""
     path = [str(PROJECT), *([str(PLANTED / bug), str(PLANTED)] if bug else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    command = [sys.executable, "-m", "sparkonce.jobs.cli", *words]
+    command = [sys.executable, "-m", "sparkonce.jobs.cli.main", *words]
     return subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

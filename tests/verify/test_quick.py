@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.jobs.peers import PeerMissingError, delta_jars
+from sparkonce.jobs.shared.peers import PeerMissingError, delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def verify(page: Path, *words: str) -> str:
     """Run the command and give its last line; a failure shows the wrong cells and how to run them again."""
     module = (
-        ["sparkonce.jobs.cli", "verify"]
+        ["sparkonce.jobs.cli.main", "verify"]
         if os.environ.get("KAFKA", "embedded") == "embedded"
         else ["tests.verify.on_kafka"]
     )

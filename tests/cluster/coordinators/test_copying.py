@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparkonce import EmbeddedCluster
-from sparkonce.jobs.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, kafka_classpath, missing_kafka_reason
 from tests.cluster.coordinators.support import (
     DEADLINE_S,
     QUIET,

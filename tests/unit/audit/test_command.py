@@ -24,7 +24,7 @@ from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.record import Writes
 from tests.unit.audit.logs import Table, key, partition, record
 
@@ -59,7 +59,7 @@ def run(*arguments: object) -> Ended:
 
 def run_process(*arguments: object) -> Ended:
     ended = subprocess.run(
-        [sys.executable, "-m", "sparkonce.jobs.cli", "audit", *map(str, arguments)],
+        [sys.executable, "-m", "sparkonce.jobs.cli.main", "audit", *map(str, arguments)],
         cwd=PROJECT,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         capture_output=True,

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from sparkonce.exactly_once.audit import Auditor, Report
 from sparkonce.exactly_once.audit_findings import Problem
-from sparkonce.jobs.audit_inputs import Coordinates, RowsError, count_rows
+from sparkonce.jobs.cli.audit_inputs import Coordinates, RowsError, count_rows
 from sparkonce.offset_store.administration import ChangeKind, ManualChange, Move, OffsetsTable
 from sparkonce.offset_store.commit_log import CommitLog
 from sparkonce.offset_store.errors import OffsetStoreError, StoreMissingError

@@ -22,7 +22,7 @@ from sparkonce.jobs.bench.results import Missing, Results
 from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
 from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
 from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
-from sparkonce.jobs.peers import PeerMissingError
+from sparkonce.jobs.shared.peers import PeerMissingError
 
 SECONDS = {"at-least-once": 0.5, "exactly-once": 1.0, None: 2.0}
 BATCHES = 3

@@ -146,7 +146,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [("-m", "sparkonce.broker_lite"), ("-m", "sparkonce.jobs.cli", "broker")], ids=["module", "command"]
+    "command", [("-m", "sparkonce.broker_lite"), ("-m", "sparkonce.jobs.cli.main", "broker")], ids=["module", "command"]
 )
 def test_the_command_line(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "broker.properties").write_text("num.partitions=2\nport=1\n")

@@ -22,7 +22,7 @@ from sparkonce.exactly_once import crash_points
 from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.delta import DeltaSnapshot
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.store import Commit

@@ -24,8 +24,8 @@ from pyarrow.fs import FileSelector
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.runtime.spark_version import complaint
-from sparkonce.jobs.cli import main
-from sparkonce.jobs.doctor.stores import PROBE
+from sparkonce.jobs.cli.doctor.stores import PROBE
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.locations import Location
 from tests.unit.sink.s3_store import SECRET, s3_store
 
@@ -55,9 +55,8 @@ def test_the_machine_that_runs_these_tests_is_fit(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "deltalake", "numba", "re2", "kafka"])
 def test_a_package_that_is_missing_is_named_with_what_installs_it(missing: str) -> None:
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None; from sparkonce.jobs.cli import main; sys.exit(main(['doctor']))"
-    )
+    command = "from sparkonce.jobs.cli import main; sys.exit(main.main(['doctor']))"
+    code = f"import sys; sys.modules[{missing!r}] = None; {command}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("WRONG"))

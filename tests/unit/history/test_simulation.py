@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sparkonce.jobs.history import AnomalyName, check_history, events_of, judge
+from sparkonce.jobs.lab.history import AnomalyName, check_history, events_of, judge
 from tests.unit.history.simulation import Object, simulate
 
 seeds = st.integers(0, 2**32 - 1)

@@ -7,9 +7,9 @@ import argparse
 import pytest
 from confluent_kafka import KafkaError
 
-from sparkonce.jobs import verifiable_consumer, verifiable_producer
-from sparkonce.jobs.verifiable import EventWriter, Stop
-from sparkonce.jobs.verifiable_producer import VerifiableProducer, add_arguments
+from sparkonce.jobs.lab import verifiable_consumer, verifiable_producer
+from sparkonce.jobs.lab.verifiable import EventWriter, Stop
+from sparkonce.jobs.lab.verifiable_producer import VerifiableProducer, add_arguments
 
 TO_TOPIC = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t"]
 

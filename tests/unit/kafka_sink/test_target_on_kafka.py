@@ -12,7 +12,7 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink.driver import Driver
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka, missing_kafka_reason
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka, missing_kafka_reason
 from sparkonce.offset_store import clock
 from tests.unit.kafka_sink.course import Course
 from tests.unit.kafka_sink.pipeline import (

@@ -14,7 +14,7 @@ from sparkonce.broker_lite.log.log_manager import LogManager
 from sparkonce.broker_lite.log.storage import DiskStorage
 from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.jobs import peers
+from sparkonce.jobs.shared import peers
 
 NOW = 1_700_000_000_000
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -21,7 +21,7 @@ from sparkonce.broker_lite.protocol import records
 from sparkonce.broker_lite.protocol.compression import Compression
 from sparkonce.broker_lite.protocol.legacy_records import decode_any, encode_message_set
 from sparkonce.broker_lite.protocol.records import Record
-from sparkonce.jobs import peers
+from sparkonce.jobs.shared import peers
 from tests.kafka_files import assert_kafka_finds_nothing_wrong
 
 pytestmark = pytest.mark.java

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs import job_settings
-from sparkonce.jobs.conf_folder import CONF
-from sparkonce.jobs.enrich_flights import main as enrich_flights
-from sparkonce.jobs.hourly_delays import main as hourly_delays
-from sparkonce.jobs.job_failures import JobError, reason
-from sparkonce.jobs.job_settings import JobSettings, JobSettingsError
-from sparkonce.jobs.route_flights import OWN as ROUTE_FLIGHTS_OWN
-from sparkonce.jobs.route_flights import RESULT
-from sparkonce.jobs.route_flights import main as route_flights
+from sparkonce.jobs.etl import job_settings
+from sparkonce.jobs.etl.enrich_flights import main as enrich_flights
+from sparkonce.jobs.etl.hourly_delays import main as hourly_delays
+from sparkonce.jobs.etl.job_failures import JobError, reason
+from sparkonce.jobs.etl.job_settings import JobSettings, JobSettingsError
+from sparkonce.jobs.etl.route_flights import OWN as ROUTE_FLIGHTS_OWN
+from sparkonce.jobs.etl.route_flights import RESULT
+from sparkonce.jobs.etl.route_flights import main as route_flights
+from sparkonce.jobs.shared.conf_folder import CONF
 
 OWN = {
     "enrich_flights": ("partition_by",),
@@ -120,7 +120,7 @@ def test_a_broker_that_does_not_answer_is_one_line(
     assert main(words) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        f"python -m sparkonce.jobs.{name}: could not ask for the topics flights within 100 ms: no answer"
+        f"python -m sparkonce.jobs.etl.{name}: could not ask for the topics flights within 100 ms: no answer"
     )
     assert f"at {address} " in line
     assert "--bootstrap-servers HOST:PORT, or try the job without a Kafka: --sample 20000 (--debug" in line
@@ -197,7 +197,7 @@ def test_the_innermost_reason_is_told(error: Exception, said: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_help_tells_what_the_job_does(name: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", f"sparkonce.jobs.{name}", "--help"],
+        [sys.executable, "-m", f"sparkonce.jobs.etl.{name}", "--help"],
         cwd=CONF.parent,
         capture_output=True,
         text=True,

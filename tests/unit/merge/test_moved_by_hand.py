@@ -12,7 +12,7 @@ import pytest
 from sparkonce.connectors.upserts.merge_offsets import DeltaIntents
 from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
 from sparkonce.exactly_once.recovery import plan_set
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import CommitEntry, ManualChange, OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import CommitConflictError

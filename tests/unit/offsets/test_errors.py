@@ -40,7 +40,7 @@ def test_a_damaged_log_is_told_in_few_lines(tmp_path: Path) -> None:
     (log / f"{0:020d}.json").write_text('{"commitInfo": {}')
     # A process of its own: Rust looks at the variable once, when it makes its first backtrace.
     ended = subprocess.run(
-        [sys.executable, "-m", "sparkonce.jobs.cli", "clean", str(tmp_path)],
+        [sys.executable, "-m", "sparkonce.jobs.cli.main", "clean", str(tmp_path)],
         cwd=PROJECT,
         env={**os.environ, "RUST_BACKTRACE": "1"},
         capture_output=True,

@@ -10,7 +10,10 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from sparkonce.jobs.housekeeping.arguments import (
+from sparkonce.jobs.cli.housekeeping.brokers import settings_from
+from sparkonce.jobs.cli.housekeeping.compaction import Compaction
+from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
+from sparkonce.jobs.shared.arguments import (
     add_kafka,
     duration_s,
     key_value,
@@ -22,9 +25,6 @@ from sparkonce.jobs.housekeeping.arguments import (
     timestamp_ms,
     whole_number,
 )
-from sparkonce.jobs.housekeeping.brokers import settings_from
-from sparkonce.jobs.housekeeping.compaction import Compaction
-from sparkonce.jobs.housekeeping.orphans import TableFolder
 from sparkonce.offset_store.administration import OffsetsTable
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.locations import Location

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from sparkonce.jobs.cli import main
-from sparkonce.jobs.housekeeping.orphans import TableFolder
+from sparkonce.jobs.cli.housekeeping.orphans import TableFolder
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location

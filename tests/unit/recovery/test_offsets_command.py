@@ -18,7 +18,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import look
 from sparkonce.exactly_once.decision import Fresh, Mismatch, decide
 from sparkonce.exactly_once.recovery import plan_rewind
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import NOTHING_KEPT, ChangeKind, OffsetsTable
 from sparkonce.offset_store.delta_log import Action, DeltaLog
 from sparkonce.offset_store.errors import CommitConflictError, OffsetStoreError

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.administration import ChangeKind
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client import client as client_module
-from sparkonce.jobs.peers import QUICK_JVM, RealKafka
+from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka
 
 
 class Restorable(Protocol):

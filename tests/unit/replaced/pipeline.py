@@ -14,8 +14,8 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from sparkonce.jobs.audit import add_arguments, examine
-from sparkonce.jobs.audit_report import Examined
+from sparkonce.jobs.cli.audit import add_arguments, examine
+from sparkonce.jobs.cli.audit_report import Examined
 from tests.parity.support import Stream
 from tests.unit.sink.query_by_hand import Query
 

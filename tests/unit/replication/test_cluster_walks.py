@@ -19,7 +19,7 @@ from sparkonce.broker_lite.controller.records import NO_LEADER, Record, TopicSet
 from sparkonce.broker_lite.protocol.errors import KafkaError
 from sparkonce.broker_lite.replication.follower import PartitionFollower, TruncationRule
 from sparkonce.broker_lite.replication.leader import PartitionLeader, Proposal
-from sparkonce.jobs.story.stage import KEY, Node, Stage
+from sparkonce.jobs.lab.story.stage import KEY, Node, Stage
 
 STEPS = 60
 

@@ -16,7 +16,7 @@ from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.recovery import plan_rewind, plan_set
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store import delta
 from sparkonce.offset_store.administration import ChangeKind, ManualChange
 from sparkonce.offset_store.delta import DeltaOffsetStore

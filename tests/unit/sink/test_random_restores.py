@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.exactly_once.errors import DeliveryError
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from tests.unit.sink.query_by_hand import Query
 
 STEPS = 30

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkonce.exactly_once.errors import OffsetMismatchError
-from sparkonce.jobs.cli import main
+from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.tables import append
 from tests.unit.sink.query_by_hand import Query
 

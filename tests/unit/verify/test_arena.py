@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.transactions import Decision, decision_key
-from sparkonce.jobs.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
-from sparkonce.jobs.verify.records import create_topic
+from sparkonce.jobs.lab.duel.arena import APP_ID, DECISION_TOPIC, TopicArena
+from sparkonce.jobs.lab.verify.records import create_topic
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
 

@@ -8,8 +8,8 @@ import pytest
 
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.verify.cells import Cell, Kind, Result, Shows
-from sparkonce.jobs.verify.matrix import (
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
+from sparkonce.jobs.lab.verify.matrix import (
     SENDING,
     combinations,
     crashes_while_producing,
@@ -19,7 +19,7 @@ from sparkonce.jobs.verify.matrix import (
     must_show,
     why_impossible,
 )
-from sparkonce.jobs.verify.tables import markdown
+from sparkonce.jobs.lab.verify.tables import markdown
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -130,7 +130,7 @@ def test_names_are_unique_and_fit_a_file_system() -> None:
 def test_the_page_says_what_the_matrix_says() -> None:
     page = (DOCS / "crash_points.md").read_text()
     assert markdown() in page, (
-        "run python -m sparkonce.jobs.verify.tables and put what it prints into docs/crash_points.md"
+        "run python -m sparkonce.jobs.lab.verify.tables and put what it prints into docs/crash_points.md"
     )
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkonce.jobs.verify.cells import Cell, Shows
-from sparkonce.jobs.verify.matrix import SOURCE_POINTS, full, must_show
-from sparkonce.jobs.verify.pairwise import Pair, pairs, quick
+from sparkonce.jobs.lab.verify.cells import Cell, Shows
+from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, full, must_show
+from sparkonce.jobs.lab.verify.pairwise import Pair, pairs, quick
 
 
 def all_pairs(cells: tuple[Cell, ...]) -> set[Pair]:
@@ -47,7 +47,7 @@ def test_one_seed_chooses_one_way() -> None:
 
 
 def test_the_choice_is_the_same_in_every_process() -> None:
-    code = "from sparkonce.jobs.verify.matrix import full; from sparkonce.jobs.verify.pairwise import quick\n"
+    code = "from sparkonce.jobs.lab.verify.matrix import full; from sparkonce.jobs.lab.verify.pairwise import quick\n"
     code += "print(*(cell.name for cell in quick(full())))"
     told = set()
     for hashes in ("1", "2"):

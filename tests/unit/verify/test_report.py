@@ -11,11 +11,11 @@ import pytest
 
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
-from sparkonce.jobs.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
-from sparkonce.jobs.verify.matrix import full
-from sparkonce.jobs.verify.pairwise import quick
-from sparkonce.jobs.verify.report import Verdict, page, verdict_of
-from sparkonce.jobs.verify.report_timeline import LANES, LEFT, WIDTH, timeline
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.matrix import full
+from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.report import Verdict, page, verdict_of
+from sparkonce.jobs.lab.verify.report_timeline import LANES, LEFT, WIDTH, timeline
 
 VOID = {"meta", "line", "rect", "circle", "br"}
 MOMENTS = (

@@ -11,9 +11,9 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.crash_points import MARK_SUFFIX
-from sparkonce.jobs.verify.cells import Outcome, Shows
-from sparkonce.jobs.verify.setback import due as oracle
-from sparkonce.jobs.verify.setback.cells import (
+from sparkonce.jobs.lab.verify.cells import Outcome, Shows
+from sparkonce.jobs.lab.verify.setback import due as oracle
+from sparkonce.jobs.lab.verify.setback.cells import (
     Query,
     SetBack,
     SetBackCell,
@@ -23,10 +23,10 @@ from sparkonce.jobs.verify.setback.cells import (
     named,
     quick_setbacks,
 )
-from sparkonce.jobs.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
-from sparkonce.jobs.verify.setback.judge import compare, names_way_out
-from sparkonce.jobs.verify.setback.queries import Setup
-from sparkonce.jobs.verify.setback.tables import markdown, section, short
+from sparkonce.jobs.lab.verify.setback.course import FIRST_BATCHES, RECORDS_PER_BATCH, CourseError, Running, course
+from sparkonce.jobs.lab.verify.setback.judge import compare, names_way_out
+from sparkonce.jobs.lab.verify.setback.queries import Setup
+from sparkonce.jobs.lab.verify.setback.tables import markdown, section, short
 
 NAMES = {cell.name: cell for cell in all_setbacks()}
 REFUSAL = (

@@ -11,14 +11,14 @@ import pytest
 from deltalake import write_deltalake
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.verify.brokers import Kafka
-from sparkonce.jobs.verify.cells import Outcome
-from sparkonce.jobs.verify.engine import Engine
-from sparkonce.jobs.verify.setback import engine as module
-from sparkonce.jobs.verify.setback.cells import SetBackCell, named
-from sparkonce.jobs.verify.setback.engine import SetBackEngine
-from sparkonce.jobs.verify.setback.queries import Setup
-from sparkonce.jobs.verify.spark import SESSION_ENDED
+from sparkonce.jobs.lab.verify.brokers import Kafka
+from sparkonce.jobs.lab.verify.cells import Outcome
+from sparkonce.jobs.lab.verify.engine import Engine
+from sparkonce.jobs.lab.verify.setback import engine as module
+from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, named
+from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
+from sparkonce.jobs.lab.verify.setback.queries import Setup
+from sparkonce.jobs.lab.verify.spark import SESSION_ENDED
 
 CONTROL, DELETED, PEER = named(
     "setback_nothing_files_append", "setback_commits-deleted_files_append", "setback_commits-deleted_files_delta-spark"

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from sparkonce import EmbeddedBroker
-from sparkonce.jobs.verify.cells import Result
-from sparkonce.jobs.verify.evidence import gather
-from sparkonce.jobs.verify.pipelines import Pipeline
-from sparkonce.jobs.verify.records import Delivered, Sending, create_topic, make, read_delivered
-from sparkonce.jobs.verify.transactions import held_up, lags, open_transactions
+from sparkonce.jobs.lab.verify.cells import Result
+from sparkonce.jobs.lab.verify.evidence import gather
+from sparkonce.jobs.lab.verify.pipelines import Pipeline
+from sparkonce.jobs.lab.verify.records import Delivered, Sending, create_topic, make, read_delivered
+from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
 
 APP = "one/app"
 ID = f"sparkonce/{quote(APP, safe='')}/1/a-0"

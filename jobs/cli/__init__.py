@@ -1,0 +1,1 @@
+"""The command `sparkonce`, and what it does with tables, offsets, transactions and options."""

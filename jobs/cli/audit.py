@@ -1,0 +1,219 @@
+"""`sparkonce audit TABLE`: proof from a table's log that every offset was written once.
+
+Exit status: 0 proven, 1 something is wrong, could not be examined, or there was nothing to examine, 2 the command line
+cannot be used. The arithmetic is in `exactly_once.audit` (the chains), `audit_broker` and `audit_rows`; this module
+reads what they need and prints what they found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from sparkonce.broker_lite.config import ConfigError
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.kafka_client.client import MissingTopicError
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.exactly_once.audit import Auditor, Report, Scope
+from sparkonce.exactly_once.audit_broker import BrokerSide, compare_with_broker
+from sparkonce.exactly_once.audit_findings import Chain, CommitName, Finding, Problem
+from sparkonce.exactly_once.audit_rows import RowCount
+from sparkonce.jobs.cli.audit_inputs import Coordinates, CoordinatesError, RowCounts, RowsError, ask_broker, count_rows
+from sparkonce.jobs.cli.audit_report import Examined, Verdict, as_json, as_text
+from sparkonce.jobs.cli.housekeeping.brokers import settings_from
+from sparkonce.jobs.shared.arguments import UsageError, add_kafka, add_table
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+from sparkonce.offset_store.accounted_rows import is_own_or_elsewhere, stored_in
+from sparkonce.offset_store.clones import CloneSource
+from sparkonce.offset_store.commit_log import CommitLog, StoredState
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.txn_ids import OffsetTxn
+
+PROGRESS_FROM_COMMITS = 2_000
+"""Logs shorter than this are read before a progress bar could be of use."""
+
+
+class AuditError(RuntimeError):
+    """It could not be examined; the message says why, and what to do."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_table(parser)
+    parser.add_argument("--app-id", help="only this application; all, if left out")
+    parser.add_argument("--source", help="only this source of it; all, if left out")
+    add_kafka(parser, "compare with the logs of these brokers, and show the lag")
+    parser.add_argument(
+        "--coordinates",
+        metavar="PARTITION,OFFSET[,TOPIC]",
+        type=_coordinates,
+        help="the columns with each row's partition, offset and topic: count rows for lost and duplicated ones",
+    )
+    parser.add_argument(
+        "--expect-all-rows",
+        action="store_true",
+        help="with --coordinates: a missing row is an error (the query drops none, the topic has no transactions)",
+    )
+    parser.add_argument("--strict", action="store_true", help="warnings count as wrong too")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON; the AUDIT line goes to stderr")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine a table; returns the exit status."""
+    try:
+        examined = examine(options)
+    except (UsageError, OptionError, ConfigError, CoordinatesError) as error:
+        print(f"sparkonce audit: {error}", file=sys.stderr)
+        return USAGE
+    except (AuditError, OffsetStoreError) as error:
+        print(f"sparkonce audit: {error}", file=sys.stderr)
+        return FAILED
+    if options.json:
+        print(json.dumps(as_json(examined), indent=2))
+        print(examined.summary, file=sys.stderr)
+    else:
+        print("\n".join(as_text(examined)))
+    return GOOD if examined.verdict is Verdict.PROVEN else FAILED
+
+
+def examine(options: argparse.Namespace) -> Examined:
+    """Look at everything that was asked for.
+
+    Raises:
+        AuditError, OffsetStoreError: if something cannot be looked at.
+        UsageError, OptionError, ConfigError, CoordinatesError: if the command line cannot be used.
+    """
+    if options.expect_all_rows and options.coordinates is None:
+        raise UsageError("--expect-all-rows says how rows are judged, so --coordinates must say how they are counted")
+    kafka = settings_from(options)
+    log = CommitLog.open(options.table, dict(options.storage))
+    kept = log.oldest_state()
+    auditor = Auditor(Scope(options.app_id, options.source), kept, partial(_offsets_of_source, dict(options.storage)))
+    with _progress(log.newest_version - log.oldest_version + 1) as advance:
+        for commit in log.commits():
+            auditor.add(commit)
+            advance()
+    report = auditor.finish(log.stored)
+    report = report.adding([*_rows_before(log, kept), *_holes(log)])
+    _require_chains(options, report)
+    sides: Sequence[BrokerSide] | None = None
+    if kafka:
+        sides, findings = _ask(kafka, report.chains)
+        report = report.adding(findings)
+    rows = _count(log, report.chains, options.coordinates)
+    if rows is not None:
+        report = report.adding(_judge_rows(rows, options.expect_all_rows))
+    return Examined(
+        str(log.location),
+        log.oldest_version,
+        log.newest_version,
+        kept.version if kept else None,
+        report,
+        options.strict,
+        sides,
+        options.coordinates,
+        rows,
+    )
+
+
+def _offsets_of_source(storage: Mapping[str, str], source: CloneSource) -> Mapping[OffsetTxn, int] | None:
+    stored = stored_in(source, storage)
+    return None if stored is None else stored.offsets
+
+
+def _holes(log: CommitLog) -> Iterator[Finding]:
+    missing = log.missing_below
+    if missing is not None:
+        message = f"version {missing} is not in the log, and older ones are: the chains are followed from version "
+        message += f"{log.oldest_version}, and from a checkpoint"
+        yield Finding(Problem.COMMIT_MISSING, message, CommitName(missing))
+
+
+def _rows_before(log: CommitLog, kept: StoredState | None) -> Iterator[Finding]:
+    """Find files of ours that lie before all kept commits, without offsets that could be theirs."""
+    if kept is None or kept.transactions:
+        return
+    paths = log.log.checkpoint_column(log.listing, kept.version, "add.path")
+    first = next((path for path in paths if is_own_or_elsewhere(path)), None)
+    if first is not None:
+        message = f"the checkpoint of version {kept.version} has rows that sparkonce may have written ({first}) and no "
+        message += "offsets: the commit that brought them is no longer kept"
+        yield Finding(Problem.ROWS_OF_UNKNOWN_ORIGIN, message, CommitName(kept.version))
+
+
+def _coordinates(text: str) -> Coordinates:
+    try:
+        return Coordinates.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
+def _require_chains(options: argparse.Namespace, report: Report) -> None:
+    if report.chains:
+        return
+    asked = [f"{name} {value}" for name, value in (("appId", options.app_id), ("source", options.source)) if value]
+    others = sorted(report.tally.other_apps)
+    hint = f"; appIds there: {', '.join(others)}" if others else ""
+    if not others:
+        hint = ". If they live in another place (offsetStore=delta:<path>, or the table of offsets of an upserted "
+        hint += "result), audit that table"
+    raise AuditError(f"{options.table} holds no offsets{' of ' + ' and '.join(asked) if asked else ''}{hint}")
+
+
+def _ask(options: Mapping[str, str], chains: Sequence[Chain]) -> tuple[Sequence[BrokerSide], list[Finding]]:
+    try:
+        topics = ask_broker(options, chains)
+    except (OSError, KafkaError, MissingTopicError) as error:
+        raise AuditError(f"the broker could not be asked: {error}") from error
+    return compare_with_broker(chains, topics)
+
+
+def _count(log: CommitLog, chains: Sequence[Chain], coordinates: Coordinates | None) -> RowCounts | None:
+    if coordinates is None:
+        return None
+    try:
+        return count_rows(log.table, chains, coordinates)
+    except RowsError as error:
+        raise AuditError(f"the rows of {log.location} cannot be read: {error}") from error
+
+
+def _judge_rows(rows: RowCounts, expect_all: bool) -> Iterator[Finding]:
+    for (topic, partition), count in sorted(rows.by_partition.items()):
+        where = f"{topic}-{partition}" if topic else f"partition {partition}"
+        if count.duplicated:
+            message = f"{where}: {count.duplicated:,} rows too many, at offsets {_stretches(count, duplicated=True)}"
+            yield Finding(Problem.DUPLICATED, message)
+        if count.missing:
+            why = "" if expect_all else " (a filter of the query, or a transaction's markers, leave offsets out too)"
+            message = f"{where}: {count.missing:,} offsets have no row, at {_stretches(count, duplicated=False)}{why}"
+            yield Finding(Problem.MISSING if expect_all else Problem.MISSING_ALLOWED, message)
+
+
+def _stretches(count: RowCount, duplicated: bool) -> str:
+    stretches = count.duplicated_at if duplicated else count.missing_at
+    named = ", ".join(f"[{extent.start}, {extent.end})" for extent in stretches)
+    whole = sum(extent.end - extent.start for extent in stretches) == (
+        count.duplicated if duplicated else count.missing
+    )
+    return named if whole else named + ", …"
+
+
+@contextlib.contextmanager
+def _progress(commits: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on standard error, if somebody looks at it and it will take a while."""
+    if commits < PROGRESS_FROM_COMMITS or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:  # rich comes with the extra "demo" only
+        yield lambda: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading the log", total=commits)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,188 @@
+"""What an audit can look at beside the log: the broker's topics, and the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from sparkonce.exactly_once.audit_broker import BrokerTopic
+from sparkonce.exactly_once.audit_findings import Chain
+from sparkonce.exactly_once.audit_rows import Pass, PassCounter, RowCount, TopicPartitionName, plan_passes
+from sparkonce.jobs.cli.housekeeping.brokers import BrokerView, ask, find_parted
+from sparkonce.offset_store.errors import plain
+from sparkonce.offset_store.offsets import OffsetRange, Position
+from sparkonce.offset_store.secrets import hidden_secrets
+
+ISOLATION = "kafka.isolation.level"
+BATCH_ROWS = 1 << 17
+"""Rows that are counted at once, at least."""
+
+
+class CoordinatesError(ValueError):
+    """Rows cannot be counted by the columns that were named."""
+
+
+class RowsError(RuntimeError):
+    """Rows cannot be read; the message is that of delta-rs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The columns that hold where a row's record came from; without a topic column, of the one topic there is."""
+
+    partition: str
+    offset: str
+    topic: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        """Read ``PARTITION,OFFSET`` or ``PARTITION,OFFSET,TOPIC``.
+
+        Raises:
+            ValueError: if it is something else.
+        """
+        names = [name.strip() for name in text.split(",")]
+        if len(names) not in (2, 3) or not all(names) or len(set(names)) < len(names):
+            raise ValueError("expected PARTITION_COLUMN,OFFSET_COLUMN or PARTITION_COLUMN,OFFSET_COLUMN,TOPIC_COLUMN")
+        return cls(*names)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [self.partition, self.offset, *([self.topic] if self.topic else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """The rows of a table by partition, and those that no kept commit of the chains accounts for."""
+
+    by_partition: Mapping[TopicPartitionName, RowCount]
+    outside: int
+
+
+def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str, BrokerTopic | None]:
+    """Ask for the topics' ids and the bounds of their logs; None for a topic that does not exist.
+
+    A chain whose topic's name no kept commit tells gets the name that the broker has for its id.
+
+    Raises:
+        OptionError: for settings that cannot be read.
+        OSError, KafkaError, MissingTopicError: if the brokers do not answer, or refuse.
+    """
+    names = {chain.topic for chain in chains if chain.topic}
+    nameless = {chain.topic_id for chain in chains if not chain.topic}
+    # With read_committed the end would be the last stable offset, which a reader of all records may have passed.
+    view = ask({**options, ISOLATION: "read_uncommitted"}, names, nameless)
+    for chain in chains:
+        chain.topic = chain.topic or view.name_of(chain.topic_id) or ""
+    _find_parted(options, view, chains)
+    return {name: _broker_topic(view, name) for name in {chain.topic for chain in chains}}
+
+
+def _find_parted(options: Mapping[str, str], view: BrokerView, chains: Sequence[Chain]) -> None:
+    """Note in each chain where the broker's log parts from what was read; several may be of one partition."""
+    left = [chain for chain in chains if chain.epoch is not None and view.state_of(chain.topic_partition) == "there"]
+    while left:
+        one_of_each = {chain.topic_partition: chain for chain in left}
+        read = {
+            tp: Position(chain.stored, chain.stored, chain.epoch)
+            for tp, chain in one_of_each.items()
+            if chain.stored is not None
+        }
+        for tp, at in find_parted(options, view.topics, read).items():
+            one_of_each[tp].parted_at = at
+        done = set(map(id, one_of_each.values()))
+        left = [chain for chain in left if id(chain) not in done]
+
+
+def _broker_topic(view: BrokerView, name: str) -> BrokerTopic | None:
+    topic = view.topics.get(name)
+    if topic is None:
+        return None
+    return BrokerTopic(topic.topic_id, {number: view.logs[name, number] for number in topic.partitions})
+
+
+def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordinates) -> RowCounts:
+    """Count the rows of a table that the chains account for, in as many readings as bounded memory takes.
+
+    delta-rs's own query engine reads them. Unlike its pyarrow dataset it knows clones, deletion vectors and V2
+    checkpoints.
+
+    Raises:
+        CoordinatesError: if the columns are not there, are of the wrong type, or do not tell topics apart.
+        RowsError: if rows cannot be read.
+    """
+    _check_columns(table, coordinates)
+    topics = sorted({chain.topic for chain in chains if chain.ranges})
+    if coordinates.topic is None and len(topics) > 1:
+        raise CoordinatesError(
+            f"the chains are of the topics {', '.join(topics)}, and offsets of different topics are alike: name the "
+            "column of the topic too, --coordinates PARTITION,OFFSET,TOPIC, or choose one --app-id and --source"
+        )
+    counts: dict[TopicPartitionName, RowCount] = {}
+    for planned in plan_passes(chains, by_topic=coordinates.topic is not None):
+        counter = PassCounter(planned)
+        for batch in _batches(table, coordinates, planned):
+            _count_batch(counter, batch, coordinates)
+        counter.collect(counts)
+    (total,) = (batch.column(0)[0].as_py() for batch in _query(table, "SELECT count(*) FROM counted"))
+    return RowCounts(counts, total - sum(count.total for count in counts.values()))
+
+
+def _check_columns(table: DeltaTable, coordinates: Coordinates) -> None:
+    schema = pa.schema(table.schema().to_arrow())
+    for column in coordinates.columns:
+        if column not in schema.names:
+            raise CoordinatesError(f"there is no column {column!r}; the table has {', '.join(schema.names)}")
+    for column in (coordinates.partition, coordinates.offset):
+        kind = schema.field(column).type
+        if not pa.types.is_integer(kind):
+            raise CoordinatesError(f"column {column!r} is of type {kind}; partitions and offsets are whole numbers")
+    if coordinates.topic is not None and pa.types.is_nested(schema.field(coordinates.topic).type):
+        kind = schema.field(coordinates.topic).type
+        raise CoordinatesError(f"column {coordinates.topic!r} is of type {kind}; topics are texts")
+
+
+def _batches(table: DeltaTable, coordinates: Coordinates, planned: Pass) -> Iterator[pa.RecordBatch]:
+    bounds: OffsetRange = planned.bounds
+    columns, offset = ", ".join(map(_quoted, coordinates.columns)), _quoted(coordinates.offset)
+    within = f"{offset} >= {bounds.start} AND {offset} < {bounds.end}"
+    waiting: list[pa.RecordBatch] = []
+    for batch in _query(table, f"SELECT {columns} FROM counted WHERE {within}"):  # noqa: S608  # quoted
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= BATCH_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _query(table: DeltaTable, text: str) -> Iterator[pa.RecordBatch]:
+    with hidden_secrets(table._storage_options or {}):
+        try:
+            for batch in QueryBuilder().register("counted", table).execute(text):
+                yield pa.record_batch(batch)
+        except Exception as error:  # of no class of its own, if a file cannot be read
+            raise RowsError(plain(error)) from error
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _count_batch(counter: PassCounter, batch: pa.RecordBatch, coordinates: Coordinates) -> None:
+    batch = batch.drop_null()
+    partitions = batch.column(coordinates.partition).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    offsets = batch.column(coordinates.offset).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if coordinates.topic is None:
+        counter.add("", partitions, offsets)
+        return
+    topics = batch.column(coordinates.topic).cast(pa.string()).dictionary_encode()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        chosen = np.flatnonzero(codes == code)
+        counter.add(topic, partitions[chosen], offsets[chosen])

@@ -1,0 +1,289 @@
+"""The command `sparkonce cluster-check`: whether the replicas of a stopped cluster agree, from their files.
+
+Theory of operation: the controller's log is walked from its last snapshot on; then each partition's batches are read
+from every broker's directory, checksums and all, and held to the invariants of the simulator. A batch of one offset and
+leader epoch must be the same everywhere, and so must be all before it; below a high watermark everybody has the same;
+whoever is in sync, or eligible to lead, has all of that; a producer's sequence numbers follow one another. Replicas are
+compared from where all of them begin. Compacted topics are cleaned by each broker by itself, so of those only the ends
+can be compared: they are counted, and their checksums looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparkonce.broker_lite.cluster.metadata_log import (
+    CLUSTER_FILE,
+    FOLDER,
+    MetadataLog,
+    damage,
+    has_whole_batch,
+    read_steps,
+)
+from sparkonce.broker_lite.cluster.watching import WatchedImage
+from sparkonce.broker_lite.controller.image import ClusterImage
+from sparkonce.broker_lite.controller.records import NO_LEADER, PartitionState
+from sparkonce.broker_lite.log import checkpoints, meta_properties
+from sparkonce.broker_lite.log.directories import partition_path
+from sparkonce.broker_lite.log.log_manager import LOCK_FILE
+from sparkonce.broker_lite.log.storage import DiskStorage
+from sparkonce.broker_lite.protocol.errors import ProtocolError
+from sparkonce.broker_lite.protocol.records import BatchHeader, validate
+from sparkonce.broker_lite.replication.invariants import Batch, PartitionHistory, Replica, ViolationError, chained
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+
+DAMAGED = "whole"
+"""Not one of the simulator's invariants, as its disks are looked at when they are read: batches are whole."""
+
+
+class ClusterCheckError(Exception):
+    """A cluster that cannot be looked at; the message says why, and what to do."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    partitions: int = 0
+    replicas: int = 0
+    batches: int = 0
+    compacted: int = 0
+    """Partitions whose batches are not compared, as each broker compacts its own."""
+    left_out: list[int] = field(default_factory=list)
+    """Brokers of the cluster whose directories were not given."""
+    violations: list[ViolationError] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFiles:
+    """What a broker has of a partition."""
+
+    start_offset: int
+    """Where its oldest segment begins."""
+    high_watermark: int
+    headers: list[BatchHeader]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("metadata_dir", metavar="METADATA_DIR", help="the brokers' metadata.log.dir")
+    parser.add_argument("data_dirs", metavar="DATA_DIR", nargs="+", help="the data directory of each broker")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, and tell what was found; 1 if an invariant is broken, 2 with a message if this is no stopped cluster."""
+    try:
+        report = check_cluster(options.metadata_dir, options.data_dirs)
+    except ClusterCheckError as error:
+        print(f"sparkonce cluster-check: {error}", file=sys.stderr)
+        return USAGE
+    for violation in report.violations:
+        print(f"VIOLATION {violation}")
+    if report.left_out:
+        print(f"NOT LOOKED AT: the replicas of broker {', '.join(map(str, report.left_out))}, whose data was not named")
+    print(
+        f"RESULT partitions={report.partitions} replicas={report.replicas} batches={report.batches} "
+        f"compacted={report.compacted} violations={len(report.violations)}"
+    )
+    return FAILED if report.violations else GOOD
+
+
+def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> Report:
+    """Look at the files of a cluster whose brokers are all down.
+
+    Args:
+        metadata_dir: where the controller's log is.
+        data_dirs: the data directory of each broker; replicas of brokers that are left out are not looked at.
+
+    Raises:
+        ClusterCheckError: if a directory is none of a cluster's, or its broker runs.
+    """
+    image, violations = read_image(metadata_dir)
+    cluster_id = _cluster_id(Path(metadata_dir))
+    brokers = dict(_broker(Path(each), cluster_id) for each in data_dirs)
+    report = Report(left_out=sorted(image.brokers.keys() - brokers.keys()), violations=violations)
+    marks = {broker_id: _high_watermarks(folder) for broker_id, folder in brokers.items()}
+    for topic in image.topics.values():
+        for index, state in topic.partitions.items():
+            found = {
+                broker_id: _read(
+                    Path(partition_path(str(brokers[broker_id]), topic.name, index)),
+                    topic.topic_id,
+                    marks[broker_id].get((topic.name, index), 0),
+                    report,
+                )
+                for broker_id in state.replicas
+                if broker_id in brokers
+            }
+            report.partitions += 1
+            if "compact" in topic.settings.get("cleanup.policy", ""):
+                report.compacted += 1
+                continue
+            members = [each for each in trusted(state) if each in found]
+            # After an unclean election, whoever has not come back since may have called other records safe.
+            believed = members if image.allows_unclean_election(topic.topic_id) else list(found)
+            try:
+                _check_partition(PartitionHistory(f"{topic.name}-{index}"), found, believed, members)
+            except ViolationError as error:
+                report.violations.append(error)
+    return report
+
+
+def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError]]:
+    """Return the cluster as the controller's log tells it, and what the log should not have said.
+
+    Raises:
+        ClusterCheckError: if there is no such log.
+    """
+    if not (Path(metadata_dir) / FOLDER).is_dir():
+        raise ClusterCheckError(f"{metadata_dir} holds no controller's log: name the brokers' metadata.log.dir")
+    log = MetadataLog(DiskStorage(), str(metadata_dir))
+    epochs = log.epochs()
+    if not epochs:
+        raise ClusterCheckError(f"{metadata_dir} holds the log of no controller: no broker has ever begun it")
+    watched = WatchedImage()
+    violations: list[ViolationError] = []
+    data = Path(log.path(epochs[-1])).read_bytes()
+    steps, end = read_steps(data)
+    wrong = damage(data, steps, end)
+    if wrong is not None:
+        violations.append(ViolationError(DAMAGED, f"{log.path(epochs[-1])}: {wrong}"))
+    for step in steps:
+        try:
+            watched.take(step)
+        except ViolationError as error:
+            violations.append(error)
+    return watched.image, violations
+
+
+def trusted(state: PartitionState) -> list[int]:
+    """Return the brokers that must have every safe record: one of them leads, or would without an unclean election."""
+    known = [*state.in_sync_replicas, *state.eligible_leader_replicas]
+    return known or [each for each in (state.last_known_leader,) if each != NO_LEADER]
+
+
+def _cluster_id(metadata_dir: Path) -> str:
+    try:
+        return (metadata_dir / CLUSTER_FILE).read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _broker(folder: Path, cluster_id: str) -> tuple[int, Path]:
+    try:
+        meta = meta_properties.read((folder / checkpoints.META_PROPERTIES).read_bytes())
+    except (OSError, checkpoints.CheckpointFormatError) as error:
+        raise ClusterCheckError(f"{folder} is no broker's data directory ({error})") from None
+    if cluster_id and meta.get("cluster.id", cluster_id) != cluster_id:
+        raise ClusterCheckError(
+            f"{folder} belongs to cluster.id={meta['cluster.id']}, the controller's log to {cluster_id}"
+        )
+    try:
+        DiskStorage().lock(str(folder / LOCK_FILE)).release()
+    except BlockingIOError:
+        raise ClusterCheckError(f"a broker runs on {folder}: stop it first, its files change") from None
+    return int(meta["node.id"]), folder
+
+
+def _high_watermarks(folder: Path) -> Mapping[tuple[str, int], int]:
+    try:
+        return checkpoints.decode_offsets((folder / checkpoints.HIGH_WATERMARKS).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except checkpoints.CheckpointFormatError as error:
+        raise ClusterCheckError(f"{folder / checkpoints.HIGH_WATERMARKS}: {error}") from None
+
+
+def _read(folder: Path, topic_id: uuid.UUID, high_watermark: int, report: Report) -> ReplicaFiles:
+    if _is_of_another(folder, topic_id):
+        return ReplicaFiles(0, 0, [])
+    clean = (folder.parent / checkpoints.CLEAN_SHUTDOWN).exists()
+    segments = sorted(folder.glob("*.log"))
+    headers: list[BatchHeader] = []
+    for path in segments:
+        found = list(_batches(path))
+        headers += found
+        end = sum(header.size for header in found)
+        size = path.stat().st_size
+        if end < size and not (path == segments[-1] and not clean and _is_torn(path, end)):
+            text = f"{path}: at byte {end} of {size} lies no batch that can be read"
+            report.violations.append(ViolationError(DAMAGED, text))
+    start = int(segments[0].stem) if segments else 0
+    report.replicas += folder.is_dir()
+    report.batches += len(headers)
+    end_offset = headers[-1].next_offset if headers else start
+    # Without an orderly stop the mark may be that of a topic that had the name before.
+    if end_offset < high_watermark and (clean or not folder.is_dir()):
+        text = f"{folder}: it ends at offset {end_offset}, and had safe records below {high_watermark}"
+        report.violations.append(ViolationError(DAMAGED, text))
+    return ReplicaFiles(start, high_watermark, headers)
+
+
+def _is_of_another(folder: Path, topic_id: uuid.UUID) -> bool:
+    """Whether a folder is left of a former topic of the same name, made anew while its broker was down."""
+    try:
+        return checkpoints.decode_partition_metadata((folder / checkpoints.PARTITION_METADATA).read_bytes()) != topic_id
+    except (FileNotFoundError, checkpoints.CheckpointFormatError):
+        return False
+
+
+def _is_torn(path: Path, end: int) -> bool:
+    """Whether what lies behind `end` may be what a kill has left of a last write, which recovery cuts off."""
+    with path.open("rb") as file:
+        file.seek(end)
+        return not has_whole_batch(file.read(), 0)
+
+
+def _batches(path: Path) -> Iterator[BatchHeader]:
+    """Walk over the whole batches of a segment."""
+    size, position = path.stat().st_size, 0
+    if not size:
+        return
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        while position < size:
+            try:
+                header = validate(data, position)
+            except ProtocolError:
+                return
+            position += header.size
+            yield header
+
+
+def _check_partition(
+    history: PartitionHistory, found: Mapping[int, ReplicaFiles], believed: Sequence[int], members: Sequence[int]
+) -> None:
+    """Compare the replicas of a partition; `believed` are those whose high watermarks count, `members` see `trusted`.
+
+    Raises:
+        ViolationError: for the first thing that is wrong.
+    """
+    start = max((each.start_offset for each in found.values()), default=0)
+    logs = {broker_id: _views(each.headers, start) for broker_id, each in found.items()}
+    for broker_id, batches in logs.items():
+        history.opened(broker_id, batches)
+    for broker_id in sorted(believed, key=lambda each: each not in members):
+        history.leader_high_watermark(broker_id, logs[broker_id], found[broker_id].high_watermark)
+    history.check_members(Replica(each, logs[each]) for each in members)
+
+
+def _views(headers: Iterable[BatchHeader], start: int) -> list[Batch]:
+    """Return the batches from an offset on as the invariants take them.
+
+    Where older ones are gone, nobody can tell any more which sequence number had to come first.
+    """
+    views: list[Batch] = []
+    for header in headers:
+        if header.base_offset >= start:
+            view = chained(views, header, header.base_offset, header.partition_leader_epoch)
+            views.append(view._replace(producer_id=-1) if start else view)
+    return views

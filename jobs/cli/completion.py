@@ -1,0 +1,62 @@
+"""The command `sparkonce completion`: a script for the shell, made from the declarations of all commands.
+
+What may be given for an argument can depend on a word before it. Such an argument has an attribute ``completions``:
+what is offered, by that word. A function in the script then looks which of the words is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+
+import shtab
+
+from sparkonce.jobs.shared.exit_status import GOOD
+
+SHELLS = ("bash", "zsh")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("shell", choices=SHELLS)
+    parser.epilog = 'bash: eval "$(sparkonce completion bash)"   zsh: sparkonce completion zsh > _sparkonce, in $fpath'
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script; returns the exit status."""
+    print(shtab.complete(_whole_parser(), shell=options.shell))
+    return GOOD
+
+
+def _whole_parser() -> argparse.ArgumentParser:
+    from sparkonce.jobs.cli.main import whole_parser
+
+    parser = whole_parser()
+    for action in _actions(parser):
+        completions = getattr(action, "completions", None)
+        if completions is not None:
+            action.complete = _by_word_before(f"_sparkonce_{action.dest}", completions)  # type: ignore[attr-defined]
+    return parser
+
+
+def _by_word_before(function: str, completions: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """Return what shtab takes for an argument: the function that it calls in each shell, and the function's text."""
+    cases = [f"      {word}) names=({shlex.join(names)}); break ;;" for word, names in completions.items()]
+    head = [f"{function}() {{", "  local word names=()"]
+    body = ['    case "$word" in', *cases, "    esac", "  done"]
+    # Both begin at the first word: an option may have the name of a format.
+    bash = [*head, '  for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do', *body]
+    bash += ['  compgen -W "${names[*]}" -- "$1"', "}"]
+    zsh = [*head, '  for word in "${(@)words[1,CURRENT-1]}"; do', *body, '  compadd -- "${names[@]}"', "}"]
+    return {"bash": function, "zsh": function, "preamble": {"bash": "\n".join(bash), "zsh": "\n".join(zsh)}}
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    found = []
+    for action in parser._actions:  # argparse has no other way to its declarations; shtab looks there, too
+        found.append(action)
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                found += _actions(each)
+    return found

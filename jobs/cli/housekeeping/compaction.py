@@ -1,0 +1,246 @@
+"""Small files merged into larger ones, one partition after the other, beside whatever writes to the table.
+
+delta-rs's optimize rewrites files and swaps them in a commit that changes no row and no offset, so a query that
+appends meanwhile neither conflicts with it nor notices. A commit that removes the very same files makes it conflict;
+then the partition is looked at afresh and tried again. One commit for each partition keeps what a conflict costs
+small, and an interrupted run goes on where it stopped.
+
+But delta-rs (1.6) lets two optimizes of the same files through, and then every row of them stands twice; nor does its
+optimize take a ``txn`` action along that would make it conflict. So a run claims the table first: an empty commit whose
+``txn`` action says until when, decided from and made through one handle. That keeps two runs of this apart. Another
+program's OPTIMIZE heeds no claim: after each commit the log is searched for one that took out the same files, and if
+there is, ours is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from sparkonce.jobs.shared.arguments import show_time
+from sparkonce.offset_store.clock import now_ms
+from sparkonce.offset_store.delta_log import DeltaLog
+from sparkonce.offset_store.errors import CommitConflictError, plain
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.own_commits import CLAIMED_UNTIL_KEY, COMPACTION_INFO_KEY
+from sparkonce.offset_store.secrets import without_secrets
+from sparkonce.offset_store.tables import append, load_table
+
+DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
+MAX_ATTEMPTS = 5
+"""How often one partition is tried when others change its files."""
+CLAIM_MS = 15 * 60 * 1000
+"""How long a claim holds if its run is killed. It is renewed before each partition once half of it has passed."""
+CLAIM_TXN_ID = "sparkonce-compaction"
+"""Its version is the time, in milliseconds since 1970, until which the table is claimed."""
+_PARTITION = "partition."
+
+PartitionValue = Any
+PartitionKey = tuple[PartitionValue, ...]
+
+
+class CompactionError(RuntimeError):
+    """A table that cannot be compacted as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFiles:
+    """What there is to merge in one partition."""
+
+    partition: PartitionKey
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of one partition; ``conflict`` is the last reason why it could not be merged."""
+
+    partition: PartitionKey
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    conflict: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Merges the files of one table that are smaller than ``target_bytes``."""
+
+    location: Location
+    storage_options: Mapping[str, str] = field(repr=False)
+    target_bytes: int
+    chosen: Mapping[str, str]
+    """Only partitions with these values, as text; "" stands for null."""
+    now_ms: Callable[[], int] = now_ms
+
+    def plan(self) -> tuple[int, tuple[str, ...], list[SmallFiles]]:
+        """Return the table's version, its partition columns, and each partition with at least two small files.
+
+        Raises:
+            OffsetStoreError: if the table cannot be read.
+            CompactionError: if ``chosen`` names a column that it is not partitioned by.
+        """
+        table = self._load()
+        columns = tuple(table.metadata().partition_columns)
+        unknown = sorted(set(self.chosen) - set(columns))
+        if unknown:
+            by = ", ".join(columns) or "no column"
+            raise CompactionError(f"{self.location} is not partitioned by {unknown[0]}, but by {by}")
+        files = pa.table(table.get_add_actions(flatten=True))
+        values = [files[_PARTITION + column].to_pylist() for column in columns]
+        partitions = list(zip(*values, strict=True)) if columns else [()] * len(files)
+        small: dict[PartitionKey, list[int]] = {}
+        for partition, size in zip(partitions, files["size_bytes"].to_pylist(), strict=True):
+            if size < self.target_bytes and self._is_chosen(columns, partition):
+                small.setdefault(partition, []).append(size)
+        found = [SmallFiles(partition, len(sizes), sum(sizes)) for partition, sizes in small.items() if len(sizes) > 1]
+        return table.version(), columns, sorted(found, key=lambda each: [as_text(value) for value in each.partition])
+
+    def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
+        """Merge one partition after the other, and give what became of each.
+
+        Raises:
+            OffsetStoreError: if the table cannot be read.
+            CompactionError: if another run is at work on it, or delta-rs cannot rewrite it.
+        """
+        run = str(uuid.uuid4())
+        until_ms = self._claim(run, None)
+        try:
+            for each in plan:
+                if until_ms - self.now_ms() < CLAIM_MS // 2:
+                    until_ms = self._claim(run, until_ms)
+                yield self._merge_one(run, columns, each.partition)
+        finally:
+            self._claim(run, until_ms, release=True)
+
+    def _claim(self, run: str, mine_ms: int | None, *, release: bool = False) -> int:
+        """Claim the table, or renew or end the claim that holds until ``mine_ms``; returns until when it holds.
+
+        Raises:
+            CompactionError: if another run has it, or delta-rs cannot commit the claim.
+        """
+        table, now_ms = self._load(), self.now_ms()
+        held_ms = table.transaction_version(CLAIM_TXN_ID)
+        until_ms = now_ms if release else now_ms + CLAIM_MS
+        if held_ms == mine_ms or held_ms is None or held_ms <= now_ms:
+            try:
+                append(
+                    table, {CLAIM_TXN_ID: until_ms}, {COMPACTION_INFO_KEY: {"run": run, CLAIMED_UNTIL_KEY: until_ms}}
+                )
+                return until_ms
+            except CommitConflictError as error:
+                found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
+                if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
+                    raise CompactionError(
+                        f"cannot claim {self.location} for compaction: {self._told(error)}"
+                    ) from error
+            except (DeltaError, OSError, ValueError) as error:
+                raise self._unclaimed(error) from error
+        raise CompactionError(
+            f"another run of `sparkonce compact` is at work on {self.location}: two at once would double rows. Wait "
+            f"until it has finished; if it was killed, its claim ends at {show_time(held_ms or now_ms)}"
+        )
+
+    def _merge_one(self, run: str, columns: tuple[str, ...], partition: PartitionKey) -> Merged:
+        filters = [
+            (column, "=", _filter_value(value)) for column, value in zip(columns, partition, strict=True)
+        ] or None
+        conflict = ""
+        for _ in range(MAX_ATTEMPTS):
+            table, attempt = self._load(), str(uuid.uuid4())
+            read_version = table.version()
+            properties = CommitProperties(custom_metadata={COMPACTION_INFO_KEY: {"run": run, "attempt": attempt}})
+            try:
+                metrics = table.optimize.compact(filters, target_size=self.target_bytes, commit_properties=properties)
+            except CommitFailedError as error:
+                conflict = self._told(error)
+                continue
+            except (DeltaError, OSError, ValueError) as error:
+                raise CompactionError(f"delta-rs cannot compact {self.location}: {self._told(error)}") from error
+            rival = self._rival(attempt, read_version)
+            if rival is not None:
+                conflict = f"version {rival} replaced the same files, so this compaction was undone"
+                continue
+            before, after = json.loads(metrics["filesRemoved"]), json.loads(metrics["filesAdded"])
+            return Merged(
+                partition, metrics["numFilesRemoved"], metrics["numFilesAdded"], before["totalSize"], after["totalSize"]
+            )
+        return Merged(partition, conflict=conflict)
+
+    def _rival(self, attempt: str, read_version: int) -> int | None:
+        """Return the version of a commit that took out files which this attempt took out after it; it is undone then.
+
+        Raises:
+            CompactionError: if it cannot be undone, because others have committed since.
+        """
+        log = DeltaLog.open(self.location, self.storage_options)
+        removed_by: dict[str, int] = {}
+        for version in log.listing().commits:
+            if version <= read_version:
+                continue
+            actions = log.actions(version, ("commitInfo", "remove"))
+            removed = [action["path"] for action in actions["remove"]]
+            if any((info.get(COMPACTION_INFO_KEY) or {}).get("attempt") == attempt for info in actions["commitInfo"]):
+                twice = [path for path in removed if path in removed_by]
+                if twice:
+                    self._undo(version, removed_by[twice[0]])
+                    return removed_by[twice[0]]
+                return None
+            removed_by |= dict.fromkeys(removed, version)
+        return None
+
+    def _undo(self, version: int, rival: int) -> None:
+        try:
+            # delta-rs commits a restore only as the very next version: nobody else's commit can be lost to it.
+            table = self._load()
+            if table.version() == version:
+                table.restore(version - 1)
+                return
+            reason = f"the table is at version {table.version()} already"
+        except (DeltaError, OSError, ValueError) as error:
+            reason = str(error)
+        raise CompactionError(
+            f"{self.location}: another program replaced the same files in version {rival}, and delta-rs let version "
+            f"{version} through all the same, so their rows stand twice; it could not be undone ({reason}). Stop what "
+            f"writes to the table and run `sparkonce offsets rewind {self.location} --to-version {version - 1} "
+            "--restore --apply`: batches since then are read again. Never run two programs' compactions at once"
+        )
+
+    def _is_chosen(self, columns: tuple[str, ...], partition: PartitionKey) -> bool:
+        values = dict(zip(columns, partition, strict=True))
+        return all(as_text(values[column]) == wanted for column, wanted in self.chosen.items())
+
+    def _unclaimed(self, error: Exception) -> CompactionError:
+        return CompactionError(f"cannot claim {self.location} for compaction: {self._told(error)}")
+
+    def _told(self, error: Exception) -> str:
+        return without_secrets(plain(error), self.storage_options)
+
+    def _load(self) -> DeltaTable:
+        return load_table(self.location, self.storage_options)
+
+
+def as_text(value: PartitionValue) -> str:
+    """Write a partition's value as Delta's protocol does; null and the empty string are the same there."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ")
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _filter_value(value: PartitionValue) -> PartitionValue:
+    """Return a value that delta-rs's filters take: it encodes times and dates itself."""
+    return value if isinstance(value, (bool, int, str, date)) else as_text(value)

@@ -1,0 +1,460 @@
+"""The command `sparkonce offsets`: show stored offsets, set them, take them back.
+
+`set` and `rewind` show what would change, and change it only with ``--apply``. What is decided is decided from one
+handle of the table and committed through it; ``--if-version`` ties that commit to the dry run before it, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from sparkonce.broker_lite.config import ConfigError
+from sparkonce.broker_lite.protocol.errors import KafkaError
+from sparkonce.connectors.settings.options import OptionError
+from sparkonce.exactly_once.recovery import (
+    Missed,
+    RecoveryError,
+    check_settled,
+    consequence,
+    describe,
+    describe_unconfirmed,
+    missed_by_restore,
+    plain_restores,
+    plan_copy,
+    plan_rewind,
+    plan_set,
+    resolve,
+    version_at,
+    version_before_batches,
+)
+from sparkonce.jobs.cli.housekeeping import brokers
+from sparkonce.jobs.cli.housekeeping.brokers import BrokerView
+from sparkonce.jobs.cli.housekeeping.offsets_file import check_key, read_offsets_file, topic_id
+from sparkonce.jobs.shared.arguments import (
+    UsageError,
+    add_kafka,
+    add_table,
+    positive,
+    show_columns,
+    show_time,
+    table,
+    timestamp_ms,
+    whole_number,
+)
+from sparkonce.jobs.shared.exit_status import FAILED, USAGE
+from sparkonce.offset_store.accounted_rows import stored_in
+from sparkonce.offset_store.administration import (
+    NOTHING_KEPT,
+    ChangeKind,
+    CommitEntry,
+    ManualChange,
+    OffsetsTable,
+    Stored,
+)
+from sparkonce.offset_store.clones import CloneSource
+from sparkonce.offset_store.errors import OffsetStoreError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.offsets import TopicPartition
+from sparkonce.offset_store.record import Writes
+from sparkonce.offset_store.txn_ids import offset_txn_id, query_txn_id
+
+DEFAULT_SOURCE = "kafka"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="what is stored, who moved it last, and the lag if a broker is named")
+    _add_common(show)
+    show.add_argument("--app-id", help="this application only")
+    show.add_argument("--json", action="store_true", help="as JSON, which `set --from-json` reads")
+    setter = actions.add_parser("set", help="set next offsets by hand (a dry run without --apply)")
+    _add_common(setter)
+    setter.add_argument("--app-id", help="the option appId of the pipeline")
+    setter.add_argument("--source", help="the option source of the reader, where the pipeline has several")
+    setter.add_argument("--topic", help="the topic's name")
+    setter.add_argument(
+        "--topic-id", type=topic_id, help="its id, where the table does not know the name or knows several"
+    )
+    setter.add_argument("--partition", type=whole_number)
+    setter.add_argument("--offset", type=whole_number, help="the offset to read next")
+    setter.add_argument("--from-json", metavar="FILE", help="many at once, as `show --json` writes them; - is stdin")
+    _add_apply(setter)
+    rewind = actions.add_parser("rewind", help="take offsets back to an older version (a dry run without --apply)")
+    _add_common(rewind)
+    rewind.add_argument("--app-id", help="the option appId of the pipeline; with --restore, all of them go back")
+    target = rewind.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to-version", type=whole_number, metavar="V", help="the version to go back to")
+    target.add_argument("--to-timestamp", type=timestamp_ms, metavar="T", help="the newest version at or before T")
+    target.add_argument("--batches", type=positive, metavar="N", help="the version before the last N batches")
+    rewind.add_argument(
+        "--restore", action="store_true", help="take the rows back too, and batch numbers, in the same commit"
+    )
+    _add_apply(rewind)
+    copy = actions.add_parser(
+        "copy", help="take offsets over from the table that this one is a clone of (a dry run without --apply)"
+    )
+    _add_common(copy)
+    copy.add_argument("--app-id", help="this application only; all, if left out")
+    copy.add_argument(
+        "--from", dest="source_table", type=table, metavar="TABLE", help="the other table, if it has moved since"
+    )
+    copy.add_argument(
+        "--from-version", type=whole_number, metavar="V", help="its version that was cloned, if the log no longer says"
+    )
+    _add_apply(copy)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_table(parser)
+    add_kafka(parser, "ask these brokers for topics and lag")
+
+
+def _add_apply(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--apply", action="store_true", help="do it; without this, only say what would change")
+    parser.add_argument(
+        "--if-version", type=whole_number, metavar="V", help="only if no offset has moved since version V of the table"
+    )
+    parser.add_argument(
+        "--despite-unconfirmed",
+        action="store_true",
+        help="for upserts: even if a MERGE was begun and is not confirmed, which may be in the result",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the action; 0 if it did what was asked, 1 with a message if it could not, 2 if the words cannot be used."""
+    try:
+        opened = OffsetsTable.open(options.table, dict(options.storage))
+        if options.action == "show":
+            return _show(options, opened)
+        return _carry_out(options, opened, _PLANS[options.action](options, opened))
+    except (UsageError, OptionError, ConfigError) as error:
+        print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
+        return USAGE
+    except (OffsetStoreError, RecoveryError, OSError, KafkaError) as error:
+        print(f"sparkonce offsets {options.action}: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _show(options: argparse.Namespace, opened: OffsetsTable) -> int:
+    stored = opened.stored()
+    if options.app_id is not None:
+        stored = stored.of(options.app_id)
+    view = _broker_view(options, stored)
+    document = _document(opened, stored, view)
+    if options.json:
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+        return 0
+    print(f"table {opened.location}, version {opened.version}")
+    if not document["applications"]:
+        print("no offsets of sparkonce are stored" + (f" for appId {options.app_id}" if options.app_id else ""))
+    for application in document["applications"]:
+        print(f"appId {application['appId']}")
+        if application["offsets"]:
+            print(show_columns(_offset_rows(application["offsets"])))
+        for query in application["queries"]:
+            last = "none kept" if query["lastBatch"] == NOTHING_KEPT else query["lastBatch"]
+            print(f"  query {query['queryId']}: last batch {last} ({_when(query)})")
+    for warning in document["warnings"]:
+        print(f"WARNING {warning}")
+    return 0
+
+
+def _offset_rows(offsets: list[dict[str, Any]]) -> list[list[object]]:
+    with_broker = "state" in offsets[0]
+    head = ["source", "topic", "topic id", "partition", "next offset"]
+    rows: list[list[object]] = [[*head, *(["log start", "log end", "lag"] if with_broker else []), "last moved by"]]
+    for each in offsets:
+        row = [each["source"], each["topic"] or "?", each["topicId"] or "-", each["partition"], each["nextOffset"]]
+        if with_broker and each["state"] == "there":
+            row += [each["logStart"], each["logEnd"], each["lag"]]
+        elif with_broker:
+            row += ["-", "-", f"topic {each['state']}"]
+        rows.append([*row, _when(each)])
+    return rows
+
+
+def _when(each: Mapping[str, Any]) -> str:
+    if each["movedInVersion"] is None:
+        return "a commit that is no longer kept"
+    return f"version {each['movedInVersion']}, {show_time(each['movedAtMs'])}, {each['movedBy']}"
+
+
+def _document(opened: OffsetsTable, stored: Stored, view: BrokerView | None) -> dict[str, Any]:
+    last = opened.last_moved()
+    applications: dict[str, dict[str, Any]] = {}
+
+    def application(app_id: str) -> dict[str, Any]:
+        return applications.setdefault(app_id, {"appId": app_id, "offsets": [], "queries": []})
+
+    for key, offset in sorted(stored.offsets.items()):
+        tp = key.partition
+        txn_id = offset_txn_id(key.app_id, key.source, tp)
+        name = tp.topic or (view.name_of(tp.topic_id) if view else None) or ""
+        entry = {
+            "source": key.source,
+            "topic": name,
+            "topicId": tp.topic_id,
+            "partition": tp.partition,
+            "nextOffset": offset,
+            **_moved(last.get(txn_id)),
+        }
+        application(key.app_id)["offsets"].append(entry | _broker_columns(view, tp, offset))
+    for query, batch_id in sorted(stored.batches.items()):
+        txn_id = query_txn_id(query.app_id, query.query_id)
+        application(query.app_id)["queries"].append(
+            {"queryId": query.query_id, "lastBatch": batch_id, **_moved(last.get(txn_id))}
+        )
+    warnings = [describe_unconfirmed(*each) for each in sorted(stored.unconfirmed.items())]
+    warnings += [_warning(opened, missed) for missed in _missed(opened, applications)]
+    return {
+        "table": str(opened.location),
+        "version": opened.version,
+        "applications": [applications[app_id] for app_id in sorted(applications)],
+        "warnings": warnings + _broker_warnings(applications),
+    }
+
+
+def _moved(entry: CommitEntry | None) -> dict[str, Any]:
+    if entry is None:
+        return {"movedInVersion": None, "movedAtMs": None, "movedBy": None}
+    by = entry.name
+    if entry.batch is not None:
+        by = f"batch {entry.batch.record.batch_id} of query {entry.batch.record.query_id}"
+    elif entry.change is not None:
+        by = f"{entry.change.kind.value} by hand"
+    return {"movedInVersion": entry.version, "movedAtMs": entry.timestamp_ms, "movedBy": by}
+
+
+def _broker_columns(view: BrokerView | None, tp: TopicPartition, offset: int) -> dict[str, Any]:
+    if view is None:
+        return {}
+    log = view.log_of(tp)
+    if log is None:
+        return {"state": view.state_of(tp)}
+    return {"state": "there", "logStart": log.start, "logEnd": log.end, "lag": log.end - offset}
+
+
+def _broker_warnings(applications: Mapping[str, dict[str, Any]]) -> list[str]:
+    found = []
+    for app_id, application in sorted(applications.items()):
+        for each in application["offsets"]:
+            where = f"{each['topic']}-{each['partition']} (appId {app_id}, topic id {each['topicId'] or '-'})"
+            if each.get("state") == "recreated":
+                found.append(f"{where}: the topic was deleted and created again; these offsets belong to the old one")
+            elif each.get("lag", 0) < 0:
+                found.append(
+                    f"{where}: the log ends at {each['logEnd']}, before the stored offset {each['nextOffset']}"
+                )
+            elif each.get("logStart", 0) > each["nextOffset"]:
+                found.append(
+                    f"{where}: records [{each['nextOffset']}, {each['logStart']}) are gone from the topic, unread"
+                )
+    return found
+
+
+def _missed(opened: OffsetsTable, applications: Mapping[str, object]) -> list[Missed]:
+    found = []
+    for app_id in sorted(applications):
+        for restore in plain_restores(opened.entries(), app_id):
+            assert restore.restored_to is not None
+            try:
+                before, then = opened.stored(restore.version - 1), opened.stored(restore.restored_to)
+            except OffsetStoreError:  # too old to be compared
+                continue
+            found += missed_by_restore(restore, before.of(app_id), then.of(app_id), opened.entries())
+    return found
+
+
+def _warning(opened: OffsetsTable, missed: Missed) -> str:
+    return (
+        f"version {missed.restore_version} put the rows back to version {missed.restored_to} with RESTORE, which "
+        f"leaves offsets where they are: the rows of records [{missed.start}, {missed.end}) of "
+        f"{describe(missed.key)} are gone, and no query will read them again. To read them again: "
+        f"sparkonce offsets rewind {opened.location} --to-version {missed.restored_to} --restore"
+    )
+
+
+def _planned_set(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
+    stored = opened.stored()
+    single = (options.topic, options.partition, options.offset)
+    if options.from_json is not None:
+        if any(each is not None for each in single):
+            raise UsageError("give --from-json, or --topic, --partition and --offset, not both")
+        return plan_set(stored, read_offsets_file(options.from_json, options.app_id))
+    if None in single or options.app_id is None:
+        raise UsageError("give --app-id, --topic, --partition and --offset, or --from-json FILE")
+    known_id, source = options.topic_id, options.source
+    kafka = brokers.settings_from(options)
+    if known_id is None and kafka:
+        known_id = _id_on_broker(options, kafka)
+        # A broker that knows the topic is as good as a table that does: a pipeline may be new.
+        source = source or _only_source(stored, options.app_id)
+    key = resolve(stored, options.app_id, source, options.topic, known_id, options.partition)
+    return plan_set(stored, {check_key(key): options.offset})
+
+
+def _only_source(stored: Stored, app_id: str) -> str | None:
+    sources = {key.source for key in stored.of(app_id).offsets}
+    return None if len(sources) > 1 else next(iter(sources), DEFAULT_SOURCE)
+
+
+def _id_on_broker(options: argparse.Namespace, kafka: Mapping[str, str]) -> str:
+    view = brokers.ask(kafka, [options.topic])
+    if options.topic not in view.topics:
+        raise RecoveryError(f"topic {options.topic} does not exist at {kafka[brokers.SERVERS]}")
+    log = view.logs.get((options.topic, options.partition))
+    if log is None:
+        raise RecoveryError(f"topic {options.topic} has no partition {options.partition}")
+    if not log.start <= options.offset <= log.end:
+        raise RecoveryError(
+            f"{options.topic}-{options.partition} holds offsets {log.start} to {log.end}; "
+            f"{options.offset} is not among them"
+        )
+    return view.topics[options.topic].topic_id
+
+
+def _planned_rewind(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
+    if options.app_id is None and not options.restore:
+        raise UsageError("give --app-id (the rows of every appId go back together with --restore only)")
+    entries, now = opened.entries(), opened.stored()
+    if not now.offsets and not now.batches:
+        raise RecoveryError(
+            "the table holds no offsets of sparkonce: name the one that does (option offsetStore of the pipeline). "
+            "Rows whose offsets live elsewhere cannot go back together with them"
+        )
+    if options.app_id is not None and not (now.of(options.app_id).offsets or now.of(options.app_id).batches):
+        raise RecoveryError(f"the table has no offsets of appId {options.app_id}")
+    version = options.to_version
+    if options.to_timestamp is not None:
+        version = version_at(entries, options.to_timestamp)
+    elif options.batches is not None:
+        version = version_before_batches(entries, _one_app(options.app_id, now), options.batches)
+    if version >= opened.version:
+        raise RecoveryError(f"version {version} is not older than the table, which is at version {opened.version}")
+    return plan_rewind(now, opened.stored(version), entries, app_id=options.app_id, restore=options.restore)
+
+
+def _planned_copy(options: argparse.Namespace, opened: OffsetsTable) -> ManualChange:
+    clone = next((entry.clone for entry in opened.entries() if entry.clone is not None), None)
+    location = options.source_table or (clone.location if clone is not None else None)
+    version = options.from_version
+    if version is None and clone is not None:
+        version = clone.version
+    if location is None or version is None:
+        raise RecoveryError(
+            f"the log of {opened.location} does not say which version of which table it is a clone of: give --from and "
+            "--from-version"
+        )
+    source = CloneSource(f"delta.`{location}`", version)
+    stored = stored_in(source, opened.storage_options)
+    if stored is None:
+        raise RecoveryError(
+            f"{source} cannot be read. If the table has moved, name it with --from; if that version is gone, set each "
+            "offset with `sparkonce offsets set`"
+        )
+    if options.app_id is not None:
+        stored = stored.of(options.app_id)
+    return plan_copy(opened.stored(), stored, str(source))
+
+
+_PLANS = {"set": _planned_set, "rewind": _planned_rewind, "copy": _planned_copy}
+
+
+def _one_app(app_id: str | None, now: Stored) -> str:
+    if app_id is not None:
+        return app_id
+    known = sorted({key.app_id for key in now.batches})
+    if len(known) != 1:
+        raise UsageError(f"--batches counts the batches of one application: give --app-id ({', '.join(known)})")
+    return known[0]
+
+
+def _carry_out(options: argparse.Namespace, opened: OffsetsTable, change: ManualChange) -> int:
+    if options.if_version is not None:
+        _check_unmoved(opened, options.if_version)
+    if not options.despite_unconfirmed:
+        check_settled(opened.stored(), change)
+    print(f"table {opened.location}, version {opened.version}")
+    if change.copied_from is not None:
+        print(f"  from {change.copied_from}")
+    rows_go = False
+    if change.kind is ChangeKind.RESTORE:
+        rows_go = _print_undone(opened, change)
+    elif not change.moves:
+        print("every offset stands there already: nothing to change")
+        return 0
+    for move in change.moves:
+        print(f"  {describe(move.key)}: {'not stored' if move.before is None else move.before} -> {move.after}")
+        print(f"      {consequence(move, restored=rows_go)}")
+    for batch in change.batches:
+        before, after = ("none" if each == NOTHING_KEPT else each for each in (batch.before, batch.after))
+        print(f"  query {batch.key.query_id} (appId {batch.key.app_id}): last batch {before} -> {after}")
+    if not options.apply:
+        print(f"Nothing was changed. To change it, repeat with --apply --if-version {opened.version}")
+        return 0
+    version = opened.apply(change)
+    print(f"changed, in version {version}")
+    for app_id in sorted(change.app_ids):
+        print(_what_follows(change, app_id, opened.location))
+    return 0
+
+
+def _what_follows(change: ManualChange, app_id: str, location: Location) -> str:
+    """Say how queries of an application go on after a change."""
+    anew = f"a new checkpointLocation, and offsetStore=delta:{location} and appId={app_id} on the source"
+    if change.kind is ChangeKind.COPY:
+        return (
+            f"A query of appId {app_id} can now write to {location}: with its checkpoint, or with {anew}. What runs on "
+            "other tables is not affected. sparkonce audit says proven again after the first batch here"
+        )
+    stops = f"A query of appId {app_id} that still runs on this table stops at its next batch"
+    if change.kind is ChangeKind.RESTORE:
+        return (
+            f"{stops}. Start it from the checkpoint that goes with version {change.to_version}, if you have that (a "
+            f"query with state has to); else with {anew}"
+        )
+    return f"{stops}, and so does one that goes on from its checkpoint. Start it with {anew}"
+
+
+def _check_unmoved(opened: OffsetsTable, version: int) -> None:
+    now, then = opened.stored(), opened.stored(version)
+    if (now.offsets, now.batches) != (then.offsets, then.batches):
+        raise RecoveryError(
+            f"offsets moved between version {version} and version {opened.version} of {opened.location}, so nothing "
+            "was changed: somebody else writes there. Stop every driver of these applications, look again, and repeat"
+        )
+
+
+def _print_undone(opened: OffsetsTable, change: ManualChange) -> bool:
+    """Say what a restore undoes; returns whether rows go with the offsets."""
+    assert change.to_version is not None
+    undone = [entry for entry in opened.entries() if entry.version > change.to_version]
+    ours = sum(entry.batch is not None for entry in undone)
+    others = sorted({entry.name or "unknown" for entry in undone if entry.batch is None})
+    print(
+        f"  the rows go back to version {change.to_version}: {len(undone)} commits are undone, {ours} of them batches"
+    )
+    offsets_only = ours > 0 and not any(entry.batch and Writes.ROWS in entry.batch.writes for entry in undone)
+    if offsets_only:
+        print("      none of them wrote rows: this table holds offsets only, and the rows, which are elsewhere, stay")
+    if others:
+        print(f"      the others are: {', '.join(others)}; what they wrote or removed is undone too")
+    return not offsets_only
+
+
+def _broker_view(options: argparse.Namespace, stored: Stored) -> BrokerView | None:
+    kafka = brokers.settings_from(options)
+    if not kafka:
+        return None
+    partitions = [key.partition for key in stored.offsets]
+    return brokers.ask(
+        kafka,
+        {tp.topic for tp in partitions if tp.topic},
+        {tp.topic_id for tp in partitions if not tp.topic},
+    )

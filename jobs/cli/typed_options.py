@@ -1,0 +1,98 @@
+"""Makes connectors/reference/typed_options.py: the names of all options as types, for editors and mypy."""
+
+from __future__ import annotations
+
+from sparkonce.connectors.reference.tables import REFERENCES, Entry, Reference
+
+HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
+
+Made from the declarations, by `sparkonce options --python`. The functions check what they are given at once, as the
+format would do later, and give what PySpark's ``options(**…)`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from sparkonce.connectors.delta_sink.options import SinkOptions
+from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
+from sparkonce.connectors.kafka_source.options import SourceOptions
+
+'''
+TAIL = '''
+
+def source_options(options: KafkaSource) -> dict[str, str]:
+    """Check options of the Kafka source.
+
+    Example:
+        >>> source_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights", "minPartitions": 8})
+        {'kafka.bootstrap.servers': 'localhost:9092', 'subscribe': 'flights', 'minPartitions': '8'}
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    SourceOptions.read(texts)
+    return texts
+
+
+def kafka_sink_options(options: KafkaSink) -> dict[str, str]:
+    """Check options of the Kafka sink, for streams.
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    KafkaSinkOptions.read(texts)
+    return texts
+
+
+def delta_sink_options(options: DeltaSink) -> dict[str, str]:
+    """Check options of the Delta sink; here the path is one of them, and ``start()`` takes none.
+
+    Raises:
+        OptionError: for what cannot work.
+    """
+    texts = _texts(options)
+    SinkOptions.read(texts)
+    return texts
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+'''
+_NAMES = {"source": "KafkaSource", "kafka-sink": "KafkaSink", "delta-sink": "DeltaSink"}
+
+
+def typed_module() -> str:
+    """Write the module."""
+    return HEAD + "\n".join(_dictionary(reference) for reference in REFERENCES.values()) + TAIL
+
+
+def _dictionary(reference: Reference) -> str:
+    name = _NAMES[reference.name]
+    entries = {entry.name: entry for entry in reference.entries()}
+    if reference.settings is None:  # what it takes of Kafka's settings is what the others do
+        for other in REFERENCES.values():
+            entries |= {entry.name: entry for entry in other.entries() if other.settings and _is_setting(entry)}
+    keys = [
+        f'        "{entry.name}": {_type(entry)},'
+        for entry in entries.values()
+        if entry.taken and not entry.name.endswith("*")
+    ]
+    head = [f"{name} = TypedDict(", f'    "{name}",', "    {"]
+    return "\n".join([*head, *keys, "    },", "    total=False,", ")", f'"""{reference.title}."""', ""])
+
+
+def _is_setting(entry: Entry) -> bool:
+    return entry.name.startswith("kafka.")
+
+
+def _type(entry: Entry) -> str:
+    if entry.words == ("true", "false"):
+        return "bool"
+    if entry.value.startswith("whole number"):
+        return "int"
+    counted = entry.words and "|".join(entry.words) == entry.value
+    return f"Literal[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in entry.words)}]" if counted else "str"

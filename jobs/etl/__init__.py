@@ -1,0 +1,1 @@
+"""Example jobs, and the records that they work on."""

@@ -1,0 +1,166 @@
+"""``sparkonce duel``: two drivers, one ``appId``, one table or topic; each is paused and resumed in turn.
+
+One line for each pause: where it fell, what the other committed meanwhile, how the one that came back ended. Then the
+last message of a loser is quoted with the commit that won, and the result is judged by the topic's records alone, read
+with librdkafka and delta-rs. The last line is ``RESULT pauses=… fenced=… records=… rows=… lost=… duplicated=…``.
+
+Exit code: 0 if each record came once, both drivers committed, at least one was fenced, and every zombie was; 1 if not;
+2 if the duel could not be fought.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import secrets
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from sparkonce.jobs.lab.duel.arena import APP_ID, Arena, TableArena, TopicArena
+from sparkonce.jobs.lab.duel.driver import Settings
+from sparkonce.jobs.lab.duel.feed import Feed
+from sparkonce.jobs.lab.duel.match import Match
+from sparkonce.jobs.lab.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
+from sparkonce.jobs.lab.verify.brokers import open_kafka
+from sparkonce.jobs.lab.verify.cells import Shows
+from sparkonce.jobs.lab.verify.judge import Verdict
+from sparkonce.jobs.lab.verify.records import RecordsError, create_topic
+from sparkonce.jobs.shared.peers import PeerMissingError
+from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
+
+NAMES = ("A", "B")
+RECORDS_PER_BATCH = 4_000
+"""So many that the end of the topic is reached soon, however long a driver stood still."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--pauses", type=int, default=24, help="how often one of the two is paused (default: 24)")
+    parser.add_argument("--seed", type=int, help="of the moments (default: a new one, which is printed)")
+    parser.add_argument(
+        "--sink", choices=("delta", "kafka"), default="delta", help="what both write to: a table (default) or a topic"
+    )
+    parser.add_argument(
+        "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
+    )
+    parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep table, checkpoints and logs there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.pauses < 1:
+        print(f"sparkonce duel: --pauses {options.pauses}: expected at least 1", file=sys.stderr)
+        return 2
+    try:
+        with working_folder(options.keep, "duel-") as folder, open_kafka(options.kafka) as kafka:
+            return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink)
+    except (ValueError, PeerMissingError, RecordsError, DuelError) as error:
+        print(f"sparkonce duel: {error}", file=sys.stderr)
+        return 2
+
+
+def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta") -> int:
+    """Let two drivers compete, judge, and give the exit code.
+
+    Raises:
+        DuelError, RecordsError: if the duel could not be fought.
+    """
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    topic = f"duel-{uuid.uuid4().hex[:8]}"
+    table, output = (folder / "table", None) if sink == "delta" else (None, f"{topic}-copies")
+    what = "topic" if table is None else "table"
+    _say(f"two drivers, one appId, one {what}; seed {seed}: the same moments come with --seed {seed}")
+    create_topic(bootstrap_servers, topic)
+    place = None if table is None else str(table)
+    with _arena(bootstrap_servers, topic, table, output) as arena:
+        with ExitStack() as stack:
+            feed = Feed(bootstrap_servers, topic)
+            feed.start()
+            rivals = []
+            for name in NAMES:
+                checkpoints = str(folder / f"{name}.checkpoints")
+                settings = Settings(bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH)
+                rivals.append(Rival(name, settings, folder))
+                stack.callback(rivals[-1].close)
+            match = Match((rivals[0], rivals[1]), arena, random.Random(seed), _say)  # noqa: S311
+            match.fight(pauses)
+            acknowledged = feed.end()
+            _await_rows(arena, len(acknowledged))
+        return _tell(match, *arena.judged(acknowledged))
+
+
+@contextmanager
+def _arena(bootstrap_servers: str, topic: str, table: Path | None, output: str | None) -> Iterator[Arena]:
+    if table is not None:
+        yield TableArena(bootstrap_servers, topic, table)
+        return
+    assert output is not None
+    arena = TopicArena(bootstrap_servers, topic, output)
+    try:
+        yield arena
+    finally:
+        arena.close()
+
+
+def _await_rows(arena: Arena, expected: int) -> None:
+    """Wait until what was sent is there; whether it is the right thing is for the judge to say."""
+    deadline = time.monotonic() + LIMIT_S
+    while arena.records() < expected:
+        if time.monotonic() > deadline:
+            _say(f"the result did not come to hold {expected} records within {LIMIT_S:g} s")
+            return
+        time.sleep(POLL_S * 10)
+
+
+def _tell(match: Match, verdict: Verdict, rows: int) -> int:
+    stops = [stop for rival in match.rivals for stop in rival.stops]
+    fenced = [stop for stop in stops if stop.is_fenced]
+    refused = [stop for stop in stops if stop.is_refused]
+    others = [stop for stop in stops if not stop.is_fenced and not stop.is_refused]
+    committed = match.committed()
+    _say(", ".join(f"{name} committed {number} batches" for name, number in committed.items()))
+    _say(f"{len(fenced)} queries were fenced at their commit, {len(refused)} refused before their tasks")
+    for error in sorted({stop.error for stop in others}):
+        _say(f"{sum(stop.error == error for stop in others)} ended otherwise: {error}")
+    for line in verdict.strange:
+        _say(f"strange: {line}")
+    unfenced = [bout.number for bout in match.bouts if bout.is_wrong]
+    if unfenced:
+        _say(f"came back with an outdated batch and was not fenced: pauses {unfenced}")
+    _quote(match, fenced)
+    _say(
+        f"RESULT pauses={len(match.bouts)} fenced={len(fenced)} records={verdict.records} rows={rows} "
+        f"lost={verdict.lost} duplicated={verdict.duplicated}"
+    )
+    good = verdict.contradicts(Shows.NEITHER, 0) is None and bool(fenced) and not unfenced and all(committed.values())
+    return 0 if good else 1
+
+
+def _quote(match: Match, fenced: list[Stop]) -> None:
+    """Quote the last loser whose error names the winner's commit."""
+    named = [stop for stop in fenced if match.winner(stop)]
+    if named:
+        _say(f"the loser's message:\n  {named[-1].error}\nthe winner: {match.winner(named[-1])}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> int:
+    """Run the command as a module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sparkonce.jobs.lab.duel",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

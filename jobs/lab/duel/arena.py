@@ -1,0 +1,155 @@
+"""Where two drivers compete: a table or a topic; what is committed there, and what the judge says of it.
+
+Of a topic, the decisions are read with librdkafka from the topic they stand in, as any program could.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from sparkonce.exactly_once.transactions import Decision, decision_key
+from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, read_rows
+from sparkonce.jobs.lab.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic
+from sparkonce.offset_store.delta import DeltaOffsetStore
+from sparkonce.offset_store.errors import StoreMissingError
+from sparkonce.offset_store.locations import Location
+from sparkonce.offset_store.record import CommittedBatch
+
+APP_ID = "duel"
+DECISION_TOPIC = "sparkonce-decisions"
+POLL_S = 0.02
+
+
+class Arena(Protocol):
+    """The result that both drivers write to."""
+
+    def version(self) -> int:
+        """Return the number of the last commit, below 0 if there is none."""
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """Return the batches that were committed after a version."""
+
+    def records(self) -> int:
+        """Count the different records that are there."""
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """Hold what is there against what was sent; returns how many rows there are, too."""
+
+
+class TableArena:
+    """A Delta table."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, table: Path) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._table = table
+
+    def version(self) -> int:
+        """See `Arena`."""
+        try:
+            return DeltaTable(self._table).version()
+        except TableNotFoundError:
+            return -1
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """See `Arena`."""
+        try:
+            snapshot = DeltaOffsetStore(Location.parse(str(self._table)), APP_ID).snapshot()
+        except StoreMissingError:
+            return []
+        return snapshot.history(max(snapshot.version - version, 0))
+
+    def records(self) -> int:
+        """See `Arena`."""
+        return len({(row.record.partition, row.record.offset) for row in read_rows(self._table, merged=False)})
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """See `Arena`."""
+        rows = read_rows(self._table, merged=False)
+        return judge(acknowledged, read_topic(self._servers, self._topic), rows), len(rows)
+
+
+class TopicArena:
+    """A topic, and the decisions about what is sent there."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, output: str) -> None:
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._output = output
+        create_topic(bootstrap_servers, output)
+        self._decisions: list[CommittedBatch] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "the duel's judge",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+                "log_level": 2,
+            }
+        )
+        self._next: int | None = None
+        """Where the decisions go on that have not been read; None before there are any."""
+
+    def version(self) -> int:
+        """See `Arena`."""
+        self._read_on()
+        return self._decisions[-1].version if self._decisions else -1
+
+    def commits_after(self, version: int) -> list[CommittedBatch]:
+        """See `Arena`."""
+        self._read_on()
+        return [decided for decided in self._decisions if decided.version > version]
+
+    def records(self) -> int:
+        """See `Arena`."""
+        return len({each.key for each in read_delivered(self._servers, self._output)})
+
+    def judged(self, acknowledged: Sequence[tuple[bytes, bytes]]) -> tuple[Verdict, int]:
+        """See `Arena`."""
+        copies = read_delivered(self._servers, self._output)
+        return judge_copies(acknowledged, read_topic(self._servers, self._topic), copies), len(copies)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def _read_on(self) -> None:
+        """Read the decisions that are new; the topic may not be there yet.
+
+        Raises:
+            RecordsError: if that takes too long.
+        """
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(DECISION_TOPIC, 0), timeout=DEADLINE_S)
+        except KafkaException:
+            return
+        if self._next is None:
+            self._next = 0
+            self._consumer.assign([TopicPartition(DECISION_TOPIC, 0, 0)])
+        deadline = time.monotonic() + DEADLINE_S
+        while self._next < end:
+            if time.monotonic() > deadline:
+                raise RecordsError(f"reading {DECISION_TOPIC}: still at {self._next} of {end} after {DEADLINE_S:g} s")
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                continue
+            if message.error() is None:
+                self._take(message)
+                self._next = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:  # behind markers, which are no messages
+                self._next = message.offset()
+
+    def _take(self, message: Message) -> None:
+        if message.key() == decision_key(APP_ID):
+            decision = Decision.from_json(message.value().decode())
+            if not decision.undone:
+                self._decisions.append(decision.as_committed())

@@ -1,0 +1,146 @@
+"""The hold on one driver: hear what it tells, arm its crash points, pause and resume all its processes.
+
+A driver is several processes: Python, the JVM, Spark's daemons and their workers, some in process groups of their own.
+All are in the process session that the driver leads, so that is what is stopped (SIGSTOP) and continued (SIGCONT).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
+from sparkonce.jobs.demo.supervisor import kill_session, session_members
+from sparkonce.jobs.lab.duel.driver import Settings
+
+LIMIT_S = 240.0
+"""How long anything is waited for: Spark's start is the longest."""
+POLL_S = 0.02
+_LOG_CHARACTERS = 2000
+
+
+class DuelError(RuntimeError):
+    """The duel could not be fought: a driver died, or nothing happened for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A query that ended, and the line of its error that says why."""
+
+    query_id: str
+    error: str
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the sink found, when it was about to commit, that another had written the batch."""
+        return "FencedError" in self.error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the sink found before the tasks ran that the table had moved on."""
+        return "OffsetMismatchError" in self.error
+
+
+class Rival:
+    """One driver; ends when it is closed, and not before."""
+
+    def __init__(self, name: str, settings: Settings, folder: Path) -> None:
+        self.name = name
+        self.queries: list[str] = []
+        """Ids of the queries that it has started."""
+        self.stops: list[Stop] = []
+        self._plans = folder / f"{name}.plans"
+        self._plans.mkdir(parents=True)
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sparkonce.jobs.lab.duel.driver", json.dumps(asdict(settings))],
+                stdin=subprocess.PIPE,  # its end tells the driver that nobody watches any more
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,  # for what Spark leaves in its working directory
+                env={**os.environ, FOLDER_VARIABLE: str(self._plans)},
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, name=f"events of {name}", daemon=True)
+        self._reader.start()
+
+    def wait(self, happened: Callable[[], bool], what: str) -> None:
+        """Wait until something has happened.
+
+        Raises:
+            DuelError: if it takes too long, or the driver dies.
+        """
+        deadline = time.monotonic() + LIMIT_S
+        while not happened():
+            if self._process.poll() is not None:
+                raise DuelError(f"driver {self.name} died; its log ends with:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise DuelError(f"{what} did not happen within {LIMIT_S:g} s; {self.name}'s log ends:\n{self._tail()}")
+            time.sleep(POLL_S)
+
+    def happens(self, happened: Callable[[], bool], within_s: float) -> bool:
+        """Whether something happens soon."""
+        deadline = time.monotonic() + within_s
+        while not happened() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return happened()
+
+    def arm(self, name: str, plan: str) -> CrashPlan:
+        """Arm a point of this driver alone."""
+        return arm(self._plans, name, plan)
+
+    def pause(self) -> None:
+        """Stop every process; they all stand still when this returns."""
+        while running := [each for each in session_members(self._process.pid) if _is_going(each)]:
+            for process in running:  # and once more for what was forked meanwhile
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(POLL_S)
+
+    def resume(self) -> None:
+        """Let every process go on."""
+        for process in session_members(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """SIGKILL all of it."""
+        kill_session(self._process.pid)
+        self._process.wait()
+        self._reader.join(LIMIT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # killed in the middle of a line
+            for line in self._process.stdout:
+                event = json.loads(line)
+                if "started" in event:
+                    self.queries.append(event["started"])
+                else:
+                    self.stops.append(Stop(event["ended"], event["error"]))
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-_LOG_CHARACTERS:]
+
+
+def _is_going(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE))
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return False

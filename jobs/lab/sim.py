@@ -1,0 +1,230 @@
+"""The command `sparkonce sim`: clusters simulated from seeds, judged by invariants. More: docs/simulator.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from sparkonce.broker_lite.sim.campaign import BUGS, Tally, run_one, run_seeds, search, shrunk
+from sparkonce.broker_lite.sim.marks import Mark
+from sparkonce.broker_lite.sim.plan import plan_of
+from sparkonce.broker_lite.sim.planted import PLANTED
+from sparkonce.broker_lite.sim.shrinking import keep_steps
+from sparkonce.broker_lite.sim.world import Outcome
+from sparkonce.jobs.lab.sim_workers import PROCESS_ENDS, SEEDS_AT_ONCE, tallies
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+
+_BAR = 30
+_LINE_EVERY_S = 30.0
+"""How often progress is told where it is not a terminal that reads it."""
+_SHRUNK_AT_MOST = 3
+"""Of the seeds that failed, so many are made smaller; of the others the number is shown."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=_seed, metavar="N", help="run one seed and print its trace, and the trace's hash")
+    which.add_argument("--seeds", type=_count, metavar="N", help="run so many seeds, and print what was seen")
+    parser.add_argument("--first", type=_seed, metavar="N", help="the first of --seeds (default: 0)")
+    parser.add_argument("--jobs", type=_count, metavar="N", help="processes for --seeds (default: 1)")
+    parser.add_argument(
+        "--planted", action="store_true", help="with --seeds: after that, plant each known bug, and search for it"
+    )
+    bugs = ", ".join(BUGS)
+    parser.add_argument(
+        "--plant",
+        choices=BUGS,
+        metavar="BUG",
+        help=f"with --seed: plant a bug; with --seeds: only search for it in these, in one process ({bugs})",
+    )
+    parser.add_argument(
+        "--keep", type=_indexes, metavar="I,I,...", help="with --seed: only these of its steps, counted from 0"
+    )
+
+
+def _count(text: str) -> int:
+    return _at_least(1, text)
+
+
+def _seed(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number of at least {least} is needed")
+    return int(text)
+
+
+def _indexes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in text.split(",") if each)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: numbers with commas between them are needed, as 0,3,7") from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate; 1 if an invariant was violated, or a planted bug was not found."""
+    wrong = _misused(options)
+    if wrong is not None:
+        print(f"sparkonce sim: {wrong}", file=sys.stderr)
+        return USAGE
+    if options.seed is not None:
+        return _one(options.seed, options.plant, options.keep)
+    first = options.first or 0
+    if options.plant is not None:
+        return _search_one(options.plant, first, options.seeds)
+    return _many(first, options.seeds, options.jobs or 1, options.planted)
+
+
+def _misused(options: argparse.Namespace) -> str | None:
+    """Return what is wrong with options that do not go together, or with steps that are not there."""
+    if options.seed is None:
+        if options.keep is not None:
+            return "--keep goes with --seed: steps are those of one seed"
+        if options.plant is not None and (options.planted or options.jobs is not None):
+            return "--plant goes with neither --planted, which searches for every bug, nor --jobs"
+        return None
+    for name in ("planted", "jobs", "first"):
+        if getattr(options, name):
+            return f"--{name} goes with --seeds; --seed runs one" + (", also with --plant BUG" * (name == "planted"))
+    steps = len(plan_of(options.seed).steps)
+    absent = [each for each in options.keep or () if not 0 <= each < steps]
+    if absent:
+        return f"--keep: seed {options.seed} has steps 0 to {steps - 1}, and no {', '.join(map(str, absent))}"
+    return None
+
+
+def _one(seed: int, bug: str | None, keep: Sequence[int] | None) -> int:
+    plan = plan_of(seed)
+    print(f"seed {seed}: {plan.brokers} brokers, durability {plan.durability.value}")
+    for topic in plan.topics:
+        print(f"  {topic}")
+    print(f"  {plan.settings}")
+    chosen = plan if keep is None else keep_steps(plan, set(keep))
+    print(f"steps ({len(chosen.steps)} of {len(plan.steps)}):")
+    for index, step in enumerate(plan.steps):
+        if keep is None or index in keep:
+            print(f"  [{index}] {step}")
+    outcome = run_one(chosen, bug)
+    for line in outcome.trace:
+        print(line)
+    print(f"violation: {outcome.violation or 'none'}")
+    print(f"TRACE seed={seed} lines={len(outcome.trace)} hash={outcome.digest}")
+    return GOOD if outcome.violation is None else FAILED
+
+
+def _many(first: int, count: int, jobs: int, with_planted: bool) -> int:
+    progress = _Progress(count)
+    tally = Tally()
+    for part in _parts(first, count, jobs):
+        tally.join(part)
+        progress.show(tally.seeds)
+        for seed, violation in part.violations:
+            progress.tell(f"seed {seed}: {violation}")
+    seconds = progress.seconds
+    _show_marks(tally)
+    for seed, violation in sorted(tally.violations)[:_SHRUNK_AT_MOST]:
+        _show_failure(seed, None, violation)
+    left = sorted(seed for seed, _ in tally.violations)[_SHRUNK_AT_MOST:]
+    if left:
+        print(f"violated in these seeds as well: {', '.join(map(str, left))}")
+    found = _search_all(first, count) if with_planted else None
+    rate = tally.simulated_ms / 1000 / seconds
+    shown = "not-searched" if found is None else f"{found}/{len(PLANTED)}"
+    print(
+        f"RESULT seeds={tally.seeds} violations={len(tally.violations)} planted_found={shown} "
+        f"simulated_s_per_s={rate:.0f}"
+    )
+    return FAILED if tally.violations or (found is not None and found < len(PLANTED)) else GOOD
+
+
+def _parts(first: int, count: int, jobs: int) -> Iterator[Tally]:
+    """Run the seeds, some at a time; the parts come in any order if there are several processes."""
+    end = first + count
+    if jobs > 1:
+        yield from tallies(range(first, end), jobs)
+        return
+    for start in range(first, end, SEEDS_AT_ONCE):
+        yield run_seeds(range(start, min(start + SEEDS_AT_ONCE, end)))
+
+
+def _search_one(bug: str, first: int, count: int) -> int:
+    """Search for one planted bug; the seed that finds it is made small."""
+    outcome, tried = search(bug, range(first, first + count))
+    if outcome is not None:
+        _show_failure(outcome.seed, bug, str(outcome.violation))
+    print(f"RESULT seeds={tried} planted_found={int(outcome is not None)}/1")
+    return GOOD if outcome is not None else FAILED
+
+
+def _search_all(first: int, count: int) -> int:
+    found = 0
+    print(f"{'planted bug':30} {'found by':>10} {'after':>11}  invariant, source")
+    for each in PLANTED:
+        outcome, tried = search(each.name, range(first, first + count))
+        if outcome is None:
+            print(f"{each.name:30} {'-':>10} {tried:5} seeds  NOT FOUND, {each.source}")
+            continue
+        found += 1
+        print(f"{each.name:30} {f'seed {outcome.seed}':>10} {tried:5} seeds  {outcome.invariant}, {each.source}")
+    return found
+
+
+def _show_marks(tally: Tally) -> None:
+    print(f"{'times':>8} {'seeds':>7}  seen")
+    for mark in sorted(Mark, key=lambda each: -tally.marks[each]):
+        print(f"{tally.marks[mark]:8} {tally.seeds_of_mark[mark]:7}  {mark.value}")
+
+
+def _show_failure(seed: int, bug: str | None, violation: str) -> None:
+    """Print a failing seed, made small, with the command that replays it."""
+    print(f"seed {seed}: {violation}")
+    if violation.startswith(PROCESS_ENDS):
+        return  # to run it here would end this process as well
+    kept = shrunk(seed, bug, violation.split(":")[0])
+    outcome: Outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug)
+    print(f"  with {len(kept)} of {len(plan_of(seed).steps)} steps: {outcome.violation}")
+    planted = "" if bug is None else f" --plant {bug}"
+    print(f"  again: sparkonce sim --seed {seed}{planted} --keep {','.join(map(str, kept))}")
+
+
+class _Progress:
+    """How far many seeds are, on stderr: a bar that moves on a terminal, else a line now and then."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._began_s = self._told_s = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self._began_s
+
+    def show(self, done: int) -> None:
+        """Show how far it is."""
+        seconds, count = self.seconds, self._count
+        rate = done / seconds
+        text = f"{done}/{count} seeds, {rate:.1f}/s, {_duration(round((count - done) / rate))} left" if done else ""
+        if sys.stderr.isatty():
+            filled = _BAR * done // count
+            end = "\n" if done == count else ""
+            bar = f"\r[{'#' * filled}{' ' * (_BAR - filled)}] {text:<50}"
+            print(bar, end=end, file=sys.stderr, flush=True)
+        elif time.perf_counter() - self._told_s >= _LINE_EVERY_S:
+            self._told_s = time.perf_counter()
+            print(f"sparkonce sim: {text}", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """Tell of something at once, on a line of its own."""
+        start = "\n" if sys.stderr.isatty() else ""
+        print(f"{start}sparkonce sim: {text}", file=sys.stderr, flush=True)
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

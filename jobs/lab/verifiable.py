@@ -1,0 +1,212 @@
+"""What the verifiable producer and consumer share: events on a stream, settings in Kafka's names, an orderly stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from confluent_kafka import KafkaError, KafkaException
+
+from sparkonce.broker_lite.config import ConfigError, read_properties
+from sparkonce.jobs.shared.arguments import whole_number
+from sparkonce.jobs.shared.exit_status import FAILED
+
+_LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
+"""Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""
+
+_USE_INSTEAD = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location, a PEM file",
+    "ssl.truststore.password": "ssl.ca.location, a PEM file",
+    "ssl.keystore.password": "ssl.certificate.location, ssl.key.location and ssl.key.password, for PEM files",
+    "key.serializer": "nothing: keys are text",
+    "value.serializer": "nothing: values are text",
+    "key.deserializer": "nothing: keys are shown as text",
+    "value.deserializer": "nothing: values are shown as text",
+}
+
+_CONNECTION_SETTINGS = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "enable.ssl.")
+
+
+class VerifiableError(Exception):
+    """The client cannot go on; the message says why, without any secret."""
+
+
+class EventWriter:
+    """Prints events, one JSON object a line, each at once: a line that is there says what was so before a kill."""
+
+    def __init__(self, client: str, stream: TextIO | None = None) -> None:
+        self._client = client
+        self._stream = sys.stdout if stream is None else stream
+
+    def write(self, name: str, **fields: Any) -> None:
+        """Print one event, with the time in milliseconds since 1970."""
+        event = {"timestamp": time.time_ns() // 1_000_000, "name": name, "client": self._client, **fields}
+        self._stream.write(json.dumps(event, separators=(",", ":")) + "\n")
+        self._stream.flush()
+
+
+class Stop:
+    """SIGTERM and SIGINT ask for an orderly end; the second one, not to wait for what is outstanding either."""
+
+    def __init__(self) -> None:
+        self._signals = 0
+
+    def listen(self) -> None:
+        """Take the signals over."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    @property
+    def requested(self) -> bool:
+        """Whether to begin nothing new."""
+        return self._signals > 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether to give up what is outstanding."""
+        return self._signals > 1
+
+    def _note(self, *_: object) -> None:
+        self._signals += 1
+
+
+class BrokerWatch:
+    """Hears what librdkafka says of its connections, and tells a person once for each outage, however often it tries.
+
+    librdkafka logs every attempt to connect, some twenty a second. What it would log comes as an error too, so its log
+    is kept to emergencies, unless the settings say otherwise.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._servers = settings["bootstrap.servers"]
+        self._given = settings
+        self._reason = ""
+        self._down = False
+        self._told: set[int] = set()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the client's settings, with those that let it be heard here."""
+        return {"log_level": "2", **self._given, "error_cb": self.note}
+
+    def note(self, error: KafkaError) -> None:
+        """Take one error of the client as a whole; it goes on by itself."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down = True
+        else:
+            self._reason = _ATTEMPT.sub("", error.str())
+        if error.code() not in _ATTEMPTS and error.code() not in self._told:
+            self._told.add(error.code())
+            print(f"waiting: {self.state}", file=sys.stderr, flush=True)
+
+    def answered(self) -> None:
+        """Note that a broker has answered: what was wrong is over, and is told again when it comes back."""
+        self._down = False
+        self._reason = ""
+        self._told.clear()
+
+    @property
+    def state(self) -> str:
+        """Say what stands in the way; "" if nothing is known to."""
+        if self._down:
+            return f"no broker answers at {self._servers}" + (f": {self._reason}" if self._reason else "")
+        return self._reason
+
+    def explain(self, message: str) -> str:
+        """Add to a message what stands in the way."""
+        return f"{message}; {self.state}" if self.state and self.state not in message else message
+
+
+_ATTEMPTS = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})
+"""Errors of one connection, which come with every attempt: the reasons when all brokers are down."""
+_ATTEMPT = re.compile(r" \(after \d+ms in state [A-Z_]+[^)]*\)")
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that both clients have."""
+    parser.add_argument(
+        "--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,…", help="where to find the brokers"
+    )
+    parser.add_argument("--topic", required=True)
+    parser.add_argument(
+        "--max-messages",
+        type=_max_messages,
+        default=-1,
+        metavar="N",
+        help="stop after N records (default: -1, until a signal)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="fail if not done by then, whether or not a broker answers (default: never)",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="client settings, name=value, in Kafka's names; what the command line says goes before",
+    )
+    parser.add_argument("--client-id", help="client.id, and the name in the events (default: made from the process id)")
+
+
+def _max_messages(text: str) -> int:
+    if text == "-1":
+        return -1
+    try:
+        return whole_number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or -1 for no end") from error
+
+
+def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return librdkafka's settings: of the file, then of the command line (`given`; None is left to the file).
+
+    Args:
+        options: the command line, as `add_common_arguments` declares it.
+        kind: what the client is called where nobody gave it a name.
+        given: further settings that the command line has options for.
+
+    Raises:
+        VerifiableError: for a file that cannot be read, a setting only Java has, or if no broker is named.
+    """
+    try:
+        settings = read_properties(options.command_config) if options.command_config else {}
+    except ConfigError as error:
+        raise VerifiableError(str(error)) from error
+    chosen = {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, **given}
+    settings.update({name: value for name, value in chosen.items() if value is not None})
+    if not settings.get("bootstrap.servers"):
+        raise VerifiableError("no broker is named: give --bootstrap-servers, or bootstrap.servers in --command-config")
+    for name in settings:
+        if name in _USE_INSTEAD:
+            raise VerifiableError(f"{name} is a setting of Java's clients only; use {_USE_INSTEAD[name]}")
+    settings.setdefault("client.id", f"{kind}-{os.getpid()}")
+    return {_LIBRDKAFKA_NAMES.get(name, name): value for name, value in settings.items()}
+
+
+def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that have to do with reaching a broker, for an admin client."""
+    return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
+
+
+def run_client(run: Callable[[], bool], events: EventWriter, watch: BrokerWatch) -> int:
+    """Run a client to its end; returns the exit status. An error ends up in the history, and on the standard error."""
+    try:
+        return 0 if run() else FAILED
+    except BrokenPipeError:
+        # Nobody listens any more; the interpreter would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (VerifiableError, KafkaException) as error:
+        message = watch.explain(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+        events.write("client_error", message=message)
+        print(f"error: {message}", file=sys.stderr)
+        return FAILED

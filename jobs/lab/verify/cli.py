@@ -1,0 +1,277 @@
+"""``sparkonce verify``: run the crash matrix and the cells with checkpoints set back, or some of them, and judge.
+
+One line for each cell as it is judged (a progress bar on a terminal), the wrong ones explained, and a last line
+``RESULT cells=… lost=… duplicated=… wrong=…``: lost and duplicated count exactly-once cells' records, wrong counts
+cells that did not show what they must. Exit code: 0 if all three are 0, 1 if not or if a result file could not be
+written, 2 if the command line cannot be used, no cell matches it, or cells could not be run for want of software
+(merges need delta-spark's jars; ``--without-merge`` does without).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import chain
+from pathlib import Path
+
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
+from sparkonce.jobs.lab.verify.engine import Engine, merge_session
+from sparkonce.jobs.lab.verify.matrix import full, must_show
+from sparkonce.jobs.lab.verify.pairwise import quick
+from sparkonce.jobs.lab.verify.setback.cells import (
+    Query,
+    SetBack,
+    SetBackCell,
+    Sink,
+    StateStore,
+    all_setbacks,
+    quick_setbacks,
+)
+from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
+from sparkonce.jobs.lab.verify.show import open_show
+from sparkonce.jobs.lab.verify.spark import SessionError
+from sparkonce.jobs.shared.peers import PeerMissingError
+from sparkonce.jobs.shared.working_folder import empty_folder, result_file, working_folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--quick", action="store_true", help="a pairwise choice of cells instead of all")
+    parser.add_argument("--seed", type=int, default=0, help="of the pairwise choice (default: 0)")
+    _choice(parser, "--guarantee", _names(Guarantee))
+    _choice(parser, "--point", _names(CrashPoint))
+    _choice(parser, "--kind", _names(Kind))
+    _choice(parser, "--result", [*_names(Result), *(name for name in _names(Sink) if name not in _names(Result))])
+    _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")
+    _choice(parser, "--query", _names(Query), "of these cells, those with these queries")
+    _choice(parser, "--state", _names(StateStore), "of these cells, those with these state stores")
+    parser.add_argument("--cell", action="append", metavar="NAME", help="this cell; may be given several times")
+    parser.add_argument(
+        "--list", action="store_true", help="print each cell's name and what it must show, and run none"
+    )
+    parser.add_argument(
+        "--kafka", default="embedded", help="embedded (default), real (Apache Kafka from Maven) or host:port"
+    )
+    parser.add_argument("--without-merge", action="store_true", help="leave out merges, which need delta-spark's jars")
+    parser.add_argument("--report", type=result_file, metavar="FILE", help="write an HTML page there")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write the outcomes there")
+    parser.add_argument("--keep", type=empty_folder, metavar="FOLDER", help="keep tables, checkpoints and logs there")
+
+
+ALL = "all"
+
+
+def _names(kind: type[Enum]) -> list[str]:
+    return [_name(member) for member in kind]
+
+
+def _name(member: Enum) -> str:
+    return str(member.value).replace(" ", "-")
+
+
+def _choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str], what: str = "only these") -> None:
+    parser.add_argument(option, action="append", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}")
+
+
+AnyChosen = Cell | SetBackCell
+
+
+def choose(options: argparse.Namespace) -> list[AnyChosen]:
+    """Return the cells that the options name.
+
+    Raises:
+        ValueError: for a cell's name that does not exist, or if no cell matches.
+    """
+    crashes = [] if options.setback or options.query or options.state else _crashes(options)
+    setbacks = [] if options.point or options.kind else _setbacks(options)
+    cells: list[AnyChosen] = [*crashes, *setbacks]
+    if options.without_merge:
+        cells = [cell for cell in cells if not needs_delta_spark(cell)]
+    if options.cell:
+        known = {cell.name: cell for cell in cells}
+        unknown = [name for name in options.cell if name not in known]
+        if unknown:
+            raise ValueError(f"no cell is named {unknown[0]}; --list names all")
+        cells = [known[name] for name in dict.fromkeys(options.cell)]
+    elif options.quick:
+        chosen = {*quick([cell for cell in cells if isinstance(cell, Cell)], options.seed), *quick_setbacks()}
+        cells = [cell for cell in cells if cell in chosen]
+    if not cells:
+        raise ValueError("no cell matches these options; --list without them names all")
+    return cells
+
+
+def _crashes(options: argparse.Namespace) -> list[Cell]:
+    wanted = ("guarantee", "point", "kind", "result")
+    return [cell for cell in full() if all(_wants(options, name, getattr(cell, name)) for name in wanted)]
+
+
+def _setbacks(options: argparse.Namespace) -> list[SetBackCell]:
+    """Those of other sinks run only where they are named."""
+    return [
+        cell
+        for cell in all_setbacks()
+        if not cell.compares_only or _name(cell.sink) in (options.result or ()) or cell.name in (options.cell or ())
+        if _wants(options, "guarantee", cell.guarantee)
+        if _wants(options, "setback", cell.setback)
+        if _wants(options, "query", cell.query)
+        if _wants(options, "state", cell.state)
+        if _wants(options, "result", cell.sink)
+    ]
+
+
+def _wants(options: argparse.Namespace, option: str, value: Enum) -> bool:
+    names = getattr(options, option)
+    return not names or ALL in names or _name(value) in names
+
+
+def needs_delta_spark(cell: AnyChosen) -> bool:
+    """Whether a cell needs delta-spark's jars."""
+    return cell.result is Result.MERGE if isinstance(cell, Cell) else cell.sink in (Sink.MERGE, Sink.DELTA_SPARK)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    try:
+        cells = choose(options)
+    except ValueError as error:
+        print(f"sparkonce verify: {error}", file=sys.stderr)
+        return 2
+    if options.list:
+        print("# cell (for --cell), and what its table must show: neither (a loss nor duplicates), loss, duplicates")
+        for cell in cells:
+            print(f"{cell.name}  {must_show(cell).value if isinstance(cell, Cell) else Shows.NEITHER.value}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    try:
+        with open_kafka(options.kafka) as kafka:
+            return verify(cells, kafka, options)
+    except (ValueError, PeerMissingError, SessionError) as error:
+        print(f"sparkonce verify: {error}", file=sys.stderr)
+        return 2
+
+
+def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace) -> int:
+    """Run cells on a Kafka, show them, write what was asked for, and give the exit code."""
+    began_s = time.monotonic()
+    conf, missing = _settings(cells)
+    reasons = {cell: _cannot_run(cell, kafka, missing) for cell in cells}
+    possible = [cell for cell in cells if reasons[cell] is None]
+    _tell_left_out(reasons)
+    outcomes: list[AnyOutcome] = []
+    with working_folder(options.keep, "verify-") as folder, open_show(len(possible)) as show:
+        engine = Engine(kafka, folder, conf, keep=options.keep is not None, tell=show.say, progress=_tell_progress)
+        try:
+            crashes = engine.run([cell for cell in possible if isinstance(cell, Cell)])
+            setbacks = SetBackEngine(engine).run([cell for cell in possible if isinstance(cell, SetBackCell)])
+            for outcome in chain[AnyOutcome](crashes, setbacks):
+                outcomes.append(outcome)
+                show.outcome(outcome)
+        finally:
+            engine.close()
+    result = result_line(outcomes)
+    print(f"{len(outcomes)} cells in {time.monotonic() - began_s:.0f} s")
+    print(result, flush=True)
+    written = write_results(outcomes, result, options)
+    if not is_good(outcomes) or not written:
+        return 1
+    return 0 if missing is None else 2
+
+
+AnyOutcome = Outcome[Cell] | Outcome[SetBackCell]
+
+
+def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None) -> str | None:
+    if needs_delta_spark(cell) and no_delta_spark:
+        return no_delta_spark
+    return kafka.cannot_run(cell) if isinstance(cell, Cell) else None
+
+
+def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:
+    """Write the files that were asked for; tells of each that cannot be written, and gives whether all could."""
+    texts: dict[Path, str] = {}
+    if options.json is not None:
+        texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)
+    if options.report is not None:
+        from sparkonce.jobs.lab.verify.report import page
+
+        crashes = [each for each in outcomes if isinstance(each.cell, Cell)]
+        setbacks = [each for each in outcomes if isinstance(each.cell, SetBackCell)]
+        texts[options.report] = page(crashes, result, full(), _made(), setbacks)
+    good = True
+    for path, text in texts.items():
+        try:
+            path.write_text(text)
+        except OSError as error:
+            print(f"sparkonce verify: {path} cannot be written: {error.strerror}", file=sys.stderr)
+            good = False
+    return good
+
+
+def _made() -> str:
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    return f"{shlex.join(['sparkonce', *sys.argv[1:]])}, which ended at {now}"
+
+
+def _tell_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _settings(cells: Sequence[AnyChosen]) -> tuple[dict[str, str], str | None]:
+    """Return the session settings that the cells need, and why those with delta-spark cannot run if they cannot."""
+    if not any(needs_delta_spark(cell) for cell in cells):
+        return {}, None
+    try:
+        return merge_session(), None
+    except PeerMissingError as error:
+        return {}, f"delta-spark's jars are missing: {error}"
+
+
+def _tell_left_out(reasons: Mapping[AnyChosen, str | None]) -> None:
+    for cell, reason in reasons.items():
+        if reason is not None:
+            print(f"left out: {cell.name}")
+    for reason, number in Counter(reason for reason in reasons.values() if reason is not None).items():
+        print(f"left out: {number} cells, because {reason}")
+
+
+def result_line(outcomes: Sequence[AnyOutcome]) -> str:
+    """Return the last line."""
+    strict = _strict(outcomes)
+    lost, duplicated = sum(each.lost for each in strict), sum(each.duplicated for each in strict)
+    wrong = sum(outcome.wrong is not None for outcome in outcomes)
+    return f"RESULT cells={len(outcomes)} lost={lost} duplicated={duplicated} wrong={wrong}"
+
+
+def _strict(outcomes: Sequence[AnyOutcome]) -> list[AnyOutcome]:
+    return [each for each in outcomes if each.cell.guarantee is Guarantee.EXACTLY_ONCE and not each.to_compare]
+
+
+def is_good(outcomes: Sequence[AnyOutcome]) -> bool:
+    """Whether there is something to show and nothing wrong with it."""
+    strict = _strict(outcomes)
+    return (
+        bool(outcomes)
+        and not any(each.wrong for each in outcomes)
+        and not any(each.lost or each.duplicated for each in strict)
+    )
+
+
+def to_json(outcome: AnyOutcome) -> dict[str, object]:
+    """Return an outcome as plain JSON values, with the cell's name."""
+    document = asdict(outcome)
+    document["cell"] = {"name": outcome.cell.name, **document["cell"]}
+    plain: dict[str, object] = json.loads(json.dumps(document, default=lambda value: value.value))
+    return plain

@@ -1,0 +1,269 @@
+"""Runs cells, and says what came of each.
+
+Cells are dealt into waves (`waves`); between waves the session lives on, unless the wave killed it. A cell that met an
+error of Spark's own start-up says nothing about the pipeline, nor does one whose transactions timed out on a busy
+machine before they were to; it is run again, alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from sparkonce.exactly_once.crash_points import CrashPoint, disarm
+from sparkonce.jobs.lab.verify.brokers import Kafka
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
+from sparkonce.jobs.lab.verify.chains import broken_chain
+from sparkonce.jobs.lab.verify.evidence import verdict
+from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
+from sparkonce.jobs.lab.verify.spark import SessionError, SparkProcess
+from sparkonce.jobs.lab.verify.timeline import commits, sendings
+from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
+from sparkonce.jobs.shared.peers import delta_jars
+
+WAVE = 10
+"""Cells of one wave."""
+WAVE_OF_DRIVERS = 13
+"""Cells of one wave of those that share one kill of the driver, and what starting Spark again costs."""
+WAVE_OF_LONERS = 30
+"""Cells of one wave of those that share no victim: the fewer waves, the less often a core idles while the last run. A
+cell's own broker runs from the beginning of its wave."""
+MOST_TRIES = 4
+SESSION = {
+    "spark.master": "local[16]",  # tasks that hold keep a slot each; none is tried a second time
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
+RETRYING = {"spark.master": "local[16,2]"}
+"""What of `SESSION` is different where Spark is to run a task again."""
+START_UP_TROUBLE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
+
+def merge_session() -> dict[str, str]:
+    """Return the settings of a session that merges too.
+
+    Raises:
+        PeerMissingError: if delta-spark's jars are not to be had.
+    """
+    return {
+        "spark.jars": ",".join(delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+
+
+SecondOpinion = Callable[[Path, str, Result], str | None]
+"""Takes a table, the application and the kind of result; returns what else is wrong with it."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """Runs cells on one Kafka, in Spark sessions that it starts as it needs them."""
+
+    kafka: Kafka
+    folder: Path
+    conf: Mapping[str, str] = field(default_factory=dict)
+    keep: bool = False
+    """Whether the tables and checkpoints of cells stay when they have been judged."""
+    second_opinion: SecondOpinion = broken_chain
+    tell: Callable[[str], None] = print
+    """Takes lines that are not outcomes."""
+    progress: Callable[[str], None] = lambda _line: None
+    """Takes lines for somebody who waits; no result is among them."""
+    _session: SparkProcess | None = None
+    _retries: bool = False
+    """Whether the session that runs, or the next one, runs tasks again."""
+    _numbers: Iterator[int] = field(default_factory=count)
+    _run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def crash_folder(self) -> Path:
+        """Where plans for the sessions' processes lie."""
+        return self.folder / "plans"
+
+    def session(self) -> SparkProcess:
+        """Return the session that runs, started anew if there is none."""
+        if self._session is None or not self._session.is_alive:
+            self.close()
+            self.crash_folder.mkdir(parents=True, exist_ok=True)
+            self.progress("starting Spark, which takes some seconds")
+            settings = {**SESSION, **self.conf, **(RETRYING if self._retries else {})}
+            self._session = SparkProcess(settings, self.crash_folder, self.folder / "spark.log")
+        return self._session
+
+    def session_or_none(self) -> SparkProcess | None:
+        """Return the session that runs, if one does."""
+        return self._session
+
+    def kill_session(self) -> None:
+        """SIGKILL the session; the next one is started when it is needed."""
+        if self._session is not None:
+            self._session.kill()
+
+    def let_spark_retry(self, retries: bool) -> None:
+        """Have the next cells run in a session that runs tasks again, or in one that does not."""
+        if retries is not self._retries:
+            self.close()
+            self._retries = retries
+
+    def place(self, name: str) -> tuple[Path, str]:
+        """Return a new folder and the name of a new topic for the cell of that name."""
+        number = next(self._numbers)
+        folder = self.folder / f"{number:04d}_{name}"
+        folder.mkdir(parents=True)
+        self.crash_folder.mkdir(exist_ok=True)
+        return folder, f"verify-{self._run_id}-{number:04d}"
+
+    def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
+        """Run cells and give their outcomes, wave by wave, each as soon as it is judged."""
+        left, tries = list(cells), 0
+        while left:
+            tries += 1
+            again: list[Cell] = []
+            for wave in [(cell,) for cell in left] if tries > 1 else waves(left):
+                for outcome in self._wave(wave):
+                    trouble = _trouble_of_a_busy_machine(outcome) if tries < MOST_TRIES else None
+                    if trouble is not None:
+                        self.tell(f"{outcome.cell.name} is run again: {trouble}")
+                        again.append(outcome.cell)
+                    else:
+                        yield outcome
+            left = again
+
+    def _wave(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
+        self.let_spark_retry(cells[0].kind is Kind.TASK_RETRIED)
+        running = [self._begin(cell) for cell in cells]
+        left = {one.folder: one for one in running}
+        try:
+            for one in Wave(running, self).run():
+                outcome = self._judged(one)
+                del left[one.folder]
+                yield outcome
+        except SessionError:
+            raise  # nothing can be run at all
+        except Exception as error:
+            self.close()  # what the cells have left running there would be in the way
+            for one in left.values():
+                one.trouble.append(f"{type(error).__name__}: {error}")
+        for one in left.values():
+            yield self._judged(one)
+
+    def _judged(self, one: Running) -> Outcome[Cell]:
+        outcome = _outcome(one, self.second_opinion)
+        # What is run again has the same appId: what is still armed for the first try would hit the second.
+        disarm(one.crash_folder, one.folder.name)
+        disarm(self.crash_folder, one.anchor_name)
+        if not self.keep:
+            shutil.rmtree(one.folder, ignore_errors=True)
+        return outcome
+
+    def _begin(self, cell: Cell) -> Running:
+        folder, topic = self.place(cell.name)
+        if cell.point in BROKER_POINTS:
+            assert self.kafka.own_broker is not None, "cells that cannot run here were left out"
+            own = self.kafka.own_broker(folder)
+            return Running(cell, folder, topic, own, folder, own)
+        return Running(cell, folder, topic, self.kafka.broker, self.crash_folder)
+
+
+def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
+    """Deal cells into waves: those that share a kill or settings together; what needs no kill comes first."""
+    groups: dict[str, list[Cell]] = {"alone": [], "broker": [], "driver": [], "retrying": []}
+    impatient = []
+    for cell in cells:
+        if cell.kind is Kind.DRIVER_KILLED:
+            groups["driver"].append(cell)
+        elif cell.kind is Kind.BROKER_KILLED and cell.point is CrashPoint.TRANSACTION_DECIDING:
+            impatient.append((cell,))
+        elif cell.kind is Kind.TASK_RETRIED:
+            groups["retrying"].append(cell)
+        elif cell.kind is Kind.BROKER_KILLED and cell.point not in BROKER_POINTS:
+            groups["broker"].append(cell)
+        else:
+            groups["alone"].append(cell)
+    groups["alone"] = _timed_out_early(groups["alone"])
+    sizes = {"alone": WAVE_OF_LONERS, "driver": WAVE_OF_DRIVERS}
+    dealt = [wave for name, members in groups.items() for wave in _batched(members, sizes.get(name, WAVE))]
+    dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
+    # A broker that holds answers nobody, and clients give up after a while: such cells come last in their wave.
+    return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
+
+
+def _timed_out_early(cells: Sequence[Cell]) -> list[Cell]:
+    """Let others run while transactions time out, but a few before: the first batches of a session take long."""
+    patient = [cell for cell in cells if cell.kind is Kind.TRANSACTION_TIMED_OUT]
+    others = [cell for cell in cells if cell.kind is not Kind.TRANSACTION_TIMED_OUT]
+    return [*others[:AT_ONCE], *patient, *others[AT_ONCE:]]
+
+
+def _batched(cells: Sequence[Cell], size: int) -> Iterator[tuple[Cell, ...]]:
+    return (tuple(cells[begin : begin + size]) for begin in range(0, len(cells), size))
+
+
+def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome[Cell]:
+    shows = must_show(one.cell)
+    lost = duplicated = 0
+    wrong = one.trouble[0] if one.trouble else None
+    try:
+        found = verdict(one.pipeline(), one.acknowledged, one.evidence)
+        lost, duplicated = found.lost, found.duplicated
+        # What is left behind explains what is lost: readers wait for a transaction that nobody ends.
+        wrong = wrong or _why_wrong(one) or "; ".join(one.evidence.left_behind)
+        wrong = wrong or found.contradicts(shows, RECORDS_PER_BATCH)
+        wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)
+    except Exception as error:  # a table that cannot be read is a finding, not the end of the run
+        wrong = wrong or f"the result cannot be judged: {type(error).__name__}: {error}"
+    landed = [
+        *commits(one.pipeline().table, one.began_wall_s),
+        *sendings(one.evidence.delivered, one.began_wall_s),
+    ]
+    moments = sorted([*one.moments, *landed], key=lambda each: each.at_s)
+    return Outcome(
+        cell=one.cell,
+        must_show=shows,
+        records=len(one.acknowledged),
+        lost=lost,
+        duplicated=duplicated,
+        fired=one.seen_firing,
+        wrong=wrong,
+        moments=tuple(moments),
+        errors=tuple(one.errors),
+        seconds=max((moment.at_s for moment in moments), default=0.0),
+    )
+
+
+def _why_wrong(one: Running) -> str | None:
+    """Say what is wrong with how the cell went, whatever is in its table."""
+    if not one.seen_firing:
+        return "the fault did not fire" + (f"; the run ended with: {one.errors[0]}" if one.errors else "")
+    ends = [moment.what for moment in one.moments if moment.lane == "pipeline" and "start" not in moment.what]
+    if len(ends) != 2:
+        return f"expected two runs of the pipeline, found {len(ends)}"
+    if ends[1] != "ends":
+        return f"the pipeline did not recover: {one.errors[-1] if one.errors else ends[1]}"
+    if ends_the_run(one.cell) and ends[0] == "ends":
+        return "the pipeline should have ended at the fault, and went on"
+    if (words := must_say(one.cell)) is not None and words not in one.errors[0]:
+        return f"the pipeline ended, and its error does not say {words}: {one.errors[0]}"
+    if not ends_the_run(one.cell) and ends[0] != "ends":
+        return f"the pipeline should have carried on after the fault: {one.errors[0] if one.errors else ends[0]}"
+    return None
+
+
+def _trouble_of_a_busy_machine(outcome: Outcome[Cell]) -> str | None:
+    """Return the error for which a cell says nothing about its pipeline, if there is one."""
+    words = list(START_UP_TROUBLE)
+    if not outcome.fired and (too_early := must_say(outcome.cell)) is not None:
+        words.append(too_early)
+    return next((error for error in outcome.errors if any(each in error for each in words)), None)

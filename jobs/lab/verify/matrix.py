@@ -1,0 +1,299 @@
+"""Which crashes can occur, and what each must show.
+
+Theory of operation. A batch is a sequence of steps: points that a pipeline passes, and between them the two durable
+writes, offsets and rows. `_STEPS` has that sequence for each guarantee and each kind of result; everything else
+follows from it. What is durable when a point is reached is what stands before it. If the run ends there, the batch is
+done again from the stored offsets:
+
+- offsets are there and rows are not: the rows are lost;
+- rows are there and offsets are not: they come again;
+- both or neither: nothing is to be seen.
+
+If whoever was hurt can carry on (a client asks a restarted broker again; after a lost answer the log is read again),
+the run goes on to its end, and nothing is to be seen either. A task that Spark runs again is like a batch that is done
+again: at-most-once writes nothing then, and at-least-once writes what is there already. The sequences are written down
+here once more, and not taken from `exactly_once`, because that is what is under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from itertools import product
+
+from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
+
+P = CrashPoint
+
+
+class Write(Enum):
+    """A durable write of a batch."""
+
+    OFFSETS = "offsets"
+    ROWS = "rows"
+    BOTH = "both at once"
+    """In one commit; or, for a merge, by the number in the commit of the rows, which settles what becomes of the intent
+    that was recorded; or, in Kafka, by the decision, which settles what becomes of the tasks' transactions."""
+    DEAD_OFFSETS = "offsets of the dead letters"
+    DEAD_ROWS = "dead letters"
+    DEAD_BOTH = "dead letters and their offsets at once"
+
+
+_CHAINS = ((Write.OFFSETS, Write.ROWS, Write.BOTH), (Write.DEAD_OFFSETS, Write.DEAD_ROWS, Write.DEAD_BOTH))
+"""The writes of each target: a table or topic, and the dead letters beside it, have their own chain of offsets."""
+
+Step = CrashPoint | Write
+
+_PRODUCED: tuple[Step, ...] = (P.BROKER_APPENDING, P.BROKER_APPENDED)
+_PLANNED: tuple[Step, ...] = (P.SOURCE_FINISHED, P.BROKER_OFFSETS, P.SOURCE_PLANNED, P.SOURCE_SPLIT, P.SINK_BEGUN)
+_READ: tuple[Step, ...] = (P.BROKER_FETCHED, P.SOURCE_READING, P.SOURCE_READ)
+_FILES: tuple[Step, ...] = (P.SINK_WRITING, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
+_SENT: tuple[Step, ...] = (P.SINK_WRITING, P.BROKER_APPENDING)
+_ACKNOWLEDGED: tuple[Step, ...] = (P.BROKER_APPENDED, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
+_IN_TRANSACTIONS: tuple[Step, ...] = (P.TRANSACTION_BEGUN, *_SENT, *_ACKNOWLEDGED, P.TRANSACTION_DECIDING)
+_ENDED: tuple[Step, ...] = (
+    P.SINK_ROWS_LANDED, P.TRANSACTION_DECIDED, P.TRANSACTION_ENDING, P.TRANSACTION_ENDED, P.SINK_AFTER_COMMIT,
+)  # fmt: skip
+
+_STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
+    (Guarantee.EXACTLY_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED, *_READ, *_FILES,
+        Write.BOTH, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, *_READ, *_FILES,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.APPEND): (
+        *_PRODUCED, *_PLANNED, *_READ, *_FILES,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, P.MERGE_RECORDED, *_READ,
+        Write.BOTH, P.MERGE_UNCONFIRMED, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.MERGE): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.FOREACH_BATCH): (
+        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
+        Write.BOTH, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.EXACTLY_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.BOTH, *_ENDED,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.TOPIC): (
+        *_PLANNED,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.TOPIC): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+    ),
+    # Of dead letters, every point is where it is reached first: by the target of the dead letters, if it comes there.
+    (Guarantee.EXACTLY_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_IN_TRANSACTIONS,
+        Write.DEAD_BOTH, *_ENDED, P.SINK_BETWEEN_TARGETS,
+        Write.BOTH,
+    ),
+    (Guarantee.AT_MOST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED,
+        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.OFFSETS, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
+        Write.ROWS, P.SINK_ROWS_LANDED,
+    ),
+    (Guarantee.AT_LEAST_ONCE, Result.DEAD_LETTERS): (
+        *_PLANNED, *_READ, *_SENT,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
+        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
+        Write.ROWS, P.SINK_ROWS_LANDED,
+        Write.OFFSETS,
+    ),
+}  # fmt: skip
+_STEPS |= {
+    (guarantee, Result.FOREACH_BATCH): _STEPS[guarantee, Result.MERGE]
+    for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+}
+
+LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED, P.MERGE_UNCONFIRMED})
+"""Points between a commit and its answer: after an error there, the log is read again."""
+BROKER_POINTS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED, P.BROKER_OFFSETS, P.BROKER_FETCHED})
+APPENDS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED})
+"""Points that a producer takes the broker to: the sink, where it sends to a topic, and else a program that does."""
+SOURCE_POINTS = frozenset(
+    {
+        P.SOURCE_FINISHED,
+        P.SOURCE_PLANNED,
+        P.SOURCE_SPLIT,
+        P.SOURCE_READING,
+        P.SOURCE_READ,
+        P.BROKER_OFFSETS,
+        P.BROKER_FETCHED,
+    }
+)
+"""Points that the source comes to, or takes the broker to."""
+SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
+"""Results whose rows, or some of them, go to a topic."""
+BY_FUNCTION = frozenset({Result.MERGE, Result.FOREACH_BATCH})
+"""Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
+TASK_POINTS = frozenset(
+    {P.SOURCE_READING, P.SOURCE_READ, P.TRANSACTION_BEGUN, P.SINK_WRITING, P.SINK_FILE_WRITTEN}
+)  # fmt: skip
+"""Points that a task of Spark's passes."""
+IN_A_TRANSACTION = frozenset({P.SINK_BEFORE_COMMIT, P.TRANSACTION_DECIDING, P.TRANSACTION_DECIDED})
+"""Points of the driver at which the transactions of all tasks are open, and may become too old."""
+_TO_A_TABLE = frozenset({P.BROKER_APPENDING, P.SINK_WRITING, P.SINK_BEFORE_COMMIT, P.SINK_BETWEEN_WRITES})
+BEFORE_A_WRITE = {
+    Result.APPEND: _TO_A_TABLE,
+    Result.MERGE: _TO_A_TABLE | {P.MERGE_RECORDED, P.MERGE_UNCONFIRMED},
+    Result.FOREACH_BATCH: _TO_A_TABLE,
+    Result.TOPIC: frozenset({P.BROKER_APPENDING}),
+    Result.DEAD_LETTERS: frozenset({P.BROKER_APPENDING, P.SINK_BETWEEN_TARGETS}),
+}
+"""Points after which the process that reached them writes to a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A group of combinations that cannot occur."""
+
+    why: str
+    holds: Callable[[Cell], bool]
+
+
+IMPOSSIBLE = (
+    Impossible(
+        "the pipeline never comes there: exactly-once has one write and so nothing between two, and records an intent "
+        "only for a merge; a merge's files are written by Delta; transactions are those of exactly-once into a topic",
+        lambda cell: cell.point not in steps(cell.guarantee, cell.result),
+    ),
+    Impossible(
+        "the step has landed, so an error there is a lost acknowledgement, and is tried as one",
+        lambda cell: cell.kind is Kind.EXCEPTION and cell.point in LANDED | BROKER_POINTS - {P.BROKER_APPENDING},
+    ),
+    Impossible(
+        "there is no acknowledgement to lose: no step has landed that somebody waits to hear of",
+        lambda cell: (
+            cell.kind is Kind.LOST_ACKNOWLEDGEMENT and cell.point not in LANDED | BROKER_POINTS - {P.BROKER_APPENDING}
+        ),
+    ),
+    Impossible(
+        "nothing is written to a disk next, so a full one is not noticed",
+        lambda cell: cell.kind is Kind.DISK_FULL and cell.point not in BEFORE_A_WRITE[cell.result],
+    ),
+    Impossible(
+        "the process that reaches the point is the broker: see broker killed",
+        lambda cell: cell.kind is Kind.WORKER_KILLED and cell.point in BROKER_POINTS,
+    ),
+    Impossible(
+        "the functions of foreachBatch run in the driver's own Python process: see driver killed",
+        lambda cell: cell.kind is Kind.WORKER_KILLED and in_the_driver(cell),
+    ),
+    Impossible(
+        "a producer brought the broker there: no pipeline runs that could be killed",
+        lambda cell: cell.kind is Kind.DRIVER_KILLED and crashes_while_producing(cell),
+    ),
+    Impossible(
+        "what remains is chance: a broker that holds goes on with one of the batches that it was sent, and without "
+        "transactions all count",
+        lambda cell: (
+            cell.kind is Kind.DRIVER_KILLED and cell.point in APPENDS and cell.guarantee is not Guarantee.EXACTLY_ONCE
+        ),
+    ),
+    Impossible(
+        "Spark runs tasks again, and nothing else; those of foreachBatch only read, and write nothing",
+        lambda cell: cell.kind is Kind.TASK_RETRIED and (cell.point not in TASK_POINTS or cell.result in BY_FUNCTION),
+    ),
+    Impossible(
+        "no transactions of the pipeline are open there that somebody waits for",
+        lambda cell: (
+            cell.kind is Kind.TRANSACTION_TIMED_OUT
+            and (cell.point not in IN_A_TRANSACTION or not uses_transactions(cell))
+        ),
+    ),
+)
+
+
+def steps(guarantee: Guarantee, result: Result) -> tuple[Step, ...]:
+    """Return what a pipeline does in a batch, in order."""
+    return _STEPS.get((guarantee, result), ())
+
+
+def why_impossible(cell: Cell) -> str | None:
+    """Return why a cell cannot occur, or None if it can."""
+    return next((rule.why for rule in IMPOSSIBLE if rule.holds(cell)), None)
+
+
+def in_the_driver(cell: Cell) -> bool:
+    """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
+    return cell.result in BY_FUNCTION and cell.point.value.partition(".")[0] in ("sink", "merge")
+
+
+def crashes_while_producing(cell: Cell) -> bool:
+    """Whether the fault hits the program that fills the topic, before there is a pipeline."""
+    return cell.point in APPENDS and cell.result not in SENDING
+
+
+def uses_transactions(cell: Cell) -> bool:
+    """Whether the pipeline writes in Kafka's transactions."""
+    return cell.result in SENDING and cell.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
+    """Whether offsets and rows of the batch are durable when the cell's point is reached, for each target."""
+    sequence = steps(cell.guarantee, cell.result)
+    before = sequence[: sequence.index(cell.point)]
+    return [(both in before or offsets in before, both in before or rows in before) for offsets, rows, both in _CHAINS]
+
+
+def ends_the_run(cell: Cell) -> bool:
+    """Whether the pipeline ends at the point, and has to be started again; otherwise it carries on by itself."""
+    if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED, Kind.TRANSACTION_TIMED_OUT):
+        return True
+    if cell.kind in (Kind.BROKER_KILLED, Kind.TASK_RETRIED) or cell.point in BROKER_POINTS:
+        return False  # producers and consumers ask again; Spark runs the task again
+    return cell.point not in LANDED
+
+
+def must_say(cell: Cell) -> str | None:
+    """Return the words that the error must have with which the run ends, if there are any."""
+    return "transaction.timeout.ms" if cell.kind is Kind.TRANSACTION_TIMED_OUT else None
+
+
+def must_show(cell: Cell) -> Shows:
+    """Work out what must be seen in the result after the crash."""
+    if not ends_the_run(cell) and cell.kind is not Kind.TASK_RETRIED:
+        return Shows.NEITHER
+    targets = durable_at(cell)
+    if any(offsets and not rows for offsets, rows in targets):
+        return Shows.LOSS
+    return Shows.DUPLICATES if any(rows and not offsets for offsets, rows in targets) else Shows.NEITHER
+
+
+@cache
+def full() -> tuple[Cell, ...]:
+    """Return every cell that can occur, in one fixed order."""
+    return tuple(cell for cell in combinations() if why_impossible(cell) is None)
+
+
+def combinations() -> Iterator[Cell]:
+    """Yield every combination, whether it can occur or not."""
+    for guarantee, result, point, kind, delete in product(Guarantee, Result, CrashPoint, Kind, (False, True)):
+        yield Cell(point, kind, guarantee, result, delete)

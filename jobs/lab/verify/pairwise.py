@@ -1,0 +1,67 @@
+"""A small choice of cells in which every pair of values appears that can appear together.
+
+Most faults need two things to come together (a point and a guarantee, a kind of crash and a lost checkpoint), not
+five. The choice is greedy: again and again the cell that brings most pairs that are not there yet, rare ones counting
+for more; of equals the one that costs least to run, and then a shuffle by the seed decides. In the end, cells go again
+all of whose pairs others have brought too. What a cell shows is a dimension too, so that losses and duplicates are seen
+at every point where they can be. The points of the source need not meet every kind of result: nothing there depends on
+what becomes of the rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+from math import lcm
+
+from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result
+from sparkonce.jobs.lab.verify.matrix import SOURCE_POINTS, must_show
+
+_POINT, _RESULT = 0, 3
+"""Places of these dimensions in the values of a cell."""
+Pair = frozenset[tuple[int, Hashable]]
+
+
+def quick(cells: Sequence[Cell], seed: int = 0) -> tuple[Cell, ...]:
+    """Choose from ``cells``; the same for the same seed, in the order given."""
+    order = list(cells)
+    random.Random(seed).shuffle(order)  # noqa: S311 - a choice that can be repeated, not a secret
+    order.sort(key=_costs_more)
+    brings = {cell: pairs(cell) for cell in order}
+    chances = Counter(pair for found in brings.values() for pair in found)
+    # In whole numbers: sets have another order in each process, and roundings must not decide between equals.
+    whole = lcm(*chances.values())
+    worth = {pair: whole // times for pair, times in chances.items()}
+    missing, chosen = set(chances), list[Cell]()
+    while missing:
+        best = max(order, key=lambda cell: sum(worth[pair] for pair in brings[cell] & missing))
+        chosen.append(best)
+        missing -= brings[best]
+    left = set(_without_needless(chosen, brings))
+    return tuple(cell for cell in cells if cell in left)
+
+
+def _without_needless(chosen: Sequence[Cell], brings: Mapping[Cell, set[Pair]]) -> list[Cell]:
+    times = Counter(pair for cell in chosen for pair in brings[cell])
+    left = list(chosen)
+    for cell in sorted(chosen, key=_costs_more, reverse=True):
+        if all(times[pair] > 1 for pair in brings[cell]):
+            left.remove(cell)
+            times.subtract(brings[cell])
+    return left
+
+
+def _costs_more(cell: Cell) -> tuple[bool, bool]:
+    """Put what takes long to run after what does not: `max` takes the first of equals."""
+    return cell.result is Result.MERGE, cell.kind is Kind.DRIVER_KILLED
+
+
+def pairs(cell: Cell) -> set[Pair]:
+    """Return every pair of two dimensions' values in a cell."""
+    values = (cell.point, cell.kind, cell.guarantee, cell.result, cell.delete_checkpoint, must_show(cell))
+    found = {frozenset(pair) for pair in combinations(enumerate(values), 2)}
+    if cell.point in SOURCE_POINTS:
+        found.discard(frozenset({(_POINT, cell.point), (_RESULT, cell.result)}))
+    return found

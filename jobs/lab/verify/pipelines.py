@@ -1,0 +1,187 @@
+"""The pipelines that are made to fail: a topic into a Delta table or another topic, in three small batches.
+
+This module is what the session's process runs and the engine describes. The engine side sends a `Pipeline` as JSON; the
+session side builds the query from it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.verify.cells import Result
+from sparkonce.jobs.lab.verify.records import PARTITIONS, REJECTED_EVERY
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder, DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+COLUMNS = ("key", "value", "partition", "offset")
+DATABASE_COLUMNS = ("partition", "offset", "key", "value")
+COUNT_COLUMN = "n"
+"""Of a merged table: how often the record with this partition and offset was merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One query: from the topic's stored or earliest offsets to what is there now, then it ends."""
+
+    app_id: str
+    bootstrap_servers: str
+    topic: str
+    folder: str
+    """Holds the table and the checkpoint."""
+    guarantee: str
+    result: str
+    records_per_batch: int
+    transaction_timeout_ms: int | None = None
+    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
+
+    @property
+    def table(self) -> Path:
+        """Where the rows go."""
+        return Path(self.folder) / "table"
+
+    @property
+    def database(self) -> Path:
+        """Where the rows go, if they go to a database."""
+        return Path(self.folder) / "result.db"
+
+    @property
+    def output_topic(self) -> str | None:
+        """Where rows, or those that are rejected, are sent; None if all go to the table."""
+        return {Result.TOPIC: f"{self.topic}-copies", Result.DEAD_LETTERS: f"{self.topic}-dead"}.get(
+            Result(self.result)
+        )
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks a batch has at least.
+
+        Several transactions end one after the other. Without transactions one task does it all: whether another one
+        has sent its rows when the first is hurt would be chance.
+        """
+        return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
+
+    @property
+    def checkpoint(self) -> Path:
+        """What Spark remembers of the query."""
+        return Path(self.folder) / "checkpoint"
+
+
+def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
+    """Start the query; it ends by itself."""
+    build = _BUILDERS[Result(pipeline.result)]
+    return (
+        build(spark, pipeline).option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
+    )
+
+
+def _records(spark: SparkSession, pipeline: Pipeline, offset_store: str | None) -> DataFrame:
+    reader = (
+        spark.readStream.format("kafka_once")
+        .option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
+        .option("subscribe", pipeline.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(pipeline.records_per_batch))
+        .option("appId", pipeline.app_id)
+    )
+    if offset_store is not None:
+        reader = reader.option("offsetStore", offset_store)
+    return (reader.option("minPartitions", str(pipeline.tasks)) if pipeline.tasks > 1 else reader).load()
+
+
+def _appending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    return _into_table(_records(spark, pipeline, f"delta:{pipeline.table}").select(*COLUMNS), pipeline)
+
+
+def _into_table(rows: DataFrame, pipeline: Pipeline) -> DataStreamWriter:
+    return (
+        rows.writeStream.format("delta_once")
+        .option("path", str(pipeline.table))
+        .option("appId", pipeline.app_id)
+        .option("deliveryGuarantee", pipeline.guarantee)
+    )
+
+
+def _sending(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    records = _records(spark, pipeline, f"group:{pipeline.app_id}").select("key", "value")
+    writer = (
+        records.writeStream.format("kafka_once")
+        .option("topic", pipeline.output_topic)
+        .option("appId", pipeline.app_id)
+        .option("deliveryGuarantee", pipeline.guarantee)
+    )
+    return _with_kafka(writer, pipeline)
+
+
+def _with_kafka(writer: DataStreamWriter, pipeline: Pipeline) -> DataStreamWriter:
+    writer = writer.option("kafka.bootstrap.servers", pipeline.bootstrap_servers)
+    if pipeline.transaction_timeout_ms is None:
+        return writer
+    return writer.option("kafka.transaction.timeout.ms", str(pipeline.transaction_timeout_ms))
+
+
+def _leaving_dead_letters(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from pyspark.sql import functions
+
+    from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
+
+    records = _records(spark, pipeline, f"delta:{pipeline.table}")
+    number = functions.substring_index(functions.col("value").cast("string"), " ", -1).cast("int")
+    marked = mark(records, rules={"its number can be divided": number % REJECTED_EVERY == 0})
+    writer = _into_table(marked.select(*COLUMNS, COLUMN), pipeline)
+    return _with_kafka(writer.option("deadLetters", f"topic:{pipeline.output_topic}"), pipeline)
+
+
+def _merging(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    from sparkonce.connectors.upserts.merge import MergeWriter
+
+    writer = MergeWriter(
+        str(pipeline.table), pipeline.app_id, str(pipeline.checkpoint), merge=_count, guarantee=pipeline.guarantee
+    )
+    records = _records(spark, pipeline, writer.offset_store).selectExpr(*COLUMNS, f"1 AS {COUNT_COLUMN}")
+    return records.writeStream.foreachBatch(writer)
+
+
+def _count(target: DeltaTable, rows: DataFrame) -> DeltaMergeBuilder:
+    """Insert a record that is new, and count one that is known: what comes twice is to be seen."""
+    same = "t.partition = s.partition AND t.offset = s.offset"
+    again = {COUNT_COLUMN: f"t.{COUNT_COLUMN} + s.{COUNT_COLUMN}"}
+    merge = target.alias("t").merge(rows.alias("s"), same)
+    return merge.whenMatchedUpdate(set=again).whenNotMatchedInsertAll()
+
+
+def _inserting(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    """Keep the offsets beside the rows for exactly-once, else in a database of their own."""
+    from sparkonce.connectors.sinks.foreach import SqlResult
+    from sparkonce.exactly_once.foreach_batch import ForeachBatch
+
+    guarantee = Guarantee(pipeline.guarantee)
+    with closing(sqlite3.connect(pipeline.database)) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS records (partition INT, offset INT, key BLOB, value BLOB)")
+        connection.commit()
+    result = SqlResult(lambda: sqlite3.connect(pipeline.database), pipeline.app_id, _insert)
+    apart = SqlResult(lambda: sqlite3.connect(Path(pipeline.folder) / "offsets.db"), pipeline.app_id, _insert)
+    offsets = None if guarantee is Guarantee.EXACTLY_ONCE else apart
+    writer = ForeachBatch(result, str(pipeline.checkpoint), pipeline.app_id, guarantee, offsets)
+    return _records(spark, pipeline, None).select(*DATABASE_COLUMNS).writeStream.foreachBatch(writer)
+
+
+def _insert(connection: sqlite3.Connection, rows: DataFrame) -> None:
+    connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", [tuple(row) for row in rows.collect()])
+
+
+_BUILDERS = {
+    Result.APPEND: _appending,
+    Result.MERGE: _merging,
+    Result.FOREACH_BATCH: _inserting,
+    Result.TOPIC: _sending,
+    Result.DEAD_LETTERS: _leaving_dead_letters,
+}

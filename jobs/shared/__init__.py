@@ -1,0 +1,1 @@
+"""What several of the rooms beside this one use."""
