@@ -5,6 +5,9 @@ verified but not made, and the password cannot be had. The client says who it is
 both nonces, salt and iterations; the client proves that it knows the password; the server proves that it knows the
 credential. The names of users and the reasons of failures go into no answer. Absent: channel binding (Kafka has none),
 delegation tokens.
+
+The library scramp (1.5) was compared: it prepares passwords (SASLprep), wants salts of twelve bytes or more, and rejects
+extensions and every authorization id, all of which Kafka does otherwise.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ class ScramCredential:
 
 
 # RFC 5802, section 7. Of the flags of channel binding only "no" (n) and "not that I know of" (y) can be served.
-# Patterns are compiled, and cryptography is loaded, on first use: a broker without SASL starts the sooner.
+# Patterns are compiled, and cryptography is loaded, on first use: a broker without SASL starts faster.
 _SASL_NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _CLIENT_FIRST = (

@@ -4,6 +4,8 @@ Theory of operation: names and labels are those that Prometheus' JMX exporter gi
 has no rules, so that queries written for Kafka work. Counters come from `Broker.metrics`; all else is looked up when
 somebody asks. One small request is read and answered on a connection, then it is closed; there is nothing to log in to,
 so the port belongs on the same networks as the broker's own.
+
+The text is written here, since prometheus-client appends ``_total`` to the names of counters: the exporter's have none.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ PKCS12 is read by `cryptography`. JKS is Sun's own format, and small, so it is r
 their chains, and trusted certificates), then a digest over the password and all that stands before
 (``sun.security.provider.JavaKeyStore``). A private key in it is hidden by a stream that is made from the password with
 SHA-1 (``sun.security.provider.KeyProtector``).
+
+The library pyjks (20.0) reads it too. It names no Python after 3.8, and needs two more packages that are compiled.
 """
 
 from __future__ import annotations
