@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until told to stop; returns the exit status."""
+    """Serve until stopped; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     from sparkonce.broker_lite.protocol.light_start import keep_crc32c_light, keep_kafka_light
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     except (ConfigError, LogDirectoryError, ServerError) as error:
         print(f"broker_lite: {error}", file=sys.stderr)
         return 1
-    finally:  # the process may be a caller's, who has other things to log
+    finally:  # the process may be a caller's, which has its own log
         for handler in handlers:
             handler.removeFilter(rate)
     return 0
@@ -170,7 +170,7 @@ class _Parent:
         loop.add_reader(descriptor, self._on_readable)
 
     def close(self) -> None:
-        """Let the broker stop in peace."""
+        """Let the broker stop undisturbed."""
         self._loop.remove_reader(self._descriptor)
         if self._control is not None:
             self._control.close()

@@ -44,7 +44,7 @@ from sparkonce.broker_lite.settings import (
 __all__ = ["LONG_MAX", "BrokerConfig", "ConfigError", "broker_settings", "file_settings", "read_properties"]
 
 _OTHER_NAMES = {"log.dir": "log.dirs", "broker.id": "node.id"}
-"""Settings of Kafka's that another one has taken the place of."""
+"""Settings of Kafka's that another one has replaced."""
 
 
 class ConfigError(ValueError):
@@ -229,7 +229,7 @@ class BrokerConfig:
     )
 
     log: LogConfig = field(default=LogConfig(), metadata={"setting": False})
-    """What topics without settings of their own have."""
+    """The values for topics without settings of their own."""
     security: SecurityConfig = field(default=SecurityConfig(), metadata={"setting": False})
     """Listeners, TLS and SASL, as they were given."""
     listener_configs: tuple[ListenerConfig, ...] = field(
@@ -329,8 +329,8 @@ def _unknown(name: str) -> str:
 def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
     """Read a properties file that may have been written for Kafka.
 
-    Gives the settings, and the names that were left out because they make no difference here. The listeners of
-    `controller.listener.names` go with it.
+    Returns the settings, and the names that were ignored because they have no effect here. The listeners of
+    `controller.listener.names` are ignored, too.
 
     Raises:
         ConfigError: if the file cannot be read. Names that matter and are not served are left to `BrokerConfig.of`.
@@ -348,7 +348,7 @@ def file_settings(path: str | Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _without(listeners: str, names: set[str]) -> str:
-    """Leave out the listeners of a controller, which Kafka may have in the same process and which is not here."""
+    """Ignore a controller's listeners: Kafka may have one in the same process, here there is none."""
     return ",".join(each for each in listeners.split(",") if each.partition("://")[0].strip() not in names)
 
 
@@ -384,8 +384,8 @@ def _one_directory(log_dirs: str) -> str:
 
 
 def _check_member(config: BrokerConfig) -> None:
-    """Look at what a member of a cluster needs, which a standalone broker does not."""
-    from sparkonce.broker_lite.security.acls import ANONYMOUS  # here, since most are by themselves
+    """Check what a member of a cluster needs and a standalone broker does not."""
+    from sparkonce.broker_lite.security.acls import ANONYMOUS  # imported lazily: most brokers are standalone
 
     assert config.metadata_log_dir is not None
     if not config.metadata_log_dir.strip():
@@ -416,7 +416,7 @@ def _check(config: BrokerConfig) -> None:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
     if config.super_users:
-        from sparkonce.broker_lite.security.authorizer import super_users  # here, since most do without
+        from sparkonce.broker_lite.security.authorizer import super_users  # imported lazily: most brokers have none
 
         try:
             super_users(config.super_users)

@@ -41,7 +41,7 @@ LOG_NAME = "broker.log"
 
 
 class BrokerStartError(RuntimeError):
-    """The broker did not start; the message holds what it said."""
+    """The broker did not start; the message holds its output."""
 
 
 class EmbeddedBroker:
@@ -110,7 +110,7 @@ class EmbeddedBroker:
 
     @property
     def faults(self) -> Faults:
-        """What can be made to go wrong: see docs/faults.md."""
+        """The faults that can be injected: see docs/faults.md."""
         from sparkonce.broker_lite.faults import Faults
 
         with self._lock:
@@ -183,7 +183,7 @@ class EmbeddedBroker:
 
 
 def _checked(data_dir: object, config: object) -> BrokerConfig:
-    """Read the settings, and look at what a mix-up of arguments would make of it.
+    """Read the settings, and check for mixed-up arguments.
 
     Raises:
         TypeError: see there.
@@ -207,7 +207,7 @@ class _Thread:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        # A daemon, so that a broker that nobody closed does not keep the interpreter alive.
+        # A daemon, so that a broker that was never closed does not keep the interpreter alive.
         self._thread = threading.Thread(target=self._run, name="broker_lite", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -217,7 +217,7 @@ class _Thread:
         self.addresses = self._server.addresses
 
     def fault_backend(self, faults: Faults) -> Backend:
-        """Return the way to this broker for faults."""
+        """Return the backend that injects faults into this broker."""
         from sparkonce.broker_lite.faults.backends import LocalBackend
 
         assert self._server.broker is not None
@@ -303,7 +303,7 @@ class _Process:
             raise BrokerStartError(said or f"the broker ended with status {self._child.returncode}")
 
     def _tell_settings(self, settings: Mapping[str, object]) -> None:
-        """Give the settings to the child; not on its command line, which everybody can read."""
+        """Pass the settings to the child; not on its command line, which every user can read."""
         assert self._child.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
             pipe.write(json.dumps(dict(settings), default=str).encode())
@@ -314,7 +314,7 @@ class _Process:
         return self._child.pid
 
     def fault_backend(self, faults: Faults) -> Backend:
-        """Return the way to this broker for faults."""
+        """Return the backend that injects faults into this broker."""
         from sparkonce.broker_lite.faults.backends import RemoteBackend
 
         return RemoteBackend(self._channel, faults.note, faults.restart_wanted)

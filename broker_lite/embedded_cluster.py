@@ -43,14 +43,14 @@ class EmbeddedCluster:
         brokers: how many.
         data_dir: where the data lives; by default a temporary folder that is removed at the end.
         process: whether each broker has a process of its own, which can be killed and paused, instead of a thread.
-        config: settings of all brokers by Kafka's names. Factors of replication that are not given are 3, or as many as
-            there are brokers: those of internal topics, and `default.replication.factor` too.
+        config: settings of all brokers by Kafka's names. Replication factors that are not set are 3, or the number of
+            brokers if that is less: those of internal topics, and `default.replication.factor` too.
         of_broker: settings of single brokers by their ids, on top of these.
 
     Raises:
         TypeError: for arguments of other types.
-        ValueError: for no broker at all, settings of a broker that there is not, and settings that each broker is given
-            here: its id, and its directories.
+        ValueError: for no broker at all, settings of an unknown broker, and settings that differ for each broker and
+            are set here: its id, and its directories.
         ConfigError: for a setting that does not exist or cannot have that value.
         BrokerStartError: if a broker does not start.
     """
@@ -95,12 +95,12 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`: all brokers, those too that are down."""
+        """What clients call `bootstrap.servers`: all brokers, also those that are down."""
         return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
 
     @property
     def controller_id(self) -> int:
-        """Who the controller is, as the latest epoch says; it may have died since. -1 where no broker runs."""
+        """The controller's id in the latest epoch; it may have died since. -1 if no broker runs."""
         image = self.image()
         return NO_LEADER if self._view.nobody_runs() else image.controller_id
 
@@ -111,14 +111,14 @@ class EmbeddedCluster:
 
     @property
     def alive(self) -> set[int]:
-        """Who is alive, as the controller has it; nobody where none runs that could be the controller."""
+        """The live brokers, as the controller sees them; none if no broker runs that could be the controller."""
         image = self.image()
         if self._view.nobody_runs():
             return set()
         return {each.broker_id for each in image.brokers.values() if not each.fenced}
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return who leads a partition, as the controller has it; -1 if nobody does, as where no broker runs.
+        """Return the leader of a partition, as the controller sees it; -1 if there is none, as when no broker runs.
 
         Raises:
             KeyError: if there is no such partition.
@@ -127,7 +127,7 @@ class EmbeddedCluster:
         return NO_LEADER if self._view.nobody_runs() else leader
 
     def in_sync_replicas(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Return who is in sync, or was when the last broker ended: who may lead; raises as `leader`."""
+        """Return the in-sync replicas, or those when the last broker ended: which may lead; raises as `leader`."""
         return self.state(topic, partition).in_sync_replicas
 
     def state(self, topic: str, partition: int) -> PartitionState:
@@ -161,7 +161,7 @@ class EmbeddedCluster:
         self._named(broker_id).restart()
 
     def pause(self, broker_id: int) -> None:
-        """Let a broker hang, by SIGSTOP, until `resume`.
+        """Pause a broker, by SIGSTOP, until `resume`.
 
         Raises:
             RuntimeError: for a broker in a thread, or one that is down.
@@ -170,14 +170,14 @@ class EmbeddedCluster:
         self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """Let a broker go on that hangs; for any other one nothing happens."""
+        """Resume a paused broker; for any other one nothing happens."""
         self._named(broker_id)
         if broker_id in self._paused:
             os.kill(self._running_process(broker_id, "resumed"), signal.SIGCONT)
             self._paused.discard(broker_id)
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-        """Wait until `condition` holds; `what` says in words what is waited for.
+        """Wait until `condition` holds; `what` describes what is waited for.
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s`.
@@ -193,7 +193,7 @@ class EmbeddedCluster:
             time.sleep(LOOK_INTERVAL_S)
 
     def wait_in_sync(self, timeout_s: float = 30.0) -> None:
-        """Wait until every replica of every partition is in sync, and every partition is led.
+        """Wait until every partition has a leader and all its replicas are in sync.
 
         Raises:
             TimeoutError: if that takes longer than `timeout_s`.
@@ -287,7 +287,7 @@ class _View:
         """Return the cluster as it is now.
 
         Raises:
-            ViolationError: if the controller has decided what none may: then this is a bug of the cluster.
+            ViolationError: if the controller's decisions violate an invariant: then this is a bug of the cluster.
         """
         violation: ViolationError | None = None
         for step in self._reader.poll():
@@ -300,7 +300,7 @@ class _View:
         return self._watched.image
 
     def description(self) -> str:
-        """Say which partitions are led by whom, and which brokers are there."""
+        """Describe which broker leads which partition, and which brokers are live."""
         image = self.image()
         brokers = [
             f"{each.broker_id}{'(fenced)' if each.fenced else ''}{'(down)' if self._is_gone(each.broker_id) else ''}"
@@ -313,7 +313,7 @@ class _View:
         return all(map(self._is_gone, self._watched.image.brokers))
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self._reader.close()
 
     @staticmethod
@@ -325,7 +325,7 @@ class _View:
 
 
 def _check_arguments(brokers: object, config: object, of_broker: object) -> None:
-    """Look at what would only be found out late, or not at all; raises as the constructor."""
+    """Check arguments whose errors would show late, or not at all; raises as the constructor."""
     if not isinstance(brokers, int) or isinstance(brokers, bool):
         raise TypeError(f"brokers={brokers!r}: expected how many")
     if brokers < 1:

@@ -1,9 +1,9 @@
-"""The ports of a broker that may be down: held, so that nobody else gets them until it is back.
+"""The ports of a broker that may be down: reserved, so that no other process gets them until it is back.
 
-Theory of operation: a port that nobody is bound to may become the near end of any connection that is made meanwhile,
-even of a client that tries to reach the broker there, and then cannot be listened on. A socket that is bound to it,
-and never listens, keeps it out of what the system chooses from; with SO_REUSEADDR on both, the broker's own may be
-bound beside it and listen. While the broker is down, connections are refused as ever.
+Theory of operation: a port that no socket is bound to may become the local end of any connection that is made
+meanwhile, even of a client that tries to reach the broker there, and then cannot be listened on. A socket that is bound
+to it, and never listens, keeps it out of what the system chooses from; with SO_REUSEADDR on both, the broker's own can
+be bound beside it and listen. While the broker is down, connections are refused as usual.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HeldPorts:
         return {"listeners": ",".join(map(self._url, self._config.listener_configs))}
 
     def close(self) -> None:
-        """Let go of the ports; a second call does nothing."""
+        """Release the ports; a second call does nothing."""
         for each in self._sockets.values():
             each.close()
         self._sockets.clear()
@@ -53,7 +53,7 @@ def _bound(listener: ListenerConfig) -> socket.socket:
     """Bind as `broker_lite.server.listener` does.
 
     Raises:
-        OSError: if the address cannot be found, or is taken.
+        OSError: if the address cannot be resolved, or is in use.
     """
     found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]

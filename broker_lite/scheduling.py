@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """What `Scheduler.call_later` gives."""
+    """What `Scheduler.call_later` returns."""
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the call."""
 
 
 class Scheduler(Protocol):

@@ -3,8 +3,8 @@
 Theory of operation: a settings class is a frozen dataclass, and each of its fields is made by one of the functions
 below (`integer`, `text`, ...), which notes type, range, documentation and how it may be changed in the field's
 metadata. The field's name is the setting's name with underscores for dots, as no setting of Kafka has an underscore.
-`settings_of` gives the declarations of a class; reading and checking of values, DescribeConfigs, `--help-settings` and
-docs/broker_settings.md all come from them. A plain field without such a function counts too, but shows no help.
+`settings_of` returns the declarations of a class; reading and checking of values, DescribeConfigs, `--help-settings`
+and docs/broker_settings.md all come from them. A plain field without such a function counts too, but shows no help.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Setting(NamedTuple):
     most: float | None = None
     choices: tuple[str, ...] = ()
     allowed: tuple[int, ...] = ()
-    """Numbers outside the bounds that are fine all the same."""
+    """Numbers outside the bounds that are valid all the same."""
     kafka_default: str | None = None
     """Kafka's default as text, where ours is another."""
     broker: tuple[tuple[str, int], ...] = ()
     """Of a topic's setting: the broker's settings that it follows, the first one set counting, each with what its
     number is multiplied by."""
     kafka_kind: Kind | None = None
-    """The type that Kafka tells clients, where it is not `kind`."""
+    """The type that Kafka reports to clients, where it is not `kind`."""
 
     @property
     def field(self) -> str:
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
     @property
     def shown_kind(self) -> Kind:
-        """The type that clients are told."""
+        """The type that clients see."""
         return self.kafka_kind or self.kind
 
     @property
@@ -203,7 +203,7 @@ def class_name(default: str | None, documentation: str, **more: Any) -> Any:
 
 
 def password(default: str | None, documentation: str, **more: Any) -> Any:
-    """Declare a setting whose value is shown to nobody."""
+    """Declare a setting whose value is never shown."""
     return _declare(Kind.PASSWORD, default, documentation, **more)
 
 

@@ -1,6 +1,6 @@
 """Every setting as text: for `--help-settings`, and for docs/broker_settings.md.
 
-`python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md` writes the page anew.
+`python -m sparkonce.broker_lite.settings_page > docs/broker_settings.md` regenerates the page.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Settings that Apache Kafka 4.3 has and this broker does not.
 
-A properties file may hold those in `HARMLESS`, which make no difference where there is one broker, one event loop and
-no tiered storage: they are left out with a warning. Those of them that Kafka's brokers take while they run can be
-changed by clients here, too, and are kept and shown, without effect. All others are refused, because whoever sets them
-counts on them. Loaded only when a name that is not served turns up.
+A properties file may hold those in `HARMLESS`, which have no effect where there is one broker, one event loop and no
+tiered storage: they are ignored with a warning. Those of them that can be changed in a running Kafka broker can be
+changed by clients here, too, and are stored and shown, without effect. All others are refused, because a user who sets
+them counts on them. Imported only when a name that is not served turns up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who waits until records are safe: producers with acks=all, and coordinators before they answer.
+"""Requests that wait until records are safe: producers with acks=all, and coordinators before they answer.
 
-Theory of operation (Kafka's DelayedProduce): a record is safe when every replica in sync has it, that is, below the
-high watermark. Whoever waits is filed under the partition, the least offset first, and hears back when the high
-watermark has passed it, when this broker ceases to lead, or when its time is up. There is one timer for all: it is set
-for the earliest deadline, and looks at everybody who is still waiting then.
+Theory of operation (Kafka's DelayedProduce): a record is safe when every in-sync replica has it, that is, below the
+high watermark. A waiting request is filed under its partition, ordered by offset, and is answered when the high
+watermark has passed its offset, when this broker no longer leads the partition, or when its time is up. One timer
+serves all of them: it is set for the earliest deadline, and checks all requests that still wait then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Waiter:
-    """One that waits; the order of those with one offset is that of their coming."""
+    """One waiting request; those with the same offset keep their order of arrival."""
 
     __slots__ = ("deadline_ms", "last_offset", "number", "then")
 
@@ -37,7 +37,7 @@ class _Waiter:
 
 
 class Acknowledgements:
-    """All that wait on one broker; not safe for use by several threads at once."""
+    """All waiting requests of one broker; not thread-safe."""
 
     def __init__(self, replicas: Replicas, scheduler: Scheduler, monotonic_ms: Callable[[], int]) -> None:
         self._replicas = replicas
@@ -51,8 +51,9 @@ class Acknowledgements:
     def when_safe(self, key: PartitionKey, last_offset: int, timeout_ms: int, then: Then) -> None:
         """Call `then` when everything up to `last_offset` is safe: at once, if it is already.
 
-        It hears NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if the partition is not led here any more;
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few are in sync; or REQUEST_TIMED_OUT after `timeout_ms`.
+        `then` receives NONE; NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if this broker no longer leads the
+        partition; NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync; or REQUEST_TIMED_OUT after
+        `timeout_ms`.
         """
         answer = self._answer(key, last_offset)
         if answer is not None:
@@ -65,32 +66,32 @@ class Acknowledgements:
             self._set_timer(deadline_ms)
 
     def on_event(self, event: Event) -> None:
-        """Answer whom an event lets go on."""
+        """Answer the requests that an event completes."""
         waiting = self._waiting.get(event.key)
         if waiting is None:
             return
         if isinstance(event, HighWatermarkMoved):
             self._answer_safe(event.key, waiting)
             return
-        # Led anew, by this broker or another: what was appended in the former epoch may have been cut off since.
+        # A new leader epoch, here or on another broker: what was appended in the former epoch may have been truncated.
         del self._waiting[event.key]
         for waiter in waiting:
             _tell(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
     def size(self) -> int:
-        """How many wait."""
+        """How many requests wait."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def close(self) -> None:
-        """Forget everybody, and let go of the timer."""
+        """Forget all waiting requests, and cancel the timer."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _answer_safe(self, key: PartitionKey, waiting: list[_Waiter]) -> None:
-        # What is called may ask for more of the same partition, so each is taken off before.
+        # A callback may wait for the same partition again, so each request is removed before it is called back.
         while waiting:
             answer = self._answer(key, waiting[0].last_offset)
             if answer is None:
@@ -133,7 +134,7 @@ class Acknowledgements:
 
 
 def _tell(waiter: _Waiter, code: ErrorCode) -> None:
-    """Call one back; whatever goes wrong there, the others are called back as well."""
+    """Call one back; an error in it does not keep the others from being called back."""
     try:
         waiter.then(code)
     except Exception:

@@ -1,10 +1,10 @@
-"""The controller of a cluster, where this broker is it: decisions are in the log before anybody hears of them.
+"""The controller of a cluster, where this broker is it: decisions are in the log before they become visible.
 
-Theory of operation: every broker tries to lead, over and over; one does, and its `Controller` decides. A decision
-gives records, which are written to the log as one batch, and made durable, before the answer goes out. Whatever goes
-wrong in between, this controller is over: its image may be ahead of the log. Another broker goes on from the log, or
-this one does, in a new epoch; where its disk has failed it, not before some time has passed, which grows up to
-`MAX_BACKOFF_MS` and is over as soon as a decision is written down.
+Theory of operation: every broker keeps trying to become the controller; one succeeds, and its `Controller` decides. A
+decision returns records, which are written to the log as one batch and made durable before the answer is sent. If
+anything fails in between, this controller resigns: its image may be ahead of the log. Another broker continues from the
+log, or this one does, in a new epoch; after a disk failure only after a backoff, which grows up to `MAX_BACKOFF_MS` and
+is reset as soon as a decision has been written.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_BACKOFF_MS: Final = 5_000
 
 Result = TypeVar("Result")
 Decision = Callable[[Controller], tuple[list[Record], Result]]
-"""What a controller is to do: gives the records that follow, and what to answer."""
+"""An action of the controller: returns the records that follow, and the answer."""
 
 
 class ControllerService:
-    """One broker's share in being the controller; not for several threads at once."""
+    """The controller role on one broker; not thread-safe."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ControllerService:
         self._backoff_ms = 0
         self._not_before_ms = 0
         self._told: set[str] = set()
-        """The failures that have been logged since a decision was written down last."""
+        """The failures that were logged since a decision was last written."""
         self.on_written: list[Callable[[], None]] = []
         """Called after each batch."""
 
@@ -78,7 +78,7 @@ class ControllerService:
         return self._controller is not None
 
     def tick(self) -> None:
-        """Try to lead; while leading, show it, and fence who is dead. To be called many times a second."""
+        """Try to lead; while leading, send a sign of life and fence dead brokers. To be called many times a second."""
         if self._controller is None:
             self._try_to_begin()
             return
@@ -90,14 +90,14 @@ class ControllerService:
         except OSError as error:
             self._back_off(f"broker {self._broker_id} cannot show that it is the controller: {error}")
             self._end("it cannot go on")
-        except KafkaError:  # it is over, and `_write` has said why
+        except KafkaError:  # it has resigned, and `_write` has logged why
             return
         else:
             if overtaken and self.active:
                 self._end("another broker has taken over")
 
     def decide(self, decision: Decision[Result]) -> Result:
-        """Let the controller decide; when this returns, what follows is written down for good.
+        """Let the controller decide; when this returns, its records are durable.
 
         Raises:
             KafkaError: NOT_CONTROLLER if this broker is not the controller, or has just ceased to be, in which case
@@ -140,7 +140,7 @@ class ControllerService:
         self._controller = Controller(image, self._settings, self._monotonic_ms())
         logger.info("broker %d is the controller, in epoch %d", self._broker_id, coordination.epoch)
         self._written()
-        with contextlib.suppress(KafkaError):  # it is over, and `_write` has said why
+        with contextlib.suppress(KafkaError):  # it has resigned, and `_write` has logged why
             self.decide(lambda controller: (controller.begin(), None))
 
     def _back_off(self, failure: str) -> None:

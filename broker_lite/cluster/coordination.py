@@ -1,14 +1,14 @@
 """Who may be the controller: an operating system's lock on a file, and a number that only ever rises.
 
-Theory of operation: a controller's time is an epoch, and each epoch has a file, its claim. Whoever holds the lock on
-the claim of the latest epoch leads. The lock dies with the process that holds it, so others see at once that a leader
-is dead, and claim the next epoch. A leader that only hangs keeps its lock; but it also touches its claim now and then,
-and when it has not done so for `timeout_ms`, others claim the next epoch as well. So two may believe that they lead:
-the log is what keeps them apart (`metadata_log`), by the epoch. Everybody asks `latest_epoch` after a read and after a
-write; who is told of a later epoch than its own has read and written nothing that counts.
+Theory of operation: each controller epoch has a file, its claim. The holder of the lock on the claim of the latest
+epoch is the controller. The lock ends with the process that holds it, so others see at once that a controller is dead,
+and claim the next epoch. A controller that only hangs keeps its lock; but it also touches its claim regularly, and when
+it has not done so for `timeout_ms`, others claim the next epoch as well. So two brokers may believe that they are the
+controller: the log keeps them apart by epoch (`metadata_log`). Every broker asks for the `latest_epoch` after a read
+and after a write; if that is later than its own, what it has read or written is void.
 
-How long a leader has been silent is added up from one look to the next, and a look that comes late counts no more than
-`MAX_STEP_MS`: who has slept itself cannot tell.
+How long a controller has been silent is summed up from check to check, and a late check counts at most `MAX_STEP_MS`: a
+process that was suspended itself cannot tell.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ logger = logging.getLogger(__name__)
 
 
 class Coordination(Protocol):
-    """What decides who the controller is; an operating system's lock, or a service for it."""
+    """Decides which broker is the controller: an operating system's lock, or a service."""
 
     @property
     def leading(self) -> bool:
-        """Whether this broker has been given the lead, and has not resigned; it may have been taken since."""
+        """Whether this broker has become the controller and has not resigned; it may have been replaced since."""
 
     @property
     def epoch(self) -> int:
         """The epoch that this broker leads in, or has led in last; -1 if never."""
 
     def try_lead(self, monotonic_ms: int) -> bool:
-        """Take the lead if nobody has it; returns whether this broker leads.
+        """Become the controller if there is none; return whether this broker is the controller.
 
         Raises:
             OSError: if that cannot be written down.
         """
 
     def latest_epoch(self) -> int:
-        """Return the latest epoch that anybody has claimed; 0 if none."""
+        """Return the latest epoch that has been claimed; 0 if none."""
 
     def leader(self) -> int:
         """Who has claimed the latest epoch; -1 if that is not known."""
@@ -57,16 +57,16 @@ class Coordination(Protocol):
         """Show that the leader is alive; to be called several times a second."""
 
     def resign(self) -> None:
-        """Let go of the lead; without it, nothing happens."""
+        """Resign; nothing happens if this broker is not the controller."""
 
     def hold_broker(self, broker_id: int) -> bool:
-        """Take this broker's id; returns whether nobody else has it."""
+        """Lock this broker's id; return whether no other process has it."""
 
     def is_gone(self, broker_id: int) -> bool:
         """Whether the process of a broker is known to be dead."""
 
     def release_broker(self) -> None:
-        """Let go of this broker's id."""
+        """Release this broker's id."""
 
 
 class LockCoordination:
@@ -79,7 +79,7 @@ class LockCoordination:
             storage: the file system.
             directory: where all brokers of the cluster look.
             broker_id: who this is.
-            timeout_ms: after how long without a sign of life a leader is taken for one that hangs.
+            timeout_ms: after how long without a sign of life a controller is considered to hang.
         """
         self._storage = storage
         self._directory = directory
@@ -111,7 +111,7 @@ class LockCoordination:
         try:
             lock = self._storage.lock(path)
         except BlockingIOError:
-            return False  # somebody else is at it, or looks whether somebody is
+            return False  # another process holds it, or checks whether it is held
         try:
             if not self._is_new(path, epoch):
                 lock.release()
@@ -133,7 +133,7 @@ class LockCoordination:
                 self._storage.set_modified_ms(self._path(self.epoch), now_ms)
 
     def _is_new(self, path: str, epoch: int) -> bool:
-        """Whether nobody has led in an epoch, nor in a later one, which would have removed its claim."""
+        """Whether no broker has led in an epoch, nor in a later one, which would have removed its claim."""
         try:
             return not self._storage.size(path) and self.latest_epoch() == epoch
         except FileNotFoundError:
@@ -225,7 +225,7 @@ class LockCoordination:
 
 
 class _Watched:
-    """A leader that somebody else watches: what its claim's time was, and how long that has not changed."""
+    """A controller as others observe it: its claim's modification time, and for how long that has not changed."""
 
     __slots__ = ("epoch", "looked_ms", "silent_ms", "touched_ms")
 

@@ -1,6 +1,6 @@
-"""What leaders propose to the controller about who is in sync, on its way there and back (AlterPartition).
+"""Sends leaders' proposals of in-sync replicas to the controller, and handles its answers (AlterPartition).
 
-As Kafka's AlterPartitionManager: all proposals that there are go in one request.
+As Kafka's AlterPartitionManager: all pending proposals go in one request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class InSyncProposals:
         publish: Callable[[Iterable[Event]], None],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`catch_up` applies what the controller's log has; `publish` is told what follows from the answers."""
+        """`catch_up` applies what the controller's log has; `publish` is called with the events that follow."""
         self._replicas = replicas
         self._send = send_to_controller
         self._catch_up = catch_up
@@ -47,8 +47,8 @@ class InSyncProposals:
             self._send(request, lambda answer: self._answered(proposals, answer))
 
     def _answered(self, proposals: Proposals, answer: Any) -> None:
-        # What the controller went by when it answered is in its log. A leader that goes by an older word, as about
-        # `min.insync.replicas`, would acknowledge records that whoever may be elected does not have.
+        # What the controller used for its answer is in its log. A leader with an older value, as of
+        # `min.insync.replicas`, would acknowledge records that a newly elected leader may not have.
         self._catch_up()
         found = {} if answer is None or answer.error_code else dict(_answers(answer, self._replicas))
         events: list[Event] = []
@@ -86,7 +86,7 @@ def _answers(answer: Any, replicas: Replicas) -> Iterable[tuple[PartitionKey, Pa
             if each.error_code:
                 yield key, ErrorCode.of(each.error_code)
             elif isinstance(role, PartitionLeader):
-                # The answer does not say who is eligible, the log does. Where that could not be read just now, it is
-                # waited for, as when the controller knows more than we do.
+                # The answer does not say who is eligible, the log does. If that could not be read just now, wait for
+                # it, as when the controller knows more than we do.
                 heard = role.state.partition_epoch >= each.partition_epoch
                 yield key, role.state if heard else ErrorCode.INVALID_UPDATE_VERSION

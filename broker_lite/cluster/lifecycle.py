@@ -1,8 +1,8 @@
 """A broker's life in its cluster: it registers, shows that it is alive, and says when it wants to stop.
 
-As Kafka's BrokerLifecycleManager. The broker's epoch is kept beside its data: who stopped cleanly says so by it when it
-comes back, and may then lead at once, as nothing of its logs can be missing. A broker whose log directory has failed
-asks in its heartbeats to be fenced, until it is started again: others lead in its place.
+As Kafka's BrokerLifecycleManager. The broker's epoch is stored with its data: a broker that stopped cleanly sends it
+when it registers again, and may then lead at once, as nothing of its logs can be missing. A broker whose log directory
+has failed asks in its heartbeats to be fenced, until it is restarted: others lead in its place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparkonce.broker_lite.scheduling import Scheduler, Timer
 RETRY_MS = 20
 """Until a broker has what it waits for, it asks this often."""
 MAX_RETRY_MS = 1_000
-"""Where it is refused again and again, it asks less and less often, down to this."""
+"""After repeated refusals it asks less and less often, down to this."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ def _nothing() -> None:
 
 
 class State(enum.Enum):
-    """How far a broker is."""
+    """The state of a broker in its cluster."""
 
     REGISTERING = enum.auto()
-    """It has no epoch yet, or has to get another."""
+    """It has no epoch yet, or needs a new one."""
     ALIVE = enum.auto()
     STOPPING = enum.auto()
-    """It asks to be let go."""
+    """It has requested a controlled shutdown."""
     STOPPED = enum.auto()
 
 
@@ -95,12 +95,12 @@ class Lifecycle:
         self.broker_epoch = NO_BROKER_EPOCH
         self.fenced = True
         self.on_alive: Callable[[], None] = _nothing
-        """Called once, when the cluster has taken the broker in."""
+        """Called once, when the cluster has accepted the broker."""
         self._on_stopped: Callable[[], None] = _nothing
 
     @property
     def registered(self) -> bool:
-        """Whether what this broker has applied of the controller's log has this start of it."""
+        """Whether the applied part of the controller's log includes this start of the broker."""
         found = self._image().brokers.get(self._identity.broker_id)
         return found is not None and found.incarnation == self._identity.incarnation
 
@@ -109,7 +109,7 @@ class Lifecycle:
         self._again_in(0)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Ask to be let go, and call back when nothing is led here any more."""
+        """Request a controlled shutdown, and call back when this broker leads no partition any more."""
         self._on_stopped = then
         if self.broker_epoch == NO_BROKER_EPOCH:
             self._stopped()
@@ -118,7 +118,7 @@ class Lifecycle:
         self._again_in(0)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Send no more requests."""
         self.state = State.STOPPED
         if self._timer is not None:
             self._timer.cancel()
@@ -173,7 +173,7 @@ class Lifecycle:
         self._again_in(0)
 
     def _refused_registration(self, code: ErrorCode) -> int:
-        """Log a refusal, unless it is the same as before; returns after how many milliseconds to ask again."""
+        """Log a refusal, unless it is the same as before; return after how many milliseconds to retry."""
         if code is not self._refused:
             logger.warning("cannot register: %s; asking again", code.name)
             self._refused, self._retry_ms = code, RETRY_MS

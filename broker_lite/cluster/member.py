@@ -1,13 +1,13 @@
-"""One broker as a member of its cluster: it follows the controller's log, and lets everybody here know what follows.
+"""One broker as a member of its cluster: it follows the controller's log, and notifies its listeners.
 
 Theory of operation: many times a second the broker reads what is new in the controller's log, batch by batch. After
-each batch the listeners for images are told, then its replicas take their new roles, and the listeners for events are
-told of those. Roles wait for the registration of this start of the broker, which makes the cluster see that what the
-former one led may be led by others now.
+each batch the image listeners are called, then its replicas take their new roles, and the event listeners are called
+with those. Roles wait until this start of the broker is registered: by that the cluster learns that others may lead
+what its former start led.
 
-Requests to the controller are kept until they are answered by the one that is the controller then: where it dies, or
-says that it is none any more, they go to the next one. So it may be that something is done twice, or done and answered
-with an error, as a client of a Kafka cluster has to expect as well.
+Requests to the controller are kept until the current controller answers: if it dies, or is no longer the controller,
+they are sent to the next one. So a request may be executed twice, or executed and answered with an error, as clients of
+a Kafka cluster have to expect as well.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from sparkonce.broker_lite.scheduling import Scheduler, Timer
 POLL_MS: Final = 20
 """How often the controller's log is looked at, and whether others are alive."""
 PROPOSALS_EVERY: Final = 3
-"""After how many looks there is one for proposals of leaders, which takes longer where there are many partitions."""
+"""After how many polls leaders' proposals are checked, which takes longer where there are many partitions."""
 FAILOVER_WAIT_MS: Final = 400
-"""How long who asks for leaders is kept waiting for the controller to notice a death, which takes it a look or two."""
+"""How long a request for leaders waits for the controller to notice a death, which takes it a poll or two."""
 CONTROLLER_TIMEOUT_MS: Final = 30_000
-"""After how long without a controller that answers a request to it is given up (`request.timeout.ms` in Kafka)."""
+"""After how long a request is given up if no controller answers it (`request.timeout.ms` in Kafka)."""
 
 Answer = Callable[[Any], None]
-"""Takes a response, or None if none came: the broker died, or took too long, or is not connected."""
+"""Called with a response, or None if none came: the broker died, took too long, or is not connected."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ClusterMember:
 
         Args:
             broker_id: who this is.
-            log_of: gives the log of a partition that this broker has a replica of, made if need be.
+            log_of: returns the log of a partition that this broker has a replica of; creates it if needed.
             settings: what replication goes by.
             peers: how other brokers are reached.
             scheduler: the event loop.
@@ -82,7 +82,7 @@ class ClusterMember:
         """Called after each batch of the log, before the events of `listen`."""
         self.acknowledgements = Acknowledgements(self.replicas, scheduler, monotonic_ms)
         self.when_safe = self.acknowledgements.when_safe
-        """Call back when what a partition that is led here has up to an offset is safe: see `Acknowledgements`."""
+        """Call back when a partition that this broker leads is safe up to an offset: see `Acknowledgements`."""
         self._listeners: list[Callable[[Event], None]] = [self.acknowledgements.on_event]
         self._peers = peers
         self._scheduler = scheduler
@@ -103,7 +103,7 @@ class ClusterMember:
         self._tick()
 
     def leave(self) -> None:
-        """Follow no more, and let another broker be the controller."""
+        """Stop following the log, and let another broker be the controller."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -132,20 +132,20 @@ class ClusterMember:
         return self._membership.controller
 
     def listen(self, callback: Callable[[Event], None]) -> None:
-        """Have events told, each after it took effect."""
+        """Register a listener; it is called with each event after it took effect."""
         self._listeners.append(callback)
 
     def publish(self, events: Iterable[Event]) -> None:
-        """Tell everybody of events, in order."""
+        """Call all listeners with events, in order."""
         for event in events:
             for listener in self._listeners:
                 try:
                     listener(event)
-                except Exception:  # a mistake about one partition must not keep from the others what became of them
+                except Exception:  # an error about one partition must not hide the changes of the others
                     logger.exception("what follows from %s is not done", event)
 
     def key(self, topic: str, index: int) -> PartitionKey:
-        """Return what the cluster knows a partition by.
+        """Return the key of a partition in the image.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
@@ -178,7 +178,7 @@ class ClusterMember:
 
     def _answered(self, waiting: _ToController, epoch: int, answer: Any) -> None:
         if waiting not in self._waiting or waiting.controller_epoch != epoch:
-            return  # given up, or asked of the next controller by now
+            return  # given up, or sent to the next controller by now
         if answer is None or answer.error_code == ErrorCode.NOT_CONTROLLER:
             waiting.under_way = False  # until the next look
             return
@@ -186,7 +186,7 @@ class ClusterMember:
         waiting.then(answer)
 
     def _send_again(self) -> None:
-        """Send what another controller has been asked, or has not answered; give up what has waited too long."""
+        """Send what the current controller has not been asked yet; give up requests that have waited too long."""
         now_ms = self._monotonic_ms()
         for waiting in list(self._waiting):
             if now_ms >= waiting.deadline_ms:
@@ -208,10 +208,10 @@ class ClusterMember:
         )
 
     def after_failover(self, then: Callable[[], None]) -> None:
-        """Call back when the log tells who leads in the place of the dead, or after `FAILOVER_WAIT_MS`.
+        """Call back when the log has new leaders in place of dead brokers, or after `FAILOVER_WAIT_MS`.
 
-        A client that has just lost its connection to a leader asks at once who leads now. Told that it is still the
-        dead one, it would ask again a second later.
+        A client that has just lost its connection to a leader asks at once for the new one. If the answer were still
+        the dead one, it would ask again a second later.
         """
         self._after_failover.append((self._monotonic_ms() + FAILOVER_WAIT_MS, then))
 
@@ -251,7 +251,7 @@ class ClusterMember:
                 logger.error(
                     "what the controller has decided cannot be done here; after its next word again: %s", error
                 )
-            except Exception:  # the log has been read already: whoever comes after this one must hear of it, too
+            except Exception:  # the log has been read already: the listeners after this one must be called, too
                 logger.exception("what the controller has decided is not done; after its next word again")
         assert self._membership is not None
         if self._membership.lifecycle.registered:

@@ -1,16 +1,15 @@
 """The controller's log: written by one broker at a time, read by all of them, from files that they share.
 
 Theory of operation: each controller epoch has a file of its own, which begins with a snapshot of the cluster as the
-former epochs left it, and goes on with the changes. A change is one record batch, so it is there as a whole or not at
-all; its partition leader epoch is the controller's epoch. A new controller reads the latest file up to its last whole
-batch, a torn one at the end being nobody's, and writes its own file, whole, before anybody can see it. The files of
-former epochs are of no more use then.
+former epochs left it, followed by the changes. A change is one record batch, so it is there as a whole or not at all;
+its partition leader epoch is the controller's epoch. A new controller reads the latest file up to its last whole batch,
+ignores a torn one at the end, and writes its own file, as a whole, before others can see it. The files of former epochs
+are no longer needed then.
 
-What keeps a controller out that others have taken for dead, and that comes back: a reader asks for the latest epoch
+A controller that others consider dead, and that comes back, is fenced as follows: a reader asks for the latest epoch
 after it has read, and drops what it read if a later one has been claimed by then; a writer asks after it has written,
-and takes nothing for done that it is not told is in the latest epoch. A new epoch is claimed before the old file is
-read. So what the old controller has answered for was written before that claim, and is read; and what it writes after,
-nobody takes.
+and counts a write as done only if its epoch is still the latest. A new epoch is claimed before the old file is read. So
+what the old controller has acknowledged was written before that claim, and is read; what it writes later is ignored.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class MetadataWriter:
         self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -175,7 +174,7 @@ class MetadataReader:
         return found
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -189,7 +188,7 @@ class MetadataReader:
         return data if size <= len(data) else file.pread(size, self._position)
 
     def _beginning(self, epoch: int) -> bytes:
-        """Turn to the file of a later epoch; returns what is in it, nothing if its controller has not begun yet."""
+        """Switch to the file of a later epoch; return its content, nothing if its controller has not begun yet."""
         path = self._log.path(epoch)
         try:
             data = self._storage.read(path)

@@ -1,8 +1,8 @@
-"""A running cluster, or one whose files are left, held to the invariants that the simulator looks at.
+"""Checks a running cluster, or the files of a stopped one, against the simulator's invariants.
 
-Theory of operation: what the controller's log says is taken step by step, as a broker takes it, and each change of a
-partition is compared with the one before. Whoever was not there for all of it, since the log began anew meanwhile,
-finds a snapshot: then epochs must not have fallen, and if nothing was missed, the snapshot is the image that is known.
+Theory of operation: the controller's log is read step by step, as a broker reads it, and each change of a partition is
+compared with its former state. A reader that missed a part, since a new log was begun meanwhile, finds a snapshot: then
+epochs must not have fallen, and if nothing was missed, the snapshot equals the known image.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SNAPSHOT_RECORDS: Final = 1
 
 
 class WatchedImage:
-    """The cluster as its controller's log tells it; what must not be there raises an error."""
+    """The cluster according to its controller's log; raises an error where an invariant is violated."""
 
     def __init__(self) -> None:
         self.image = ClusterImage()
@@ -37,7 +37,7 @@ class WatchedImage:
 
         Raises:
             ViolationError: if it breaks an invariant (leader-in-sync, one-leader, epochs-rise, images-equal). The step
-                is taken all the same.
+                is applied all the same.
         """
         broker_epochs = {each.broker_id: each.broker_epoch for each in self.image.brokers.values()}
         if isinstance(step, ClusterImage):
@@ -93,7 +93,7 @@ class WatchedImage:
 
 
 def _check_leader(history: PartitionHistory, state: PartitionState) -> None:
-    """Look whether nobody else has led in this epoch (one-leader)."""
+    """Check that no other broker has led in this epoch (one-leader)."""
     if state.leader >= 0:
         history.leads(state.leader, state.leader_epoch, [], current=False)
 

@@ -1,13 +1,13 @@
 """The active controller: requests and the time go in, records for its log come out (Kafka's QuorumController, smaller).
 
-Theory of operation: every method looks at the image, decides, and returns records; the image has taken them in already.
-Whoever drives this writes the records to the log, durably, before it lets out the answer; if that fails, this
-controller is over, and another one begins from the log. So there is nothing here that the log does not tell, but for
-the leases: when each broker was last heard of. A new controller gives every broker a whole lease, from when it began.
+Theory of operation: every method looks at the image, decides, and returns records, which are already applied to the
+image. The caller writes the records to the log, durably, before it sends the answer; if that fails, this controller is
+discarded, and another one starts from the log. So everything here is in the log, except the leases: when each broker
+was last heard of. A new controller grants every broker a whole lease, from its own start.
 
 A broker is fenced from its registration until its first heartbeat that has caught up with the log, and again when its
-lease has run out. A fenced broker leads nothing and is in sync nowhere. Its epoch is the offset of its registration:
-what a former start of it has sent counts no more (KIP-903).
+lease has expired. A fenced broker leads no partition and is in sync in none. Its epoch is the offset of its
+registration: requests of a former start of it are ignored (KIP-903).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ PRODUCER_ID_BLOCK: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What the controller goes by; times in milliseconds."""
+    """The controller's settings; times in milliseconds."""
 
     session_timeout_ms: int = 9_000
     """After so long without a heartbeat a broker is fenced."""
     rebalance_interval_ms: int = 300_000
     """How often leadership goes back to the preferred leaders; 0 for never."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """What a log begins with that says nothing of these settings yet; from then on, what it says counts."""
+    """The initial values for a log that does not have these settings yet; afterwards the log's values count."""
 
 
 class InSyncProposal(NamedTuple):
-    """What a leader wants to be in sync: brokers with the epochs that it knows them by."""
+    """The in-sync replicas that a leader proposes: brokers with the epochs that it knows."""
 
     key: PartitionKey
     leader_epoch: int
@@ -63,7 +63,7 @@ class InSyncProposal(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """What a broker hears back."""
+    """The answer to a broker's heartbeat."""
 
     fenced: bool
     caught_up: bool
@@ -71,7 +71,7 @@ class Heartbeat(NamedTuple):
 
 
 class Controller:
-    """The state machine; not safe for use by several threads at once."""
+    """The state machine; not thread-safe."""
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, now_ms: int) -> None:
         self.image = image
@@ -80,7 +80,7 @@ class Controller:
         self._balanced_ms = now_ms
 
     def begin(self) -> list[Record]:
-        """Decide what the log must tell before anything else: to be called first by each controller.
+        """Return the records that the log must have first: to be called first by each controller.
 
         As Kafka's controller does when eligible leader replicas come into use (KIP-966).
         """
@@ -99,7 +99,7 @@ class Controller:
         now_ms: int,
         listeners: tuple[tuple[str, str, int], ...] = (),
     ) -> tuple[list[Record], int]:
-        """Take in a broker that has started; returns its epoch.
+        """Register a broker that has started; return its epoch.
 
         `last_epoch` is the epoch that the broker stopped cleanly with, or NO_BROKER_EPOCH: a broker that did not stop
         cleanly may have lost what it had not flushed, and is no longer eligible to lead.
@@ -134,10 +134,11 @@ class Controller:
         *,
         wants_fence: bool = False,
     ) -> tuple[list[Record], Heartbeat]:
-        """Hear from a broker that has applied the log up to `next_offset`.
+        """Handle a heartbeat of a broker that has applied the log up to `next_offset`.
 
-        One that is told that it may shut down is fenced with that, so that its next start need not wait for the end of
-        a lease. One whose disk has failed asks to be fenced: it may have lost something, and is not eligible to lead.
+        A broker that is allowed to shut down is fenced at the same time, so that its next start need not wait for the
+        end of a lease. One whose disk has failed asks to be fenced: it may have lost records, and is not eligible to
+        lead.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH if it has to register again.
@@ -147,7 +148,7 @@ class Controller:
         records: list[Record] = []
         caught_up = next_offset > broker_epoch
         may_shut_down = False
-        # One that wants to be fenced may be fenced already, for its silence, and be eligible all the same.
+        # A broker that wants to be fenced may be fenced already, for its silence, and still be eligible.
         forgetful = (broker_id,) if wants_fence else ()
         if wants_to_stop:
             if not broker.shutting_down:
@@ -169,7 +170,7 @@ class Controller:
     def alter_in_sync(
         self, broker_id: int, broker_epoch: int, proposals: Iterable[InSyncProposal]
     ) -> tuple[list[Record], list[PartitionState | KafkaError]]:
-        """Take a leader's word for who is in sync; returns for each proposal what is now, or why not.
+        """Handle a leader's proposals of in-sync replicas; return for each the new state, or the error.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
@@ -209,7 +210,8 @@ class Controller:
         records = self._move(proposal.key, state, wanted)
         now = self.image.partition(proposal.key)
         assert now is not None
-        # What is over with that is a change of its own: the leader hears of it from the log, as of any other.
+        # A reassignment that completes by that is a change of its own: the leader learns of it from the log, as of any
+        # other.
         return records + self._end_move(proposal.key, now), now
 
     def create_topic(
@@ -221,7 +223,7 @@ class Controller:
         settings: Mapping[str, str],
         replicas: Sequence[tuple[int, ...]] = (),
     ) -> list[Record]:
-        """Make a topic; its replicas are spread over the brokers, those that are there first, unless they are given.
+        """Create a topic; unless assigned, its replicas are spread over the brokers, live ones first.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
@@ -234,7 +236,7 @@ class Controller:
         return records + self._begin_partitions(self.image.topics[topic_id], placed)
 
     def create_partitions(self, name: str, count: int, replicas: Sequence[tuple[int, ...]] = ()) -> list[Record]:
-        """Let a topic have `count` partitions.
+        """Increase a topic to `count` partitions.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
@@ -250,7 +252,7 @@ class Controller:
         return self._begin_partitions(topic, placed)
 
     def delete_topic(self, topic_id: uuid.UUID) -> list[Record]:
-        """Delete a topic; by its id, as its name may be another one's by now.
+        """Delete a topic, by its id: its name may belong to another topic by now.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_ID.
@@ -260,7 +262,7 @@ class Controller:
         return self._record([TopicDeleted(topic_id)])
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> list[Record]:
-        """Let these be all of a topic's settings; unclean elections that they allow happen at once.
+        """Replace all of a topic's settings; unclean elections that they allow happen at once.
 
         Where a smaller `min.insync.replicas` lets records be acknowledged again, those out of sync will not have them,
         and so are eligible no more.
@@ -275,7 +277,7 @@ class Controller:
         return records
 
     def change_default_settings(self, settings: Mapping[str, str]) -> list[Record]:
-        """Let topics go by these settings that have none of their own; where these say nothing, by those of before.
+        """Set the values for topics without these settings of their own; those not named keep their values.
 
         As `change_settings` for each of these topics.
         """
@@ -290,7 +292,7 @@ class Controller:
         return records
 
     def elect(self, key: PartitionKey, *, unclean: bool) -> list[Record]:
-        """Let the preferred leader lead; or, if nobody leads, anybody (ElectLeaders).
+        """Elect the preferred leader; or, if the partition has no leader, any replica (ElectLeaders).
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -309,9 +311,9 @@ class Controller:
         return records
 
     def reassign(self, key: PartitionKey, target: Sequence[int] | None) -> list[Record]:
-        """Let a partition move to other replicas, the preferred leader first; None gives up a move that is under way.
+        """Move a partition to other replicas, the preferred leader first; None cancels a move that is under way.
 
-        Those that are new copy the partition first. When all of them are in sync, those go that are not in `target`.
+        New replicas copy the partition first. When all of them are in sync, those that are not in `target` are removed.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
@@ -332,7 +334,7 @@ class Controller:
         return records + self._end_move(key, self.image.topics[key[0]].partitions[key[1]])
 
     def _end_move(self, key: PartitionKey, state: PartitionState) -> list[Record]:
-        """End a move when all replicas that are new are in sync, and one is that stays."""
+        """Complete a move when all new replicas, and at least one that stays, are in sync."""
         target = tuple(each for each in state.replicas if each not in state.removing_replicas)
         under_way = state.adding_replicas or state.removing_replicas
         in_sync = set(state.in_sync_replicas)
@@ -341,7 +343,7 @@ class Controller:
         return self._settle(key, state, state._replace(replicas=target, adding_replicas=(), removing_replicas=()))
 
     def _settle(self, key: PartitionKey, state: PartitionState, wanted: PartitionState) -> list[Record]:
-        """Let a partition have other replicas; who is none any more is not in sync, and does not lead."""
+        """Set a partition's replicas; removed ones are not in sync, and do not lead."""
         if wanted == state:
             return []
         have_all = set(state.in_sync_replicas) or {state.last_known_leader} - {NO_LEADER}
@@ -355,7 +357,7 @@ class Controller:
         return self._record([PartitionChanged(*key, settled)])
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[list[Record], range]:
-        """Return a block of producer ids for a broker, which nobody else gets.
+        """Return a block of producer ids for a broker, which no other broker gets.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
@@ -366,11 +368,11 @@ class Controller:
         return self._record([ProducerIdsAllocated(block.stop)]), block
 
     def change_document(self, name: str, text: str) -> list[Record]:
-        """Let all brokers have a file with this text."""
+        """Set the text of a file that all brokers share."""
         return self._record([DocumentChanged(name, text)])
 
     def tick(self, now_ms: int) -> list[Record]:
-        """Fence whom nothing was heard of; now and then give leadership back to the preferred leaders."""
+        """Fence silent brokers; from time to time give leadership back to the preferred leaders."""
         silent = [
             broker.broker_id
             for broker in self.image.brokers.values()
@@ -384,7 +386,7 @@ class Controller:
         return records
 
     def fence(self, broker_ids: Iterable[int]) -> list[Record]:
-        """Let brokers that are dead, or may be, lead nothing and be in sync nowhere, until they are heard of again."""
+        """Fence brokers that are dead, or may be: they lead nothing and are in sync nowhere until they are heard of."""
         dead = [each for each in broker_ids if not self.image.brokers[each].fenced]
         records: list[Record] = []
         for broker_id in dead:
@@ -425,7 +427,7 @@ class Controller:
         return [] if changed == state else self._record([PartitionChanged(*key, changed)])
 
     def _without(self, broker_id: int, forgetful: Collection[int]) -> list[Record]:
-        """Let a broker that is fenced or about to stop be in sync nowhere and lead nothing."""
+        """Remove a broker that is fenced or about to stop from all in-sync replicas and leaderships."""
         records: list[Record] = []
         for key, state in list(self.image.partitions()):
             concerned = (*state.in_sync_replicas, *(state.eligible_leader_replicas if forgetful else ()), state.leader)
@@ -456,7 +458,7 @@ class Controller:
             begun.append(PartitionChanged(topic.topic_id, index, PartitionState(replicas, there, there[0], 0, 0)))
         return self._record(begun)
 
-    # What is only asked.
+    # Queries.
 
     def _has_lease(self, broker_id: int, now_ms: int) -> bool:
         return now_ms - self._heard_ms.get(broker_id, now_ms) < self._settings.session_timeout_ms

@@ -1,9 +1,10 @@
 """Who leads a partition, and who could: one function from the old state to the new (Kafka's PartitionChangeBuilder).
 
-A clean leader has all that was ever acknowledged. That is whoever is in sync; and, since nothing is acknowledged while
-fewer than `min.insync.replicas` are in sync, whoever was in sync when it came to that (KIP-966: eligible leader
-replicas), unless it has since come back from an unclean stop and may have forgotten. Where nobody of these is left, the
-one that led last may lead again when it comes back; anybody else would be an unclean election, which loses records.
+A clean leader has all that was ever acknowledged. That is any in-sync replica; and, since nothing is acknowledged while
+fewer than `min.insync.replicas` are in sync, any replica that was in sync when it came to that (KIP-966: eligible
+leader replicas), unless it has since come back from an unclean stop and may have lost records. If none of these is
+left, the last leader may lead again when it comes back; any other replica would be an unclean election, which loses
+records.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def next_state(
         in_sync_replicas: who is to be in sync; in the order of the replicas.
         may_lead: whether a broker is there, and not about to go.
         min_in_sync_replicas: what the topic asks for; never more than there are replicas.
-        unclean: whether any replica may lead, if nobody else can.
-        forgetful: who may have lost the end of its log, and so is neither in sync nor eligible.
+        unclean: whether any replica may lead, if no other can.
+        forgetful: brokers that may have lost the end of their logs, and so are neither in sync nor eligible.
         prefer_first: whether the first replica is to lead if it can, although another one leads well.
     """
     in_sync = tuple(each for each in state.replicas if each in in_sync_replicas and each not in forgetful)

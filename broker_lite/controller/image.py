@@ -1,4 +1,4 @@
-"""The cluster as the controller's log tells it: what every broker and the controller itself go by.
+"""The cluster according to the controller's log: the state that every broker and the controller itself use.
 
 An image is made by applying the log's records in order; two that have applied the same records are equal. The settings
 that decide which records are safe are in it, too (KIP-966): a controller and a leader that went by different ones could
@@ -35,7 +35,7 @@ PartitionKey = tuple[uuid.UUID, int]
 MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 KAFKA_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({MIN_IN_SYNC_REPLICAS: "1", UNCLEAN_ELECTION: "false"})
-"""What counts in a log that says nothing of these settings."""
+"""The values for a log that does not have these settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class ClusterImage:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.next_producer_id = 0
         self.default_settings: dict[str, str] = {}
-        """What topics go by that have no setting of their own; the controller begins its log with it."""
+        """The values for topics without settings of their own; the controller begins its log with them."""
         self.documents: dict[str, str] = {}
-        """What files hold that all brokers have alike, by name."""
+        """The contents of the files that all brokers share, by name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterImage) and vars(self) == vars(other)
@@ -100,7 +100,7 @@ class ClusterImage:
         return None if topic is None else topic.partitions.get(key[1])
 
     def partitions(self) -> Iterator[tuple[PartitionKey, PartitionState]]:
-        """Walk over all partitions; the image must not change meanwhile."""
+        """Iterate over all partitions; the image must not change meanwhile."""
         for topic in self.topics.values():
             for index, state in topic.partitions.items():
                 yield (topic.topic_id, index), state
@@ -116,11 +116,11 @@ class ClusterImage:
         return broker is not None and broker.may_join
 
     def min_in_sync_replicas(self, topic_id: uuid.UUID) -> int:
-        """How many replicas of a topic that there is must be in sync for a write with acks=all."""
+        """How many replicas of an existing topic must be in sync for a write with acks=all."""
         return int(self._setting(topic_id, MIN_IN_SYNC_REPLICAS))
 
     def allows_unclean_election(self, topic_id: uuid.UUID) -> bool:
-        """Whether anybody may lead a topic that there is, if nobody else can."""
+        """Whether any replica of an existing topic may lead, if no other can."""
         return self._setting(topic_id, UNCLEAN_ELECTION).strip().lower() == "true"
 
     def _setting(self, topic_id: uuid.UUID, name: str) -> str:
@@ -128,7 +128,7 @@ class ClusterImage:
         return own[name] if name in own else self.default_settings.get(name, KAFKA_DEFAULTS[name])
 
     def apply(self, record: Record) -> None:
-        """Take in the record at `next_offset`."""
+        """Apply the record at `next_offset`."""
         match record:
             case BrokerRegistered():
                 self.brokers[record.broker_id] = BrokerImage(

@@ -2,10 +2,10 @@
 
 As Kafka's StripedReplicaPlacer without racks: the leaders go round the brokers, and the followers of a partition are
 the brokers after its leader, at a distance that grows with each round, so that no pair of brokers shares more
-partitions than others do. Where the round begins is given, rather than random, so that it can be repeated.
+partitions than others do. The start of the round is a parameter, not random, so that it can be repeated.
 
-Brokers that are away get replicas, too, but only where those that are there do not suffice, and never lead: with one of
-three brokers dead, topics of three replicas can be made, and have the third when it is back.
+Brokers that are down get replicas, too, but only if there are not enough live ones, and never lead: with one of three
+brokers dead, topics with three replicas can be created, and have the third when it is back.
 """
 
 from __future__ import annotations

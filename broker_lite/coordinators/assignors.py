@@ -8,8 +8,8 @@ id, so that the same group gets the same shares again.
 - `range` cuts each topic into contiguous ranges, the first members getting one partition more: 5 partitions over 4
   members are 2, 1, 1, 1. It does not look at the present shares.
 - `uniform` balances the number of partitions over all topics, then moves as few as it can. Where all members subscribe
-  to the same topics no two shares differ by more than one. Elsewhere nobody has two more than somebody to whom
-  partitions could be passed on; which partitions move may differ from Kafka's choice.
+    to the same topics no two shares differ by more than one. Elsewhere no member has two more than another one that
+    could take one of them; which partitions move may differ from Kafka's choice.
 
 The models are Kafka's RangeAssignor and UniformAssignor.
 """
@@ -137,9 +137,10 @@ def _hand_out(
 
 
 def _level(shares: _Shares, subscribers: Mapping[uuid.UUID, Sequence[str]]) -> None:
-    """Move partitions until nobody has two more than somebody to whom they could be passed on.
+    """Move partitions until no member has two more than another one that could take one of them.
 
-    It may take others in between, who get one and give one. Each round levels the shares further, so there is an end.
+    A partition may move through other members, which get one and give one. Each round levels the shares further, so
+    there is an end.
     """
     while (moves := _levelling_moves(shares, subscribers)) is not None:
         for giver, taker, partition in moves:

@@ -5,9 +5,9 @@ answers with what the member shall own now. Three epochs order this. The group's
 subscriptions or topics change. Targets are computed for the group's epoch by a server-side assignor at the next
 heartbeat of any member. A member's epoch is that of the targets it has moved on to (`reconciliation.py`).
 
-Every event gives a `Decision`: the answer, the changes, and the image of the group after them. Whoever carries this
-machine first writes the changes, then calls `accept`; a decision that could not be written is dropped, and nothing
-has happened. Time is in milliseconds of one monotonic clock; `timestamp_ms` is wall time, and only written down.
+Every event returns a `Decision`: the answer, the changes, and the image of the group after them. The caller first
+writes the changes, then calls `accept`; a decision that could not be written is dropped, and has no effect. Time is in
+milliseconds of one monotonic clock; `timestamp_ms` is wall time, and only written down.
 
     state         means                                                        Kafka's name
     Empty         no members                                                   Empty
@@ -15,8 +15,8 @@ has happened. Time is in milliseconds of one monotonic clock; `timestamp_ms` is 
     Reconciling   a member is not yet STABLE in the targets' epoch             Reconciling
     Stable        all are                                                      Stable
 
-The model is Kafka 4.3's GroupMetadataManager. Other than there, patterns are resolved, and targets computed, within the
-heartbeat that needs them; Kafka leaves both to other threads, so a member learns of its share a heartbeat later.
+The model is Kafka 4.3's GroupMetadataManager. Unlike there, patterns are resolved, and targets computed, within the
+heartbeat that needs them; Kafka does both in other threads, so a member learns of its share a heartbeat later.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for; of equals the first that is configured."""
+        """The assignor that most members ask for; among equals the first that is configured."""
         return _preferred_assignor(self.image, self.settings.assignors)
 
     def resume(self, now_ms: int) -> None:
-        """Start all timers anew after a restart, as Kafka does when it has loaded a group."""
+        """Restart all timers after a restart of the broker, as Kafka does when it has loaded a group."""
         for member in self.image.members.values():
             self.session_deadlines_ms[member.member_id] = now_ms + self.settings.session_timeout_ms
             self._set_rebalance_deadline(None, member, now_ms)
@@ -133,13 +133,13 @@ class ConsumerGroup:
         return Decision(answer, draft.image, tuple(draft.changes), seen=reconciled.member_id)
 
     def expire(self, now_ms: int, topics: Topics) -> Decision | None:
-        """Remove the members whose session has ended or that did not give up partitions in time; None: nobody."""
+        """Remove members whose session has ended or that did not give up partitions in time; None: there are none."""
         gone = {each for each, until in self.session_deadlines_ms.items() if until <= now_ms}
         gone |= {each for each, until in self.rebalance_deadlines_ms.items() if until <= now_ms}
         return self.remove(gone, topics) if gone else None
 
     def remove(self, member_ids: Iterable[str], topics: Topics) -> Decision:
-        """Take members out, and begin a new epoch."""
+        """Remove members, and begin a new epoch."""
         draft = _Draft(self.image.copy())
         patterns = dict.fromkeys(draft.image.members[each].topic_pattern for each in member_ids)
         for member_id in member_ids:
@@ -151,7 +151,7 @@ class ConsumerGroup:
         return Decision(None, draft.image, tuple(draft.changes))
 
     def accept(self, decision: Decision, now_ms: int, version: int) -> None:
-        """Make a decision true, once its changes are written; ``version`` is that of the topics it was made with."""
+        """Apply a decision whose changes are written; ``version`` is that of the topics it was made with."""
         before, self.image = self.image, decision.image
         if before is not self.image:
             self._described = ()
@@ -236,7 +236,7 @@ class ConsumerGroup:
         return found != self._described
 
     def _member(self, request: Heartbeat, draft: _Draft) -> ConsumerMember:
-        """Find the member, or take it in."""
+        """Find the member, or add it."""
         image, member_id, joins = draft.image, request.member_id, request.member_epoch == JOINING_EPOCH
         if len(image.members) >= self.settings.max_size and member_id not in image.members:
             text = f"the group has as many members as group.consumer.max.size allows: {self.settings.max_size}"
@@ -284,7 +284,7 @@ class ConsumerGroup:
         timestamp_ms: int,
         may_describe: Callable[[str], bool] | None,
     ) -> None:
-        """Write down what changed of the member, and begin a new epoch if the targets may change by it."""
+        """Record what changed of the member, and begin a new epoch if that may change the targets."""
         image = draft.image
         if image.members.get(after.member_id) != after:
             draft.put(MemberChanged(after.member_id, after))
@@ -314,7 +314,7 @@ class ConsumerGroup:
             subscribers.append(Subscriber(member.member_id, member.instance_id, ids[subscription], target))
         targets = ASSIGNORS[_preferred_assignor(image, self.settings.assignors)](subscribers, counts)
         for member_id, target in targets.items():
-            # A member without a share gets a record too, when it had none before: Kafka tells it from a stranger.
+            # A member without a share gets a record too, if it had none before: by it Kafka knows that it is a member.
             if image.targets.get(member_id) != target:
                 draft.put(TargetChanged(member_id, target))
         draft.put(TargetEpochChanged(image.epoch, timestamp_ms))
@@ -329,7 +329,7 @@ class ConsumerGroup:
         answer = HeartbeatAnswer(member.member_id, request.member_epoch)
         if request.member_epoch == LEAVING_EPOCH or request.instance_id is None:
             return replace(self.remove([member.member_id], topics), answer=answer)
-        # It keeps its share until its session ends, for an heir with the same instance id.
+        # It keeps its share until its session ends, for a new member with the same instance id.
         assigned = {topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in member.assigned.items()}
         leaving = replace(member, epoch=STATIC_LEAVING_EPOCH, assigned=assigned, revoking={})
         draft = _Draft(self.image.copy())
@@ -391,7 +391,7 @@ def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
 
 
 def _is_full(request: Heartbeat) -> bool:
-    """Whether the member says everything again, which it does after an error: then it is told everything, too."""
+    """Whether the member sends all fields, as it does after an error: then the answer has all fields, too."""
     subscribes = request.topic_names is not None or request.topic_pattern is not None
     return request.rebalance_timeout_ms >= 0 and subscribes and request.owned is not None
 
@@ -416,7 +416,7 @@ def _put_removal(draft: _Draft, member_id: str) -> None:
 
 
 def _put_patterns(draft: _Draft, topics: Topics, timestamp_ms: int, may_describe: Callable[[str], bool] | None) -> bool:
-    """Look again which topics each pattern matches; whether that has changed.
+    """Resolve the patterns again; return whether the topics of any have changed.
 
     As in Kafka, a group's patterns match what the member may describe whose heartbeat has them looked at.
     """
@@ -448,7 +448,7 @@ def _described(image: GroupImage, topics: Topics) -> tuple[_Described, ...]:
 def _hash_of(topics: tuple[_Described, ...]) -> int:
     if not topics:
         return 0
-    import hashlib  # not needed by most brokers, and slow to load
+    import hashlib  # imported lazily: slow to load, and most brokers do not need it
 
     digest = hashlib.blake2b(repr(topics).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -62,7 +62,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
-    """What it was told to give up and may still use."""
+    """What it has to give up and may still use."""
 
     def partitions(self) -> Iterator[tuple[uuid.UUID, int]]:
         """Yield all that the member may be using."""
@@ -72,7 +72,7 @@ class ConsumerMember:
                     yield topic_id, partition
 
     def assignment_epoch(self, topic_id: uuid.UUID, partition: int) -> int | None:
-        """Return the epoch in which the member got a partition, None if it has it not."""
+        """Return the epoch in which the member got a partition; None if it does not have it."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
 
@@ -128,7 +128,7 @@ class ResolvedPattern:
 
 @dataclass(frozen=True, slots=True)
 class PatternChanged:
-    """ConsumerGroupRegularExpression; None: nobody subscribes to the pattern any more."""
+    """ConsumerGroupRegularExpression; None: no member subscribes to the pattern any more."""
 
     pattern: str
     resolved: ResolvedPattern | None
@@ -202,7 +202,7 @@ class GroupImage:
         return ConsumerGroupState.STABLE if reconciled else ConsumerGroupState.RECONCILING
 
     def apply(self, change: Change) -> None:
-        """Take in one change."""
+        """Apply one change."""
         if isinstance(change, (MemberChanged, PatternChanged, CurrentChanged)):
             self._names = None
         if isinstance(change, EpochChanged):

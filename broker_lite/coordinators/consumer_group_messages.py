@@ -12,7 +12,7 @@ from sparkonce.broker_lite.coordinators.consumer_group_image import Change, Grou
 
 
 class Topics(Protocol):
-    """The topics that there are."""
+    """The topics that exist."""
 
     @property
     def version(self) -> int:
@@ -27,7 +27,7 @@ class Topics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """The broker's settings that bear on these groups."""
+    """The broker's settings for these groups."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -57,7 +57,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What a member is told; ``assignment`` None: as before."""
+    """The answer to a heartbeat; ``assignment`` None: unchanged."""
 
     member_id: str
     member_epoch: int
@@ -66,7 +66,7 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an event comes to; ``seen`` is the member whose session starts anew."""
+    """The result of an event; ``seen`` is the member whose session restarts."""
 
     answer: HeartbeatAnswer | None
     image: GroupImage

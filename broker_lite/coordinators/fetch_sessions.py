@@ -1,15 +1,15 @@
 """Fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
-Theory of operation: a full fetch (epoch 0) makes a session of what it asked for, if the cache has room. Each
-incremental fetch then carries the session's id and the next epoch, adds, changes or forgets partitions, and is
-answered only for those partitions that have something to say: records, an error, or a high watermark or log start
-offset that the client has not seen. A partition that gave records moves behind the others, so that a fetch with little
-room serves each in turn. An answer may come long after its request; if the session has gone on by then, the answer is
-an error, because what the client has been told is no longer known.
+Theory of operation: a full fetch (epoch 0) creates a session, if the cache has room. Each incremental fetch then
+carries the session's id and the next epoch, adds, changes or forgets partitions, and is answered only for those
+partitions that have news: records, an error, or a high watermark or log start offset that the client has not seen. A
+partition that returned records moves behind the others, so that a small fetch serves each in turn. An answer may come
+long after its request; if the session has advanced by then, the answer is an error, because it is no longer known what
+the client has seen.
 
-Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `eviction_ms`; else the smallest that
-is at least that old, and only for a larger one. The followers of a cluster have sessions here like everybody else;
-Kafka prefers theirs where there is no room for all. There is one cache where Kafka has eight shards.
+Eviction is Kafka's (FetchSessionCacheShard): first a session that was idle for `eviction_ms`; else the smallest that is
+at least that old, and only for a larger one. Followers have sessions as consumers do; Kafka prefers theirs when the
+cache is full. There is one cache where Kafka has eight shards.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def must_tell(self, result: FetchPartitionResult) -> bool:
-        """Whether the client needs this result; if so it counts as told."""
+        """Whether the client needs this result; if so, it counts as sent."""
         news = result.records is not None and _size(result) > 0
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
@@ -88,7 +88,7 @@ class FetchSession:
         self.partitions: dict[PartitionKey, CachedPartition] = {}
 
     def update(self, wanted: Sequence[FetchTopic], forgotten: Sequence[ForgottenTopic]) -> None:
-        """Take over what a request adds, changes and forgets."""
+        """Apply what a request adds, changes and forgets."""
         for topic in wanted:
             key = self._key(topic)
             for partition in topic.partitions:
@@ -115,7 +115,7 @@ class FetchSession:
         return topics
 
     def news(self, results: Sequence[FetchTopicResult]) -> list[FetchTopicResult]:
-        """Return the part of the results that the client must be told."""
+        """Return the part of the results that must be sent to the client."""
         told = []
         for topic in results:
             key = self._key(topic)
@@ -136,7 +136,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch: which partitions it reads, and what of the results the client is told."""
+    """One fetch: which partitions it reads, and which results are sent to the client."""
 
     __slots__ = ("_epoch", "_session", "_sessions", "_uses_topic_ids", "error", "topics")
 
@@ -156,7 +156,7 @@ class FetchContext:
         self.error = error
 
     def partitions(self) -> Mapping[PartitionKey, CachedPartition]:
-        """Return what the session of an incremental fetch has; nothing where it has gone on since, or is to be made."""
+        """Return the partitions of an incremental fetch's session; none if it has advanced, or is to be created."""
         session = self._session
         return session.partitions if session is not None and session.epoch == self._epoch else {}
 
@@ -173,7 +173,7 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All sessions of a broker. `new_session_id` gives random numbers from 1 to 2^31 - 1."""
+    """All sessions of a broker. `new_session_id` returns random numbers from 1 to 2^31 - 1."""
 
     def __init__(
         self,

@@ -1,16 +1,16 @@
 """One classic consumer group as a state machine: events and the time in, answers out.
 
-Theory of operation: members join, the group waits until all known members have joined again (or the rebalance
-timeout has passed), answers all joins at once under a new generation, then waits for the leader's assignment and
-hands it out. Whoever carries this machine calls `expire` at `next_deadline_ms` and sends the answers that each
-call returns; a request's token comes back in exactly one answer. When `unwritten` is set, the group is to be written
-down (`group_storage.py`) before the answers go out; if that fails, `not_written` gives the answers to send instead.
+Theory of operation: members join, the group waits until all known members have joined again (or the rebalance timeout
+has passed), answers all joins at once under a new generation, then waits for the leader's assignment and hands it out.
+The caller calls `expire` at `next_deadline_ms` and sends the answers that each call returns; a request's token comes
+back in exactly one answer. When `unwritten` is set, the group must be written (`group_storage.py`) before the answers
+are sent; if that fails, `not_written` returns the answers to send instead.
 The transitions (Kafka's ClassicGroup and GroupMetadataManager are the model):
 
     from                 event                                             to
     Empty                a member joins                                    PreparingRebalance
     PreparingRebalance   all joined, or time is up and someone joined      CompletingRebalance
-    PreparingRebalance   nobody is left                                    Empty
+    PreparingRebalance   no member is left                                 Empty
     CompletingRebalance  the leader syncs                                  Stable
     CompletingRebalance  join with other protocols, leave, time is up      PreparingRebalance
     PreparingRebalance   time is up, only silent static members are left   PreparingRebalance, until their sessions end
@@ -62,7 +62,7 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Instance id -> member id (KIP-345)."""
         self.pending_members: dict[str, int] = {}
-        """Ids given out with MEMBER_ID_REQUIRED (KIP-394) -> until when they may be used."""
+        """Ids assigned with MEMBER_ID_REQUIRED (KIP-394) -> until when they may be used."""
         self.rebalance_deadline_ms: int | None = None
         """Until when members may join, in PreparingRebalance; afterwards, until when they may sync."""
         self.unwritten = False
@@ -73,7 +73,7 @@ class ClassicGroup:
         self._joined_in_delay = False
 
     def not_written(self, answers: list[Answer], now_ms: int) -> list[Answer]:
-        """Take back answers that rest on what could not be written, and let the members try again."""
+        """Revert answers that depend on what could not be written, and let the members retry."""
         self.unwritten = False
         taken_back = [refused(each) if each.error is ErrorCode.NONE else each for each in answers]
         if self.state is GroupState.STABLE:
@@ -86,7 +86,7 @@ class ClassicGroup:
         if error is not ErrorCode.NONE:
             refusal = JoinAnswer(request.token, error, request.member_id)
             if error is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id in self.members:
-                # The group has grown beyond what it may hold: whoever joins again too late is out (KIP-389).
+                # The group has grown beyond its maximum size: members that join again too late are removed (KIP-389).
                 return [refusal, *self._remove([request.member_id], now_ms)]
             return [refusal]
         if not request.member_id:
@@ -96,7 +96,7 @@ class ClassicGroup:
         member = self.members[request.member_id]
         if self._may_keep_generation(member, request):
             member.session_deadline_ms = now_ms + member.session_timeout_ms
-            # A join of the same member may already wait: its connection was lost, and it asks again.
+            # A join of the same member may already wait: its connection was lost, and it retries.
             return [self._join_answer(member, request.token)]
         answers = self._replace_waiting(member)
         self._update_member(member, request, now_ms)
@@ -228,17 +228,17 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _is_full(self, request: Join) -> bool:
-        """Whether there is no room for who joins; in a rebalance room is for those who have joined first (KIP-389)."""
+        """Whether there is no room for a joining member; in a rebalance, the first that join have room (KIP-389)."""
         member = self.members.get(request.member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
             joined = sum(each.awaiting_join is not None for each in self.members.values())
             return (member is None or member.awaiting_join is None) and joined >= self.settings.max_size
-        # An heir takes the place of its static member. Kafka refuses it in a full group.
+        # A new member with the same instance id replaces the static member. Kafka refuses it in a full group.
         known = member is not None or request.group_instance_id in self.static_members
         return not known and len(self.members) >= self.settings.max_size
 
     def _supports(self, request: Join) -> bool:
-        """Whether all members, who joins included if it is one, and what is offered have a protocol in common."""
+        """Whether the offered protocols and those of all members, the joining one included, have one in common."""
         if not request.protocol_type:
             return False
         if not self.members:
@@ -331,7 +331,7 @@ class ClassicGroup:
         self.unwritten = True
         answer = self._join_answer(member, request.token, skip_assignment=was_leader)
         if was_leader and not request.supports_skip_assignment:
-            # It must not assign anew, for its sync would be ignored; the old leader's id keeps it from that.
+            # It must not assign again, for its sync would be ignored; the old leader's id prevents that.
             answer = replace(answer, leader=leader_before or "", skip_assignment=False, members=())
         return [*answers, answer]
 
@@ -364,7 +364,7 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def _replace_waiting(self, member: Member) -> list[Answer]:
-        """Answer a request that will not be answered otherwise: the member has asked anew, or is gone."""
+        """Answer a request that will get no other answer: the member has sent another one, or is gone."""
         answers: list[Answer] = []
         if member.awaiting_join is not None:
             answers.append(JoinAnswer(member.awaiting_join, ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))

@@ -37,7 +37,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup request. ``new_member_id`` is used if the member has none; the shell makes it up."""
+    """A JoinGroup request. ``new_member_id`` is used if the member has none; the caller generates it."""
 
     token: object
     member_id: str
@@ -96,7 +96,7 @@ Answer = JoinAnswer | SyncAnswer
 
 
 def refused(answer: Answer, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> Answer:
-    """Return the answer to the same request that tells its member to try again."""
+    """Return the answer to the same request that makes its member retry."""
     if isinstance(answer, JoinAnswer):
         return JoinAnswer(answer.token, error, answer.member_id)
     return SyncAnswer(answer.token, error)
@@ -128,8 +128,8 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """Whether we hold a request of the member: it cannot send heartbeats then, and is not expected to.
+        """Whether a request of the member is held: it cannot send heartbeats then, and is not expected to.
 
-        A new one is not waited for without end: nobody would notice if it gave up before it was a member.
+        For a new member there is a limit: nothing would show that it gave up before it was a member.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)

@@ -1,9 +1,9 @@
 """The records that keep groups in `__consumer_offsets`, in Kafka's own formats.
 
-Theory of operation: a record's key begins with a number that says what the record is about; the rest of the key says
-which group and member; the last record of a key is the truth, and a null value removes it. Numbers: 0 and 1 committed
-offsets (`offsets.py`), 2 a classic group, 3 to 8 and 16 a consumer group of KIP-848. Number 4 (partition metadata) is
-of Kafka 4.0 and before: it is read over. The classic group's value is version 3, as Kafka writes it; 0 to 3 are read.
+Theory of operation: a record's key begins with a number that says what the record is about; the rest of the key names
+the group and member; the last record of a key counts, and a null value removes it. Numbers: 0 and 1 committed offsets
+(`offsets.py`), 2 a classic group, 3 to 8 and 16 a consumer group of KIP-848. Number 4 (partition metadata) is from
+Kafka 4.0 and before, and is ignored. The classic group's value is version 3, as Kafka writes it; 0 to 3 are read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A classic group as it is written down and read back, and what must hold of it.
 
 Theory of operation: Kafka writes a group when its leader's assignment has come, when it has become empty, and when a
-static member's heir has taken over; never in between. What is read back is Stable with all its members, whose sessions
-begin anew, or Empty. Of what the members support only the chosen protocol's part is kept.
+static member was replaced by one with the same instance id; never in between. A group that is read back is Stable with
+all its members, whose sessions restart, or Empty. Of the protocols that the members support only the chosen one's part
+is kept.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def restore(group_id: str, settings: GroupSettings, stored: StoredGroup, now_ms:
 
 
 def turned_away(group: ClassicGroup) -> list[Answer]:
-    """Return the answers to all who wait for the group: another broker has it now, which they are to look for."""
+    """Return the answers to all that wait for the group: another broker coordinates it now, which they have to find."""
     answers: list[Answer] = []
     for member in group.members.values():
         if member.awaiting_join is not None:

@@ -1,6 +1,6 @@
 """Which committed offsets are too old to keep (Kafka's OffsetExpirationCondition, KIP-211).
 
-Theory of operation: an offset is kept for `offsets.retention.minutes`, counted from when nobody needed it any more:
+Theory of operation: an offset is kept for `offsets.retention.minutes`, counted from when no member needed it any more:
 
     the group                                  counted from
     has members that subscribe to the topic    never expires
@@ -28,7 +28,7 @@ Group = ClassicGroup | ConsumerGroup
 def expired(
     group: Group | None, offsets: dict[tuple[str, int], CommittedOffset], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
-    """Return the partitions whose offsets go; ``now_ms`` is since 1970."""
+    """Return the partitions whose offsets expire; ``now_ms`` is since 1970."""
     before_ms = now_ms - retention_ms
     if isinstance(group, ClassicGroup) and group.protocol_type:
         if group.state is GroupState.EMPTY:
@@ -63,7 +63,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def is_subscribed(group: Group | None, topic: str) -> bool:
-    """Whether an offset of this topic may not be deleted by hand, since a member needs it."""
+    """Whether an offset of this topic may not be deleted manually, since a member needs it."""
     if group is None:
         return False
     topics = subscribed_topics(group)

@@ -3,8 +3,8 @@
 Theory of operation: a commit becomes records in Kafka's own formats (OffsetCommitKey v1, OffsetCommitValue v4) in the
 topic `__consumer_offsets`, keyed so that the last record of a key is the truth; a null value removes it. What is
 acknowledged has been appended there, so that replaying the topic at the start brings back all that was acknowledged.
-Records of other keys are groups (`group_records.py`) and are left alone. Values of versions 0 to 4 are read; the time
-of expiry that version 1 can carry is not kept: the broker's retention rules, as it does in Kafka for all commits since
+Records of other keys are groups (`group_records.py`) and are ignored here. Values of versions 0 to 4 are read; the
+expiry time that version 1 can carry is ignored: the broker's retention applies, as in Kafka for all commits since
 OffsetCommit v5.
 """
 
@@ -44,7 +44,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     topic_id: uuid.UUID = ZERO_UUID
-    """Of the topic that had the name then; zero if it was not known."""
+    """The id of the topic that had the name then; zero if it was not known."""
 
     def is_for(self, topic_id: uuid.UUID) -> bool:
         """Whether the offset is one of this topic, as far as can be told, and not of an earlier one of its name."""
@@ -66,7 +66,7 @@ class OffsetTable:
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
 
     def put(self, key: OffsetKey, value: CommittedOffset | None) -> None:
-        """Take in a commit or, with None, a removal."""
+        """Apply a commit or, with None, a removal."""
         if value is not None:
             self._groups.setdefault(key.group_id, {})[key.topic, key.partition] = value
             return
@@ -85,12 +85,12 @@ class OffsetTable:
         return list(self._groups)
 
     def take_over(self, other: OffsetTable) -> None:
-        """Take in all that another table has."""
+        """Add all that another table has."""
         for group_id, offsets in other._groups.items():
             self._groups.setdefault(group_id, {}).update(offsets)
 
     def drop_group(self, group_id: str) -> None:
-        """Know nothing of a group any more."""
+        """Forget a group."""
         self._groups.pop(group_id, None)
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
@@ -98,7 +98,7 @@ class OffsetTable:
         return [OffsetKey(g, t, p) for g, offsets in self._groups.items() for t, p in offsets if t == topic]
 
     def replay(self, records: Iterable[Record]) -> None:
-        """Take in the records of the offsets topic, oldest first.
+        """Apply the records of the offsets topic, oldest first.
 
         Raises:
             ProtocolError: if a record of ours cannot be read.

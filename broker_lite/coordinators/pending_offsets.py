@@ -1,11 +1,10 @@
 """Offsets that producers have committed within transactions that are still open.
 
-Theory of operation: such a commit is in `__consumer_offsets` already, in a transactional batch, but nobody sees it
-before the marker that ends the transaction there. A commit marker brings it into effect, unless a commit of the same
-key that was written later took effect before; an abort marker drops it. While it waits, readers that ask for stable
-offsets are told to come back (KIP-447). A marker speaks for its own partition of `__consumer_offsets` only: others may
-hold an older one, or none yet. The rules are those of Kafka's OffsetMetadataManager, which there is one of for each
-partition.
+Theory of operation: such a commit is in `__consumer_offsets` already, in a transactional batch, but is not visible
+before the marker that ends the transaction there. A commit marker brings it into effect, unless a later commit of the
+same key took effect before; an abort marker drops it. Until then, readers that require stable offsets have to retry
+(KIP-447). A marker applies to its own partition of `__consumer_offsets` only: others may hold an older one, or none
+yet. The rules are those of Kafka's OffsetMetadataManager, of which there is one for each partition.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class PendingOffsets:
         return bool(self._waiting)
 
     def add(self, partition: int, producer_id: int, records: Iterable[Record]) -> None:
-        """Take in the records of a transactional batch of that partition, with the offsets that they have got."""
+        """Add the records of a transactional batch of that partition, with the offsets that they have got."""
         transaction = _Open(partition, producer_id)
         for record in records:
             key = decode_key(record.key)
@@ -57,9 +56,9 @@ class PendingOffsets:
         return [key for key in self._open if key.topic == topic]
 
     def written(self, partition: int, records: Iterable[Record]) -> None:
-        """Note records that took effect by themselves: what waits for the same keys was written before, and loses.
+        """Note non-transactional records: pending ones of the same keys were written before, and have no effect.
 
-        A removal drops what waits altogether.
+        A removal drops pending ones altogether.
         """
         for record in records:
             key = decode_key(record.key) if self._waiting else None
@@ -72,7 +71,7 @@ class PendingOffsets:
                     self._waiting[transaction][key] = None
 
     def drop(self, partition: int) -> None:
-        """Know nothing of one partition any more: another broker leads it."""
+        """Forget one partition: another broker leads it."""
         for transaction in [each for each in self._waiting if each.partition == partition]:
             for key in self._waiting.pop(transaction):
                 self._forget(transaction, key)

@@ -14,17 +14,17 @@ a batch out of order is refused; a batch of an older epoch is fenced.
     the batch's   anything else                         OUT_OF_ORDER_SEQUENCE_NUMBER
     higher        any                                   INVALID_PRODUCER_EPOCH
 
-A transactional batch opens a transaction on the partition, and a marker of the coordinator closes it. Nothing opens one
-unless the coordinator knows of it (KIP-890): the first batch of each needs its word, a `Verification`. In between, the
-producer's other batches must be transactional too. Records from the first open transaction on are not stable: a
-read_committed consumer does not see them.
+A transactional batch opens a transaction on the partition, and a marker of the coordinator closes it. A transaction
+opens only if the coordinator knows of it (KIP-890): the first batch of each needs its confirmation, a `Verification`.
+While it is open, the producer's other batches must be transactional too. Records from the first open transaction on are
+not stable: a read_committed consumer does not see them.
 
-Time may pass between the coordinator's word and the batch, and the transaction may end in it: the batch would then open
-one that nobody ends. So a verification is begun here before the coordinator is asked, and the partition forgets it with
-what begins or ends a transaction of the producer (Kafka's VerificationGuard). Where each transaction has its own epoch,
-the end of an earlier one leaves it: clients go on before the markers are written. That goes by the marker, not by the
-client: somebody else may have ended the transaction without a new epoch, and then the marker has the epoch of the one
-that it ends.
+Time may pass between the coordinator's confirmation and the batch, and the transaction may end meanwhile: the batch
+would then open one that is never ended. So a verification is begun here before the coordinator is asked, and the
+partition drops it when a transaction of the producer begins or ends (Kafka's VerificationGuard). Where each transaction
+has its own epoch, the end of an earlier one does not drop it: clients continue before the markers are written. That is
+decided by the marker, not by the client: another one may have ended the transaction without a new epoch, and then the
+marker has the epoch of the transaction that it ends.
 
     transaction   what comes                            answer
     -----------   -----------------------------------   ------------------------------------------
@@ -107,7 +107,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its coordinator has it written; the version tells by which rules (KIP-890)."""
+    """The end of a transaction, as its coordinator wrote it; the version selects the rules (KIP-890)."""
 
     producer_id: int
     producer_epoch: int
@@ -154,8 +154,8 @@ class ProducerStates:
         ongoing = [each for each in self._entries.values() if each.current_transaction_first_offset != NO_TRANSACTION]
         ongoing.sort(key=lambda each: each.current_transaction_first_offset)
         self._ongoing = {each.producer_id: each.current_transaction_first_offset for each in ongoing}
-        # By producer id, as long as somebody waits for the coordinator's word, or has it and is about to append. Most
-        # partitions never need it, and it takes longer to make than all the rest.
+        # By producer id, while a request waits for the coordinator's answer, or has it and is about to append. Most
+        # partitions never need it, and it takes longer to create than all the rest.
         self._verifications: WeakValueDictionary[int, Verification] | None = None
 
     def __len__(self) -> int:
@@ -182,10 +182,10 @@ class ProducerStates:
         return entry is not None and entry.epoch == epoch and producer_id in self._ongoing
 
     def begin_verification(self, producer_id: int, epoch: int, has_epochs: bool) -> Verification:
-        """Begin to ask the coordinator about a producer's next transaction here; several that ask at once share it.
+        """Begin a verification of a producer's next transaction here; concurrent requests share it.
 
-        It has to be kept, and told to `check` when the coordinator has agreed. One of an older epoch than another who
-        asks does not count.
+        It must be kept, and passed to `check` once the coordinator has agreed. One of an older epoch than that of
+        another request does not count.
         """
         if self._verifications is None:
             self._verifications = WeakValueDictionary()
@@ -198,13 +198,13 @@ class ProducerStates:
         return begun
 
     def forget_verifications(self) -> None:
-        """Let no answer count any more that a coordinator was asked for before."""
+        """Invalidate all verifications that were begun before."""
         self._verifications = None
 
     def check(
         self, header: BatchHeader, verification: Verification | None = None, by_coordinator: bool = False
     ) -> AppendedBatch | None:
-        """Say whether a batch of a producer with an id may be appended: None, or the append it repeats.
+        """Check whether a batch of a producer with an id may be appended; return None, or the append it repeats.
 
         `verification` is the one that the coordinator has agreed to, if it was asked. Batches that a group coordinator
         writes for a producer (offsets) have no sequence, and none is looked at.
@@ -252,7 +252,7 @@ class ProducerStates:
         if self.in_transaction(producer_id, header.producer_epoch):
             return
         if verification is not None and verification.among is not self._verifications:
-            # Nobody knows whether its transaction has ended while others led. Nothing is wrong with the client.
+            # It is unknown whether its transaction has ended under another leader. The client has done nothing wrong.
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"the coordinator was asked about producer {producer_id} before this leader's epoch began",
@@ -301,7 +301,7 @@ class ProducerStates:
         return len(gone)
 
     def check_marker(self, marker: Marker) -> None:
-        """Say whether the end of a transaction may be written.
+        """Check whether the end of a transaction may be written.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.

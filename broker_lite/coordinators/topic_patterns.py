@@ -19,7 +19,7 @@ class PatternError(ValueError):
 
 
 def check_pattern(pattern: str) -> None:
-    """Say whether a pattern is valid.
+    """Check whether a pattern is valid.
 
     Raises:
         PatternError: if it is not.

@@ -91,7 +91,7 @@ def _put_partitions(out: bytearray, partitions: frozenset[TopicPartition]) -> No
 
 
 def decode_key(data: bytes | None) -> str | None:
-    """Read a record's key; None if it is of a version that a later Kafka may have written, to be passed over.
+    """Read a record's key; None if it is of a version that a later Kafka may have written, which is ignored.
 
     Raises:
         ProtocolError: if it is malformed.

@@ -46,7 +46,7 @@ class TransactionSettings:
 
 
 class Producer(NamedTuple):
-    """Who asks: a transactional id, and the producer id and epoch that its instance was given."""
+    """The caller: a transactional id, and the producer id and epoch that its instance was assigned."""
 
     transactional_id: str
     producer_id: int
@@ -77,7 +77,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a request leads to. If there is a `change`, it must be in the log before anyone hears of the rest."""
+    """The result of a request. If there is a `change`, it must be in the log before the rest becomes visible."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID

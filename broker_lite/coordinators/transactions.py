@@ -1,11 +1,11 @@
 """The transaction coordinator as a state machine: requests and the time in, decisions out.
 
-Theory of operation: for each transactional id there is one `Transaction`, a value that is never changed, only replaced.
-A request is judged against it and leads to a `Decision`. If the decision holds a change, whoever carries this machine
-appends it to `__transaction_state`, and only then calls `applied`, so that what the log does not have has not happened.
-A change to one of the two Prepare states is the moment at which a transaction is decided; `applied` then gives the
-`Markers` to be written into its partitions, and when `markers_written` has heard of all of them, it gives the change
-that completes the transaction. The transitions (Kafka's TransactionState):
+Theory of operation: for each transactional id there is one `Transaction`, an immutable value that is replaced as a
+whole. A request is checked against it and leads to a `Decision`. If the decision holds a change, the caller appends it
+to `__transaction_state`, and only then calls `applied`, so that what the log does not have has not happened. A change
+to one of the two Prepare states decides a transaction; `applied` then returns the `Markers` to be written into its
+partitions, and when `markers_written` has been called for all of them, it returns the change that completes the
+transaction. The transitions (Kafka's TransactionState):
 
     from                          event                                                  to
     Empty, Complete*              the producer adds its first partition                  Ongoing
@@ -18,9 +18,9 @@ that completes the transaction. The transitions (Kafka's TransactionState):
     Empty, Complete*              InitProducerId                                         Empty
     Empty, Complete*              not used for `transactional.id.expiration.ms`          Dead
 
-Producers are told apart by epochs: KIP-360 lets one that failed ask for the next epoch by naming its own, so that an
+Producers are distinguished by epochs: KIP-360 lets one that failed ask for the next epoch by naming its own, so that an
 older instance is fenced and a repeated request is not. With KIP-890 part 2 (EndTxn v5) each transaction has its own
-epoch, so that an EndTxn that was delayed on its way decides nothing any more (KAFKA-17754).
+epoch, so that a delayed EndTxn has no effect any more (KAFKA-17754).
 
 EndTxn is answered when the decision is in the log, so the producer goes on, under its next epoch or producer id, while
 the markers are still on their way. Until the transaction is complete every request is answered with
@@ -108,7 +108,7 @@ class Transactions:
     """All transactional ids of one coordinator."""
 
     def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int]) -> None:
-        """`take_producer_id` gives ids that were never given before; it may raise, and then nothing has changed."""
+        """`take_producer_id` returns ids that were never assigned before; if it raises, nothing has changed."""
         self._settings = settings
         self._take_producer_id = take_producer_id
         self._by_id: dict[str, Transaction] = {}
@@ -147,7 +147,7 @@ class Transactions:
         elif producer.producer_id != NO_PRODUCER_ID and not _may_claim(known, producer):
             return Decision(ErrorCode.PRODUCER_FENCED)
         if known.state is TransactionState.ONGOING:
-            # The new instance is told to ask again, and then gets an epoch above that of the abort.
+            # The new instance has to retry, and then gets an epoch above that of the abort.
             return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, change=_fence(known, now_ms))
         change = self._next_epoch(known, producer, timeout_ms, now_ms)
         if change is None:
@@ -158,7 +158,7 @@ class Transactions:
         """Return the id's next epoch, or the same again if its request is repeated; None for one that is fenced."""
         named = producer.producer_id != NO_PRODUCER_ID
         producer_id, epoch, last_epoch = known.producer_id, known.epoch + 1, known.epoch
-        # The epoch that the broker has aborted with, if it was the last, is not given away: the producer goes on anew.
+        # If the broker has aborted with the last epoch, that one is never assigned: the producer gets a new id.
         aborted = known.epoch == MAX_EPOCH and producer.epoch == known.last_epoch
         if _is_exhausted(known.epoch) and (not named or producer.epoch == known.epoch or aborted):
             producer_id, epoch, last_epoch = self._take_producer_id(), 0, producer.epoch
@@ -205,7 +205,7 @@ class Transactions:
     def verify_partitions(
         self, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Say of each partition whether it is in the producer's transaction (KIP-890 part 1)."""
+        """Return for each partition whether it is in the producer's transaction (KIP-890 part 1)."""
         known, error = self._identify(producer)
         if known is None or known.state in PREPARED:
             refusal = error if known is None else ErrorCode.CONCURRENT_TRANSACTIONS
@@ -260,7 +260,7 @@ class Transactions:
             agrees = (known.state is TransactionState.COMPLETE_COMMIT) == committed
             if not agrees:
                 return Decision(ErrorCode.INVALID_TXN_STATE)
-            if known.epoch == MAX_EPOCH:  # the broker aborted, with the epoch that is kept for that: never given away
+            if known.epoch == MAX_EPOCH:  # the broker aborted, with the epoch that is kept for that: never assigned
                 return Decision(ErrorCode.PRODUCER_FENCED)
             return Decision(ErrorCode.NONE, known.producer_id, known.epoch)
         if not current:
@@ -276,7 +276,7 @@ class Transactions:
     # What follows when a change is in the log.
 
     def applied(self, change: Transaction) -> Markers | None:
-        """Take in a change that is in the log; returns the markers to write if it decides a transaction."""
+        """Apply a change that is in the log; return the markers to write if it decides a transaction."""
         self._by_id[change.transactional_id] = change
         if change.state is TransactionState.ONGOING:
             self._ongoing.add(change.transactional_id)
@@ -315,14 +315,14 @@ class Transactions:
         ]
 
     def forgotten(self, transactional_id: str) -> None:
-        """Take in that an id is Dead, by a record without a value."""
+        """Apply a record without a value: the id is Dead."""
         self._by_id.pop(transactional_id, None)
         self._ongoing.discard(transactional_id)
 
     # Starting again.
 
     def load(self, transaction: Transaction) -> None:
-        """Take in a value that an earlier run of the broker has put into the log; the last one of an id counts."""
+        """Apply a value that an earlier run of the broker wrote to the log; the last one of an id counts."""
         self.applied(transaction)
 
     def decided(self) -> list[Markers]:

@@ -158,7 +158,7 @@ class RemoteBackend:
         return self._ask({"do": "status", "rule": rule_id})
 
     def close(self) -> None:
-        """See `Backend`: the broker's process sees to that when it is told to stop."""
+        """See `Backend`: the broker's process does that when it is stopped."""
 
     def _ask(self, command: dict[str, Any]) -> Status:
         with self._answered:

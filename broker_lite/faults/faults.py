@@ -65,23 +65,23 @@ class Backend(Protocol):
     """Where rules are at work. All methods return when what they ask for holds."""
 
     def add(self, rule_id: int, spec: FaultSpec, seen: int, fired: int) -> None:
-        """Put a rule to work, with the counts that it has already."""
+        """Install a rule, with the counts that it has already."""
 
     def remove(self, rule_id: int) -> None:
-        """Take a rule out of work and let go of what it holds."""
+        """Remove a rule, and release what it holds."""
 
     def release(self, rule_id: int) -> None:
-        """Let go of what a pause holds; the rule stays."""
+        """Release what a pause holds; the rule stays."""
 
     def status(self, rule_id: int) -> Status:
         """Return a rule's counts, also when it has been removed."""
 
     def close(self) -> None:
-        """Let the broker stop in peace: no rule does anything any more."""
+        """Let the broker stop undisturbed: all rules are disabled."""
 
 
 class FaultHandle:
-    """One fault: tells whether it fired, and ends it. As a context manager it ends with the block."""
+    """One fault: shows whether it fired, and ends it. As a context manager it ends with the block."""
 
     def __init__(self, faults: Faults, rule_id: int, spec: FaultSpec, must_fire: bool) -> None:
         self._faults = faults
@@ -145,7 +145,7 @@ class FaultHandle:
                 self._faults._changed.wait(left_s)
 
     def release(self) -> None:
-        """Let go of the requests that a pause holds now; those that come later are held again."""
+        """Release the requests that a pause holds now; those that come later are held again."""
         self._faults._release(self)
 
     def remove(self) -> None:
@@ -164,7 +164,8 @@ class Faults:
     def __init__(self, restart: Callable[[], None], process: bool) -> None:
         self._restart_broker = restart
         self._process = process
-        # Held while rules are carried to the backend. Never taken by who brings news from it, nor held with the other.
+        # Held while rules are sent to the backend. Never acquired by a thread that reports firings, nor held with the
+        # other.
         self._placing = threading.RLock()
         self._changed = threading.Condition()
         self._handles: dict[int, FaultHandle] = {}
@@ -228,7 +229,7 @@ class Faults:
         return self._new(Effect.DISK_FULL, {**where}, must_fire)
 
     def slow_disk(self, delay_ms: int, *, must_fire: bool = True, **where: Unpack[DiskWhere]) -> FaultHandle:
-        """Let each write take so much longer. One thread serves all, so everybody waits."""
+        """Delay each write by so much. One thread serves all, so all clients wait."""
         return self._new(Effect.SLOW_DISK, {**where}, must_fire, delay_ms=delay_ms)
 
     def clear(self) -> None:
@@ -257,7 +258,7 @@ class Faults:
             return handle
 
     def _guarded(self, predicate: Callable[[Any], bool], handle: Callable[[], FaultHandle]) -> Callable[[Any], bool]:
-        """Keep what a test's predicate raises away from the broker, and for the test."""
+        """Keep what a test's predicate raises away from the broker, and raise it in the test."""
 
         def guarded(message: Any) -> bool:
             try:
@@ -273,7 +274,7 @@ class Faults:
     # What the broker's side calls.
 
     def attach(self, backend: Backend) -> None:
-        """Put all rules to work in a broker that has just started."""
+        """Install all rules in a broker that has just started."""
         with self._placing:
             self._backend = backend
             for handle in self._handles.values():
@@ -291,7 +292,7 @@ class Faults:
             backend.close()
 
     def note(self, rule_id: int, seen: int, fired: int) -> None:
-        """Hear that a rule has fired; may come from any thread."""
+        """Handle the report that a rule has fired; may come from any thread."""
         with self._changed:
             handle = self._handles.get(rule_id)
             if handle is None:
@@ -300,7 +301,7 @@ class Faults:
             self._changed.notify_all()
 
     def restart_wanted(self, rule_id: int) -> None:
-        """Hear that a rule wants the broker restarted; may come from any thread."""
+        """Handle a rule's request to restart the broker; may come from any thread."""
         # Not on this thread: it may be the one that has to end first.
         threading.Thread(target=self._restart, args=(rule_id,), name="broker_lite-restart", daemon=True).start()
 
@@ -363,7 +364,7 @@ def _api_keys(api: Any) -> tuple[int, ...] | None:
 
 
 def describe(spec: FaultSpec) -> str:
-    """Say in a few words what a fault does and to what."""
+    """Describe in a few words what a fault does and to what."""
     what = spec.effect.value
     if spec.effect is Effect.FAIL:
         what = f"fail with {ErrorCode(spec.error_code).name}"

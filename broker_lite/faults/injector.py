@@ -139,7 +139,7 @@ class Injector:
         return len(self._paused.get(rule_id, ()))
 
     def release(self, rule_id: int) -> None:
-        """Let go of what a pause holds."""
+        """Release what a pause holds."""
         for resume in self._paused.pop(rule_id, ()):
             resume()
 

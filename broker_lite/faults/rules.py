@@ -105,7 +105,7 @@ class FaultSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FaultSpec:
-        """Read back what `to_json` gave."""
+        """Read back what `to_json` returned."""
         values = {field.name: document[field.name] for field in fields(cls)}
         apis = values["apis"]
         return cls(**{**values, "effect": Effect(values["effect"]), "apis": tuple(apis) if apis is not None else None})
@@ -184,7 +184,7 @@ NOTHING = Plan()
 
 
 class RuleBook:
-    """All rules, in the order in which they were added. `on_fired` is told of each firing."""
+    """All rules, in the order in which they were added. `on_fired` is called on each firing."""
 
     def __init__(self, on_fired: Callable[[Rule], None]) -> None:
         self._on_fired = on_fired
@@ -192,11 +192,11 @@ class RuleBook:
         self.rules: tuple[Rule, ...] = ()
 
     def add(self, rule: Rule) -> None:
-        """Take a rule in."""
+        """Add a rule."""
         self.rules = (*self.rules, rule)
 
     def remove(self, rule_id: int) -> Rule | None:
-        """Take a rule out; None if it is not there."""
+        """Remove a rule; None if it is not there."""
         found = self.find(rule_id)
         self.rules = tuple(rule for rule in self.rules if rule is not found)
         return found
@@ -216,7 +216,7 @@ class RuleBook:
         return any(rule.spec.effect in ON_DISK for rule in self.rules)
 
     def plan(self, facts: Facts) -> Plan:
-        """Say what happens to a request."""
+        """Return what happens to a request."""
         delay_ms = 0
         pauses: list[Rule] = []
         throttles: list[Rule] = []
@@ -241,7 +241,7 @@ class RuleBook:
         return Plan(delay_ms, tuple(pauses), tuple(throttles), verdict)
 
     def write(self, place: Place | None) -> tuple[int, bool]:
-        """Say what happens to a write: milliseconds to wait, and whether the disk is full.
+        """Return what happens to a write: milliseconds to wait, and whether the disk is full.
 
         `place` is None for files that belong to no partition; only rules without topic and partition see those.
         """

@@ -15,7 +15,7 @@ from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
 
 
 def handle(broker: Broker, request: Request) -> Body:
-    """Say of each replica whether it is in the directory that it is to be in."""
+    """Return for each replica whether it is in the directory that it is to be in."""
     wanted, version = request.message(), request.version
     allowed = authorized_on_cluster(broker, request, Operation.ALTER)
     moves = {

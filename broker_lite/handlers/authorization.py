@@ -1,7 +1,7 @@
 """What handlers ask about topics, groups and the cluster: is it there, and may this client do that to it.
 
-Kafka asks in this order: by name, first whether the client may, so that what it may not see looks as if it were not
-there; by id, first whether it is there, since ids tell nothing.
+Kafka's order: by name, authorization is checked first, so that what a client may not see looks as if it did not exist;
+by id, existence is checked first, since ids reveal nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find_topic(
 
 
 def check_topic(broker: Broker, request: Request, operation: Operation, name: str) -> None:
-    """Let a client do something to a topic, or raise.
+    """Check that a client may do something to a topic.
 
     Raises:
         KafkaError: TOPIC_AUTHORIZATION_FAILED.

@@ -74,7 +74,7 @@ class RequestFaults(Protocol):
 
 
 def _check_alone(storage: Storage, log_dir: str) -> None:
-    """Refuse a cluster's data: what a standalone broker would write there is not what the others have at its offsets.
+    """Refuse a cluster's data: a standalone broker would write other records than the cluster has at these offsets.
 
     Raises:
         LogDirectoryError: if it is a member's.
@@ -132,21 +132,21 @@ class Broker:
         self.authorizer: Authorizer | None = None
         self.pending_offsets = PendingOffsets()
         self.faults: RequestFaults | None = None
-        """What stands between connections and handlers while there are faults to inject; else None."""
+        """The fault injector while there are faults to inject; else None."""
         self.member: ClusterMember | None = None
         """This broker as a member of its cluster; None for a standalone one."""
         self.cluster: ClusterPartitions | None = None
         """What a member leads and follows; None for a standalone one."""
         self.metrics: Metrics | None = None
-        """What is counted, if anybody wants to know."""
+        """The metrics, if they are enabled."""
         self.on_settings_changed: list[Callable[[BrokerConfig], object]] = []
-        """Told of the settings in effect whenever a client has changed one."""
+        """Called with the settings in effect whenever a client has changed one."""
         self._refusals_logged = 0
         self._refusals_since_ms = clock.monotonic_ms()
         self.partition: Callable[[str, int], PartitionLog] = self.logs.partition
-        """Give a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition's log; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         self.leading: Callable[[str, int], Led] = self._leads_all
-        """Give a partition that this broker leads, to read or write its records.
+        """Return a partition that this broker leads, to read or write its records.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION; in a cluster, NOT_LEADER_OR_FOLLOWER too.
         """
@@ -187,7 +187,7 @@ class Broker:
         finished = []
         for topic_id, name in self.logs.deletions.items():
             try:
-                # One that was made again since had the older one's offsets removed first.
+                # If the topic was created again since, the older one's offsets were removed first.
                 if groups is not None and name not in self.logs.topics:
                     groups.forget_topic(name)
                 finished.append(topic_id)
@@ -196,8 +196,8 @@ class Broker:
         if finished:
             self._finish_deletions(finished)
 
-    # What not every broker is asked for is loaded and made on first use, or where the log has something of it: loading
-    # all of it would be a quarter of the start.
+    # What not every broker needs is imported and created on first use, or if the log has data of it: loading all of it
+    # would take a quarter of the start.
 
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
@@ -260,7 +260,7 @@ class Broker:
         return topic
 
     def internal_topic(self, name: str) -> Topic:
-        """Return one of the coordinators' own topics; made if need be, as they need it, whoever asks first.
+        """Return one of the coordinators' own topics, created with the settings that they need, if it does not exist.
 
         Raises:
             KafkaError: as `create_topic`; in a cluster, COORDINATOR_NOT_AVAILABLE until the controller has made it.
@@ -279,7 +279,7 @@ class Broker:
         self._wanted_topics.request(name)
 
     def _make_way(self, names: Iterable[str]) -> None:
-        """See that nothing of deleted topics is found under the names of new ones, not even after a loss of power.
+        """Ensure that nothing of deleted topics is found under the names of new ones, not even after a power failure.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, if groups' offsets of them cannot be removed for good.
@@ -295,7 +295,7 @@ class Broker:
             self._flush_group_offsets()
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Say whether a topic could be made; as `create_topic`."""
+        """Check whether a topic could be created; as `create_topic`."""
         NewTopics(self.logs).add(name, partitions, settings)
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> Generator[int, None, list[Topic | KafkaError]]:
@@ -315,7 +315,7 @@ class Broker:
         self._topics_changed()
 
     def _loaded_groups(self) -> GroupCoordinator | None:
-        """Return the groups if anybody has needed them yet."""
+        """Return the groups, if they have been needed yet."""
         return self.__dict__.get("groups")
 
     def _topics_changed(self) -> None:
@@ -333,7 +333,7 @@ class Broker:
         self._settings_changed()
 
     def reload_settings(self) -> None:
-        """Go by what clients have changed through another broker: settings of brokers, and of groups."""
+        """Read again what clients have changed through another broker: settings of brokers, and of groups."""
         self.dynamic.reload()
         self._settings_changed()
         groups = self._loaded_groups()
@@ -403,7 +403,7 @@ class Broker:
             del self._deleted[name]
 
     def topics_were_changed(self, gone: Iterable[Topic]) -> None:
-        """Let everybody know that topics are there, or have changed, or are `gone`."""
+        """Notify all that topics exist, or have changed, or are `gone`."""
         groups = self._loaded_groups()
         for topic in gone:
             if self.metrics is not None:
@@ -433,14 +433,14 @@ class Broker:
             logger.exception("this is a mistake of the broker's", exc_info=error)
 
     def _close_coordinators(self) -> None:
-        """Let go of the timers of those that there are: what they would write is not to be written any more."""
+        """Cancel the timers of the coordinators that are loaded: what they would write must not be written any more."""
         transactions: TransactionCoordinator | None = self.__dict__.get("transactions")
         for each in (self._loaded_groups(), transactions):
             if each is not None:
                 each.close()
 
     def close(self) -> None:
-        """Stop cleanly: everything on the disk; what was not done in time is answered to nobody."""
+        """Stop cleanly, with everything on disk; requests that are not done in time are not answered."""
         self.turns.close()
         with contextlib.suppress(KafkaError):
             for name in list(self._deleted):

@@ -1,4 +1,4 @@
-"""What clients hear in the place of errors that they do not know, or that are the broker's own affair."""
+"""Replaces errors that clients do not know, or that are internal to the broker."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ def producer_error(error: ErrorCode, version: int, fenced_from: int) -> ErrorCod
 
 
 def commit_error(error: ErrorCode) -> ErrorCode:
-    """Return what the client hears when its offsets could not be written to `__consumer_offsets`."""
+    """Return the client's error when its offsets could not be written to `__consumer_offsets`."""
     if error in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return error if error in _OF_THE_PRODUCER else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """Return what a client hears when the coordinator's partition did not become safe (as Kafka's coordinators)."""
+    """Return the client's error when the coordinator's partition did not become safe (as Kafka's coordinators)."""
     return ErrorCode.NOT_COORDINATOR if error in _NOT_LED else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def join_error(error: ErrorCode) -> ErrorCode:
-    """Return what JoinGroup's client hears when the group could not be written: Java's gives up on what is left."""
+    """Return JoinGroup's error when the group could not be written; Java's client gives up on all others."""
     return coordinator_error(error) if error is ErrorCode.KAFKA_STORAGE_ERROR else error
 
 
 def sync_error(error: ErrorCode) -> ErrorCode:
-    """Return what SyncGroup's client hears: that the groups are being read back is none of the errors it knows."""
+    """Return SyncGroup's error: its clients do not know COORDINATOR_LOAD_IN_PROGRESS."""
     return ErrorCode.REBALANCE_IN_PROGRESS if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def heartbeat_error(error: ErrorCode) -> ErrorCode:
-    """Return what Heartbeat's client hears: nothing while groups are being read back, as sessions begin anew then."""
+    """Return Heartbeat's error: none while groups are loading, as sessions restart then."""
     return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def fetch_error(error: ErrorCode) -> ErrorCode:
-    """Return what OffsetFetch's client hears: Java's before 3.9 knows of COORDINATOR_NOT_AVAILABLE elsewhere only."""
+    """Return OffsetFetch's error: Java's client before 3.9 does not know COORDINATOR_NOT_AVAILABLE here."""
     return ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error

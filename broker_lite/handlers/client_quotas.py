@@ -1,4 +1,4 @@
-"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, as Kafka's ConfigCommand wants to be told.
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546): there are none, but Kafka's ConfigCommand asks.
 
 Absent: AlterClientQuotas; nothing here is slowed down.
 """

@@ -1,7 +1,8 @@
 """FindCoordinator v0 to v6 and DescribeCluster v0 to v2.
 
-A broker by itself coordinates everything. In a cluster it is whoever leads the partition of `__consumer_offsets` or
-`__transaction_state` that keeps the group or transactional id; the topic is made when the first is asked for.
+A standalone broker coordinates everything. In a cluster the coordinator is the leader of the partition of
+`__consumer_offsets` or `__transaction_state` that keeps the group or transactional id; the topic is created on first
+use.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 def _in_cluster(
     broker: Broker, member: ClusterMember, request: Request, key_type: int, key: str
 ) -> tuple[int, Endpoint]:
-    """Return who leads the partition that keeps a key, and its listener that is like the one that the client uses.
+    """Return the leader of the partition that keeps a key, and its listener that is like the one that the client uses.
 
     Raises:
-        KafkaError: if nobody leads it, or the topic is not there yet: it has been asked for then.
+        KafkaError: if it has no leader, or the topic does not exist yet: its creation has been requested then.
     """
     partitions = (broker.groups if key_type == GROUP_KEY else broker.transactions).partitions
     partitions.index_of(key)

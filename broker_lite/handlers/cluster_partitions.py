@@ -1,9 +1,9 @@
-"""The partitions of a broker that belongs to a cluster: what it leads, and whose waiting fetches to wake.
+"""The partitions of a broker that belongs to a cluster: which it leads, and which waiting fetches to wake.
 
-Theory of operation: the cluster's image says which topics there are and which partitions have a replica here; logs are
-made and dropped as it says, before the replicas take their roles. Two kinds of fetches wait. Those of followers read
-up to the end of a log, and an append wakes them. Those of consumers read up to the high watermark, and wait for that
-to move. When a partition changes hands, all of them are woken, find out, and say so to their clients.
+Theory of operation: the cluster image says which topics exist and which partitions have a replica here; logs are
+created and removed to match it, before the replicas take their roles. Two kinds of fetches wait. Those of followers
+read up to the end of a log, and an append wakes them. Those of consumers read up to the high watermark, and wait for
+that to move. When a partition changes its leader, all of them are woken, and return that to their clients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.log.replicated_log import ReplicatedLog
 
 RETRY_S: Final = 1.0
-"""After how long what the disk has failed is tried again."""
+"""After how long an operation that the disk has failed is retried."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,19 +53,19 @@ class ReplicatedPurgatory(FetchPurgatory):
         super().decided(topic, partition)
 
     def decided(self, topic: str, partition: int) -> None:
-        """Wake whoever waits for a partition in which the end of a transaction was written."""
+        """Wake the fetches of a partition in which the end of a transaction was written."""
         super().decided(topic, partition)
         self.followers.decided(topic, partition)
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
-        """Wake whoever waits for partitions that have been deleted, or that others lead now."""
+        """Wake the fetches of partitions that have been deleted, or that other brokers lead now."""
         keys = list(keys)
         super().gone(keys)
         self.followers.gone(keys)
 
 
 class ClusterPartitions:
-    """Ties the logs and the waiting requests of a broker to what the cluster says."""
+    """Keeps a broker's logs and waiting requests in line with the cluster image."""
 
     def __init__(self, broker: Broker, member: ClusterMember) -> None:
         assert isinstance(broker.logs, ReplicatedLogs)
@@ -103,10 +103,10 @@ class ClusterPartitions:
         self.member.publish(self.member.replicas.appended((found.topic_id, index), self._monotonic_ms()))
 
     def fetched(self, wanted: FetchRequest, *, uses_topic_ids: bool) -> tuple[PartitionKey, ...]:
-        """Note how far a follower is: what it asks for next is what it has everything before.
+        """Note how far a follower is: it has everything before the offset that it asks for.
 
-        Gives all partitions that it asks for if there is nothing to tell of any, so that it has to wait; else none.
-        What it asks for wrongly is left out, and refused when it is read.
+        Returns all partitions that it asks for if there is nothing to send of any, so that it has to wait; else none.
+        Wrong offsets are left out here, and refused when they are read.
         """
         now_ms = self._monotonic_ms()
         events: list[Event] = []
@@ -148,9 +148,9 @@ class ClusterPartitions:
         return leader if offset == end else None
 
     def is_quiet(self, asked: Mapping[tuple[Any, int], CachedPartition]) -> bool:
-        """Whether a follower that has waited knows all: it has every partition's end, and was told all the rest.
+        """Whether a follower that has waited is up to date: it has every partition's end, and was sent all the rest.
 
-        For what it costs: followers of thousands of partitions that rest are answered twice a second.
+        This is for speed: followers of thousands of idle partitions are answered twice a second.
         """
         roles = self.member.replicas.roles
         for key, cached in asked.items():
@@ -167,7 +167,7 @@ class ClusterPartitions:
         return bool(asked)
 
     def when_deleted(self, topic: str, index: int, offset: int, timeout_ms: int, then: Then) -> None:
-        """Call `then` when every replica that is there begins at `offset` or later; followers are told at once.
+        """Call `then` when every live replica begins at `offset` or later; followers are woken at once.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
@@ -176,10 +176,10 @@ class ClusterPartitions:
         self.deletions.when_deleted((self.logs.topics[topic].topic_id, index), offset, timeout_ms, then)
 
     def take(self, image: ClusterImage) -> None:
-        """Let there be the logs that the cluster says.
+        """Create and remove local logs to match the cluster image.
 
-        Nothing is done before this start of the broker is in the image: what it shows until then is the past, and a
-        topic that is not there yet would seem to be gone. What the disk fails is tried again after a while.
+        Nothing is done before this start of the broker is in the image: until then the image is out of date, and a
+        topic that is not in it yet would seem to be deleted. What the disk fails is retried after a while.
         """
         if not self.member.registered:
             return
@@ -200,7 +200,7 @@ class ClusterPartitions:
         self._broker.scheduler.call_soon(self._look_for_failures)
 
     def _look_for_failures(self) -> None:
-        """Try again, after a while, what roles the replicas could not take."""
+        """Retry, after a while, the roles that replicas could not take."""
         failed = self.member.replicas.failed
         if not failed or self._retry is not None:
             return
@@ -220,7 +220,7 @@ class ClusterPartitions:
         self.member.publish(self.member.replicas.apply(image, self._monotonic_ms()))
 
     def close(self) -> None:
-        """Try nothing again."""
+        """Cancel all retries."""
         if self._retry is not None:
             self._retry.cancel()
 

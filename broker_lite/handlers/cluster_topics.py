@@ -1,6 +1,6 @@
-"""Topics that the controller makes because a client has named them, or a coordinator needs them.
+"""Topics that the controller creates because a client has named them, or a coordinator needs them.
 
-As Kafka's AutoTopicCreationManager. One request at a time for each topic; whoever waits for it asks again, and finds
+As Kafka's AutoTopicCreationManager. One request at a time for each topic; clients that wait for it ask again, and find
 it or not.
 """
 
@@ -33,7 +33,7 @@ class WantedTopics:
         self._under_way: set[str] = set()
 
     def request(self, name: str) -> None:
-        """Ask the controller for a topic, unless that is under way."""
+        """Request a topic from the controller, unless that is under way."""
         member = self._broker.member
         assert member is not None, "a broker by itself makes its topics at once"
         if name in self._under_way:

@@ -1,6 +1,6 @@
-"""What clients are told of brokers, of the controller and of partitions.
+"""The brokers, the controller and the partitions as clients see them.
 
-A broker by itself leads everything. A member of a cluster tells what the cluster's image says, as far as it has it.
+A standalone broker leads everything. A member of a cluster reports what the cluster image says, as far as it has it.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def _listener(broker: Broker, request: Request) -> str | None:
 
 
 def controller_id(broker: Broker) -> int:
-    """Return who the controller is, as far as this broker knows; -1 if there is none."""
+    """Return the controller's id, as far as this broker knows; -1 if there is none."""
     return broker.config.node_id if broker.member is None else broker.member.image.controller_id
 
 
 def partitions(broker: Broker, topic: Topic, indexes: Iterable[int]) -> Iterator[tuple[int, PartitionView]]:
-    """Yield partitions of a topic with what is told of them."""
+    """Yield the partitions of a topic as clients see them."""
     if broker.member is None:
         alone = _alone(broker.config.node_id, broker.logs.leader_epoch)
         yield from ((index, alone) for index in indexes)

@@ -35,7 +35,7 @@ CONSUMER_MEMBER = 1
 
 
 def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
-    """Note that a member is alive, joins, leaves or has changed; tell it what it shall own."""
+    """Handle a heartbeat: a member is alive, joins, leaves or has changed; answer with what it shall own."""
     wanted = request.message()
     try:
         _check(broker, request, wanted)
@@ -54,7 +54,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
 
 
 def _check(broker: Broker, request: Request, wanted: Any) -> None:
-    """Refuse what makes no sense, as Kafka's GroupCoordinatorService does before it looks at the group."""
+    """Refuse invalid requests, as Kafka's GroupCoordinatorService does before it looks at the group."""
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE:
         raise KafkaError(refusal)
@@ -211,7 +211,7 @@ def _member(broker: Broker, request: Request, kind: Any, group: ConsumerGroup, m
 def _described(
     broker: Broker, request: Request, kind: Any, partitions: Owned | Mapping[uuid.UUID, Iterable[int]]
 ) -> Any:
-    """Name the partitions; of a topic that is gone nothing is said."""
+    """Name the partitions; those of a deleted topic are left out."""
     assignment = kind.Member.Assignment
     version = request.version
     named = []

@@ -1,8 +1,8 @@
-"""What brokers ask the controller (KIP-631, KIP-497, KIP-903, KIP-730).
+"""Requests of brokers to the controller (KIP-631, KIP-497, KIP-903, KIP-730).
 
 BrokerRegistration v0 to v3, BrokerHeartbeat v0, AlterPartition v2 and v3, AllocateProducerIds v0. A broker that is not
-the controller answers NOT_CONTROLLER. Absent: features and racks of brokers, and several directories, which the
-requests may name and nobody looks at.
+the controller answers NOT_CONTROLLER. Absent: features and racks of brokers, and several directories, which are ignored
+in requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 def controller_of(broker: Broker, request: Request) -> ControllerService:
-    """Return this broker's share in being the controller, for a request that only brokers may send.
+    """Return this broker's controller role, for a request that only brokers may send.
 
     Raises:
         ProtocolError: if this broker is in no cluster.
@@ -52,9 +52,9 @@ def _decide(
 
 
 def handle_registration(broker: Broker, request: Request) -> Body:
-    """Take in a broker that has started.
+    """Register a broker that has started.
 
-    Whoever registers holds the lock on its id, so that a former start of it is dead, whatever its lease says.
+    The broker holds the lock on its id, so that a former start of it is dead, whatever its lease says.
     """
     wanted = request.message()
     try:
@@ -84,7 +84,7 @@ def handle_registration(broker: Broker, request: Request) -> Body:
 
 
 def handle_heartbeat(broker: Broker, request: Request) -> Body:
-    """Hear that a broker is alive, and whether it wants to stop."""
+    """Handle a broker's heartbeat, and whether it wants to stop."""
     wanted = request.message()
     now_ms = broker.clock.monotonic_ms()
 
@@ -107,7 +107,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body:
 
 
 def handle_alter_partition(broker: Broker, request: Request) -> Body:
-    """Take a leader's word for who is in sync; each partition is answered by what is then, or why not."""
+    """Handle a leader's proposals of in-sync replicas; answer each partition with its new state, or the error."""
     wanted, version = request.message(), request.version
     proposals = [
         _proposal((topic.topic_id, each.partition_index), each, version)

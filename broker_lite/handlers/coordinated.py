@@ -1,10 +1,10 @@
-"""Which partitions of an internal topic this broker coordinates by, and when what a coordinator says may be heard.
+"""Which partitions of an internal topic this broker coordinates, and when a coordinator's answers may be sent.
 
 Theory of operation: a group or a transactional id belongs to the partition of `__consumer_offsets` or
-`__transaction_state` that Kafka's hash of its name gives, and whoever leads that partition coordinates it. A broker by
-itself leads all of them, from the start on, and says what it knows at once. In a cluster (`coordinated_in_cluster.py`)
-partitions come and go, and an answer waits until all that is in the coordinator's partition by then is safe: else
-somebody might be told what the next coordinator does not know.
+`__transaction_state` that Kafka's hash of its name selects, and the leader of that partition coordinates it. A
+standalone broker leads all of them, from the start on, and answers at once. In a cluster (`coordinated_in_cluster.py`)
+partitions come and go, and an answer waits until all that is in the coordinator's partition by then is safe: otherwise
+a client could see what the next coordinator does not know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.handlers.broker import Broker
 
 Refusals = Mapping[str, ErrorCode]
-"""Of each group or transactional id that cannot be spoken of after all, why."""
+"""The error of each group or transactional id that cannot be answered for after all."""
 
 NO_REFUSALS: Refusals = {}
 
@@ -40,13 +40,13 @@ class Coordinator(Protocol):
     """What keeps the state of the partitions."""
 
     def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
-        """Read partitions back, a step at a time; what they hold is known when there is no step left."""
+        """Load partitions, a step at a time; what they hold is known when there is no step left."""
 
     def loaded(self, _partitions: Collection[int]) -> None:
         """Go on with what they hold: from now on it counts."""
 
     def drop(self, partition: int) -> None:
-        """Know nothing of a partition any more: another broker has it."""
+        """Forget a partition: another broker leads it."""
 
 
 class Coordinated:
@@ -57,7 +57,7 @@ class Coordinated:
         self.topic = topic
 
     def begin(self, coordinator: Coordinator) -> None:
-        """Let a coordinator read back what there is."""
+        """Let a coordinator load its partitions."""
         topic = self._broker.topic(self.topic)
         logs = topic.logs if topic is not None else {}
         for _ in coordinator.load(logs):
@@ -73,11 +73,11 @@ class Coordinated:
         return False
 
     def error_of(self, _name: str) -> ErrorCode:
-        """Say whether this broker coordinates a group or transactional id: NONE, or what its client is to hear."""
+        """Return whether this broker coordinates a group or transactional id: NONE, or the client's error."""
         return ErrorCode.NONE
 
     def leader_of(self, _name: str) -> int | None:
-        """Return the broker that coordinates a name; None while nobody does."""
+        """Return the broker that coordinates a name; None if there is none now."""
         return self._broker.config.node_id
 
     def has(self, _partition: int) -> bool:
@@ -107,7 +107,7 @@ class Coordinated:
         verification: Verification | None = None,
         by_coordinator: bool = False,
     ) -> Placed:
-        """Append a batch to a name's partition, and wake whoever waits for it there; the rest as `PartitionLog.append`.
+        """Append a batch to a name's partition, and wake its waiting fetches; the rest as `PartitionLog.append`.
 
         Raises:
             KafkaError: if it could not be written; then nothing was.
@@ -116,13 +116,14 @@ class Coordinated:
         led = broker.leading(self.topic, index)
         size = len(batch)
         appended = led.log.append(batch, led.leader_epoch, broker.clock.now_ms(), verification, by_coordinator)
-        # In a cluster nothing is stable yet, and nobody waits for it: what is safe is told later (`cluster.appended`).
+        # In a cluster nothing is stable yet, and no fetch waits for it: what is safe is reported later
+        # (`cluster.appended`).
         is_stable = broker.cluster is None and led.log.last_stable_offset > appended.last_offset
         broker.purgatory.appended(self.topic, index, size, is_stable)
         return Placed(index, appended, is_stable)
 
     def when_safe(self, _names: Iterable[str], then: Callable[[Refusals], None]) -> None:
-        """Call back once all that the partitions of these names hold now cannot be lost any more."""
+        """Call back once all that the partitions of these names hold now is safe."""
         then(NO_REFUSALS)
 
     def answer(
@@ -132,9 +133,9 @@ class Coordinated:
         body: Body,
         _refused: Callable[[Refusals], Body],
     ) -> Body | None:
-        """Return an answer about these names, now or (then this is None) when all that it rests on is safe.
+        """Return an answer about these names, now or (then this is None) when all that it depends on is safe.
 
-        `_refused` makes the answer in its place if some names cannot be spoken of after all.
+        `_refused` builds the answer instead if some names cannot be answered for after all.
         """
         return body
 

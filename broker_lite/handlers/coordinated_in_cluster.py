@@ -1,11 +1,11 @@
 """The coordinator's share of an internal topic in a cluster: partitions come and go with their leadership.
 
-Theory of operation: when this broker comes to lead a partition, the partition is read back, a few milliseconds at a
-time between the requests; until that is done clients hear COORDINATOR_LOAD_IN_PROGRESS. When another broker leads it,
-or nobody, all that was kept of it is dropped at once, and clients hear NOT_COORDINATOR. What was appended here but not
-replicated then may or may not be known to the next coordinator, so nobody was told of it: each answer waits for the
-high watermark to pass the end that the partition had when the answer was made up. That goes for reads as well, since
-what they show may rest on a record that could still be lost.
+Theory of operation: when this broker becomes the leader of a partition, the partition is loaded, a few milliseconds at
+a time between the requests; until that is done clients get COORDINATOR_LOAD_IN_PROGRESS. When another broker leads it,
+or none, its state is dropped at once, and clients get NOT_COORDINATOR. What was appended here but not replicated then
+may or may not be known to the next coordinator, so it was never reported: each answer waits for the high watermark to
+pass the end that the partition had when the answer was built. The same holds for reads, since what they show may depend
+on a record that could still be lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SAFE_TIMEOUT_MS: Final = 5_000
 """How long an answer waits to be safe; Kafka's default of `offsets.commit.timeout.ms`."""
 
 LOAD_TURN_MS: Final = 5
-"""For how long partitions are read back before other requests have their turn."""
+"""For how long partitions are loaded before other requests have their turn."""
 
 LOAD_RETRY_S: Final = 1.0
-"""After how long a partition that could not be read is read again."""
+"""After how long a partition that could not be loaded is loaded again."""
 
 
 class CoordinatedInCluster(Coordinated):
@@ -76,12 +76,12 @@ class CoordinatedInCluster(Coordinated):
     def is_loading(self) -> bool:
         """Whether there is a partition that will be coordinated here, but is not yet.
 
-        One that could not be read back is none: who lists what is here would hear of nothing as long as that lasts.
+        One that could not be loaded is not counted: lists of what is here would be empty as long as that lasts.
         """
         return bool(self._queue)
 
     def error_of(self, name: str) -> ErrorCode:
-        """Say whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """Return whether this broker coordinates a name: NONE, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
         topic = self._broker.topic(self.topic)
         if topic is None:
             return ErrorCode.NOT_COORDINATOR
@@ -91,7 +91,7 @@ class CoordinatedInCluster(Coordinated):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._loading else ErrorCode.NOT_COORDINATOR
 
     def leader_of(self, name: str) -> int | None:
-        """Return the broker that coordinates a name; None while nobody does."""
+        """Return the broker that coordinates a name; None if there is none now."""
         topic = self._member.image.topic(self.topic)
         if topic is None:
             return None
@@ -236,7 +236,7 @@ class CoordinatedInCluster(Coordinated):
                 next(self._loading[index])
             except StopIteration:
                 self._loaded(index)
-            except Exception:  # what is wrong with one partition must not keep the others from being read
+            except Exception:  # an error in one partition must not keep the others from being loaded
                 self._failed(index)
         if self._queue:
             self._broker.scheduler.call_soon(self._load)
@@ -254,7 +254,7 @@ class CoordinatedInCluster(Coordinated):
             logger.info("%s-%d is coordinated here", self.topic, index)
 
     def _failed(self, index: int) -> None:
-        """Begin anew after a while; clients are told until then that the partition is being read back."""
+        """Load again after a while; until then clients are told that the partition is loading."""
         assert self._coordinator is not None
         logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
         if index in self._queue:

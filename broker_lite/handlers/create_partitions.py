@@ -26,7 +26,7 @@ MAX_RECORDS = 10_000
 def handle(broker: Broker, request: Request) -> Steps:
     """Add partitions to topics, each on its own, unless all together are too many.
 
-    Kafka 4.3 makes as many partitions as fit, and then answers UNKNOWN_SERVER_ERROR; nobody can go on from there.
+    Kafka 4.3 makes as many partitions as fit, and then answers UNKNOWN_SERVER_ERROR; clients cannot recover from that.
     """
     wanted, version = request.message(), request.version
     types = apis.response_class(request.api_key).CreatePartitionsTopicResult
@@ -95,7 +95,7 @@ def known_brokers(broker: Broker) -> Collection[int]:
 
 
 def check_replicas(broker: Broker, node_ids: Sequence[int], as_many_as: Sequence[int] | None = None) -> None:
-    """Say whether a partition can be assigned to these brokers.
+    """Check whether a partition can be assigned to these brokers.
 
     Raises:
         KafkaError: INVALID_REPLICA_ASSIGNMENT if one is not known, or named twice, or there are not `as_many_as` those

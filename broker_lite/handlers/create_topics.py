@@ -1,7 +1,7 @@
 """CreateTopics, versions 2 to 7 (KIP-464, KIP-525); in a cluster, the controller's to do.
 
-A topic without a replication factor gets `default.replication.factor`, which is refused too if it is beyond the number
-of brokers: 1, for a broker by itself.
+A topic without a replication factor gets `default.replication.factor`, which is refused too if it exceeds the number of
+brokers: 1 for a standalone broker.
 
 As with Kafka's controller, one request makes no more than fits into one write of its log (`MAX_RECORDS`): a record for
 each topic, each setting and each partition. What is beyond is refused as a whole.
@@ -45,7 +45,7 @@ CONFIGS_FROM = 5
 
 
 class Layout(NamedTuple):
-    """How many partitions and replicas a topic gets; `replicas` says where, partition by partition, if it is given."""
+    """How many partitions and replicas a topic gets; `replicas` are the assignments by partition, if there are any."""
 
     partitions: int
     replication_factor: int
@@ -61,7 +61,7 @@ class Planned(NamedTuple):
 
 @by_the_controller
 def handle(broker: Broker, request: Request) -> Steps:
-    """Make topics, each on its own: one that is refused does not stop the others, unless all are too many."""
+    """Create topics, each on its own: one that is refused does not stop the others, unless all are too many."""
     wanted = request.message()
     counts = Counter(each.name for each in wanted.topics)
     once = [each for each in wanted.topics if counts[each.name] == 1]
@@ -140,7 +140,7 @@ def _make(broker: Broker, planned: Mapping[str, Planned]) -> Generator[int, None
 
 
 def _decide(broker: Broker, planned: Mapping[str, Planned]) -> dict[str, uuid.UUID | KafkaError]:
-    """Let the controller make the topics, in one write of its log; returns their ids."""
+    """Let the controller create the topics, in one write of its log; return their ids."""
     assert broker.member is not None
     made: dict[str, uuid.UUID | KafkaError] = {}
 

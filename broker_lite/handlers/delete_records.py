@@ -74,7 +74,7 @@ def _answer(request: Request, deleted: _All) -> Body:
 
 
 def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: _All, timeout_ms: int) -> Body | None:
-    """Answer when the followers have deleted, too: at once, if there is nobody to wait for."""
+    """Answer when the followers have deleted, too: at once, if there is no follower to wait for."""
     waits = [(name, each) for name, partitions in deleted for each in partitions if each.code is ErrorCode.NONE]
     left = len(waits)
     at_once = True
@@ -93,7 +93,7 @@ def _answer_when_deleted(cluster: ClusterPartitions, request: Request, deleted: 
 
 
 def _delete(broker: Broker, request: Request, topic: str, wanted: Any) -> _Deleted:
-    """Let the log here start later; returns where it starts."""
+    """Advance the log start offset here; return it."""
     try:
         if not authorized(broker, request, Operation.DELETE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,8 +1,8 @@
 """DeleteTopics, versions 1 to 6; by name, or from version 6 by id (KIP-516). In a cluster, the controller's to do.
 
-Kafka's controller deletes internal topics too, and whoever does that loses all groups' offsets, or every transaction
-that is under way. Here the coordinators are in the same process and hold what is in those topics, so they are refused,
-with the error that DeleteRecords and Produce have for them.
+Kafka's controller deletes internal topics too, by which all groups' offsets, or all transactions under way, are lost.
+Here the coordinators are in the same process and hold what is in those topics, so they are refused, with the error that
+DeleteRecords and Produce have for them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _find(broker: Broker, request: Request, name: str | None, topic_id: uuid.UUI
         refused_name = topic.name if topic is not None else name
         assert refused_name is not None
         if not _may_delete(broker, request, refused_name):
-            # The name of a topic that was given by id is told to those only who may see it.
+            # The name of a topic that was given by id is returned only to clients that may see it.
             shown = name if name is not None or not _may_see(broker, request, refused_name) else refused_name
             return _Found(shown, topic_id, unknown, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     message = None
@@ -136,7 +136,8 @@ def _decide(member: ClusterMember, topics: list[Topic]) -> dict[uuid.UUID, Kafka
         records: list[Record] = []
         for topic in topics:
             try:
-                # By its id: the controller may know of another topic of that name by now, which nobody has asked for.
+                # By its id: the controller may have another topic of that name by now, which the client did not ask
+                # for.
                 records += controller.delete_topic(topic.topic_id)
             except KafkaError as error:
                 failures[topic.topic_id] = error

@@ -1,7 +1,7 @@
-"""DeleteRecords that wait until every replica that is there has deleted, too (Kafka's DelayedDeleteRecords).
+"""DeleteRecords that wait until every live replica has deleted, too (Kafka's DelayedDeleteRecords).
 
-A follower hears of its leader's new start in the answer to a fetch, and tells its own start in the next one. The low
-watermark, the least start of all replicas whose brokers are there, is what the client waits for and is told.
+A follower learns its leader's new log start offset from the answer to a fetch, and sends its own in the next one. The
+low watermark, the least log start offset of all live replicas, is what the client waits for and gets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkonce.broker_lite.scheduling import Scheduler, Timer
 
 Then = Callable[[ErrorCode, int], None]
-"""Told an error, and the low watermark."""
+"""Called with an error, and the low watermark."""
 
 
 class _Waiter:
@@ -32,7 +32,7 @@ class _Waiter:
 
 
 class Deletions:
-    """All that wait on one broker."""
+    """All waiting requests of one broker."""
 
     def __init__(self, member: ClusterMember, scheduler: Scheduler) -> None:
         self._member = member
@@ -54,7 +54,7 @@ class Deletions:
         self._waiting.setdefault(key, []).append(waiter)
 
     def fetched(self, key: PartitionKey) -> None:
-        """Answer whom a follower's fetch lets go on."""
+        """Answer the requests that a follower's fetch completes."""
         waiting = self._waiting.get(key)
         if waiting is None:
             return
@@ -70,7 +70,7 @@ class Deletions:
             self._answer(waiter, ErrorCode.NONE, low)
 
     def lost(self, key: PartitionKey) -> None:
-        """Answer whoever waits for a partition that has changed hands."""
+        """Answer all that wait for a partition whose leader has changed."""
         if key in self._waiting:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -191,7 +191,7 @@ def _without_effect(broker: Broker) -> list[Entry]:
 def check_broker_name(
     broker: Broker, name: str, no_number: str, expected: str, allowed: Collection[int] | None = None
 ) -> None:
-    """Say whether a resource's name is this broker's number, or one of those allowed.
+    """Check that a resource's name is this broker's id, or one of those allowed.
 
     Raises:
         KafkaError: INVALID_REQUEST if not.

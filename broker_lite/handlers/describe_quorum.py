@@ -1,8 +1,8 @@
 """DescribeQuorum, versions 0 to 2 (KIP-595, KIP-836): who the controller is, and who may become it.
 
-There is no quorum: the brokers of a cluster share the files of one metadata log, and any of them may lead. So each is
-a voter, and all are at the offset that this broker has read up to; one that is fenced is shown as never seen. A broker
-by itself keeps no such log, and is shown as the leader of an empty one.
+There is no quorum: the brokers of a cluster share the files of one metadata log, and any of them may be the controller.
+So each is a voter, and all are at the offset that this broker has read up to; a fenced one is shown as never seen. A
+standalone broker has no such log, and is shown as the leader of an empty one.
 """
 
 from __future__ import annotations

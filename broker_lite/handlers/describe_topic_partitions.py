@@ -1,6 +1,6 @@
 """DescribeTopicPartitions, version 0 (KIP-966): topics by name, so many partitions at a time, and where to go on.
 
-As Kafka's `DescribeTopicPartitionsRequestHandler`. A broker by itself has no eligible leader replicas but the one in
+As Kafka's `DescribeTopicPartitionsRequestHandler`. A standalone broker has no eligible leader replicas but the one in
 sync.
 """
 

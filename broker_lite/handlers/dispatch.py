@@ -1,6 +1,6 @@
 """Which handler answers which API.
 
-A handler is loaded when its API is first asked for: to load them all would take longer than the rest of the start.
+A handler is imported when its API is first used: importing all of them would take longer than the rest of the start.
 """
 
 from __future__ import annotations

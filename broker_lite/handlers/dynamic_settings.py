@@ -5,8 +5,9 @@ broker, changed for all brokers, given at the start (the properties file), the d
 the log directory and survive a restart. A change is checked as a whole by building the settings that would follow from
 it; only then is it written, and only then does it take effect. Topics' own settings live with the topics.
 
-In a cluster two settings are not a broker's to have, since a controller and a leader that go by different ones may lose
-records: `decided` has them, from the controller's log, and they count before all others, as changed for all brokers.
+In a cluster two settings are not a broker's own, since a controller and a leader with different values may lose
+records: `decided` has them, from the controller's log, and they take precedence over all others, as changed for all
+brokers.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class DynamicSettings:
         self.reload()
 
     def reload(self) -> None:
-        """Go by what the file holds by now, since somebody else has written it."""
+        """Read the file again, since another writer has replaced it."""
         self._brokers = {ALL_BROKERS: {}, self._node: {}}
         self._groups = {}
         self.config = self._effective(self._brokers)
@@ -115,7 +116,7 @@ class DynamicSettings:
         return self._group_config(self._groups.get(group_id, {}))
 
     def check_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Say whether these may take the place of what was changed for this broker or all; returns what would follow.
+        """Check whether these may replace what was changed for this broker or all; return what would follow.
 
         Raises:
             KafkaError: INVALID_REQUEST, as Kafka answers, for names that are not served or may not change while the
@@ -144,7 +145,7 @@ class DynamicSettings:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change_broker(self, resource: str, values: Mapping[str, str]) -> BrokerConfig:
-        """Let these take the place of what was changed for this broker or all; returns the settings now in effect.
+        """Replace what was changed for this broker or all; return the settings now in effect.
 
         What the controller decides is checked, and left to it.
         """
@@ -160,7 +161,7 @@ class DynamicSettings:
         return self.config
 
     def check_group(self, group_id: str, values: Mapping[str, str]) -> None:
-        """Say whether these may take the place of a group's settings.
+        """Check whether these may replace a group's settings.
 
         Raises:
             KafkaError: INVALID_CONFIG for a name that there is not or a value that does not fit.
@@ -180,7 +181,7 @@ class DynamicSettings:
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
     def change_group(self, group_id: str, values: Mapping[str, str]) -> None:
-        """Let these take the place of a group's settings; as `check_group`."""
+        """Replace a group's settings; as `check_group`."""
         self.check_group(group_id, values)
         groups = {**self._groups, group_id: dict(values)}
         if not values:

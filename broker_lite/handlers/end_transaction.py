@@ -1,8 +1,8 @@
-"""EndTxn, versions 0 to 5; version 5 gives the producer a new epoch for its next transaction (KIP-890 part 2).
+"""EndTxn, versions 0 to 5; version 5 returns a new epoch for the producer's next transaction (KIP-890 part 2).
 
-The answer goes out when the decision is in the log, and safe there in a cluster; by itself, a broker has written the
-markers by then if they are not too many. Anyone who knows producer id and epoch may decide, as in Kafka: that is
-two-phase commit from outside. Absent: nothing.
+The answer is sent when the decision is in the log, and safe there in a cluster; a standalone broker has written the
+markers by then, if they are not too many. Any client that knows producer id and epoch may decide, as in Kafka: that is
+external two-phase commit. Absent: nothing.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _answer_or_wait(
 
 
 def _is_quiet(broker: Broker, context: FetchContext) -> bool:
-    """Whether a follower's fetch whose time is up has nothing to hear."""
+    """Whether there is nothing to report to a follower whose fetch has timed out."""
     return broker.cluster is not None and broker.cluster.is_quiet(context.partitions())
 
 
@@ -166,7 +166,7 @@ def _read(broker: Broker, request: Request, wanted: fetch.FetchRequest) -> _Read
 
 
 def _noted(broker: Broker, error: KafkaError | OSError) -> KafkaError:
-    """Note what the disk has failed; returns what is told of the partition: the others are answered all the same."""
+    """Note a disk error; return the partition's error: the others are answered all the same."""
     if broker.cluster is not None:
         broker.cluster.logs.note_failure(error)
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -197,7 +197,7 @@ def _read_partition(
     only_committed: bool,
     follower: int | None,
 ) -> tuple[fetch.FetchPartitionResult, int]:
-    # As quick as can be where nobody else can lead: this runs for every partition of every fetch.
+    # A fast path where no other broker can lead: this runs for every partition of every fetch.
     log, leader_epoch, replicas = (
         broker.leading(topic, wanted.partition)
         if broker.cluster is not None
@@ -205,7 +205,7 @@ def _read_partition(
     )
     if 0 <= wanted.current_leader_epoch != leader_epoch:
         Led(log, leader_epoch).check_epoch(wanted.current_leader_epoch)
-    # The first partition with records gives a batch whatever its size, or a small fetch would never get past it.
+    # The first partition with records returns a batch whatever its size, or a small fetch would never get past it.
     offset, stable = wanted.fetch_offset, log.last_stable_offset
     limit = stable if only_committed else None
     if replicas is not None:

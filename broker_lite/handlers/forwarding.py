@@ -1,9 +1,9 @@
 """Requests of clients that only the controller can answer, on their way to it (Envelope v0, KIP-590).
 
-Theory of operation: a client may send them to any broker. One that is not the controller puts the request as it came
-into an envelope, with who has sent it and from where; the controller takes it out and answers it as that client's, and
-the answer goes back the same way. Where this broker ceases to be the controller half way, the request goes on to the
-next one. A client whose request finds no controller in time loses its connection, and will try again elsewhere.
+Theory of operation: a client may send them to any broker. A broker that is not the controller puts the unchanged
+request into an envelope, with the sender's principal and address; the controller unwraps it and answers it as that
+client's, and the answer goes back the same way. If the receiver is no longer the controller, the request is sent to the
+next one. A client whose request finds no controller in time loses its connection, and will retry elsewhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[Broker, Request], Body | None]:
-    """Let a handler run on the controller's broker only, one after the other.
+    """Run a handler on the controller's broker only, one request after the other.
 
     A standalone broker is its own controller.
     """
@@ -57,7 +57,7 @@ def by_the_controller(handler: Callable[[Broker, Request], Steps]) -> Callable[[
         member = broker.member
         if member is None:
             return (yield from handler(broker, request))
-        body = bytes(request.body)  # what is sent on may outlive the read buffer
+        body = bytes(request.body)  # a forwarded request may outlive the read buffer
         if member.controller.active:
             try:
                 return (yield from handler(broker, request))

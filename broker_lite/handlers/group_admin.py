@@ -128,7 +128,7 @@ def handle_list(broker: Broker, request: Request) -> Body | None:
 
 
 def _listed(broker: Broker, group_id: str) -> tuple[str, str, str]:
-    """Return a group's state, type and protocol type; one of which there are offsets only is classic and empty."""
+    """Return a group's state, type and protocol type; a group that only has offsets is classic and empty."""
     group = broker.groups.any_group(group_id)
     if group is None:
         return GroupState.EMPTY.value, CLASSIC_TYPE, ""

@@ -18,7 +18,7 @@ NULL_PROTOCOL_NAME_FROM = 7
 
 
 def group_refusal(broker: Broker, request: Request, operation: Operation, group_id: str) -> ErrorCode:
-    """Say whether the client may do that to a group, and whether the group is coordinated here: NONE, or why not."""
+    """Check that the client may do that to a group, and that the group is coordinated here: NONE, or the error."""
     return group_error(broker, request, operation, group_id) or broker.groups.partitions.error_of(group_id)
 
 

@@ -1,12 +1,12 @@
 """All groups of the broker: their state machines, their timers, their committed offsets.
 
 Theory of operation: a group is a `ClassicGroup` or, since its first ConsumerGroupHeartbeat, a `ConsumerGroup`
-(KIP-848); an empty one becomes the other kind when a member of that kind comes, one with members does not. After every
-event the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its
-next deadline. Commits are appended there before they are acknowledged or seen by anyone. A partition of it is read back
-before its groups are served (`coordinated.py`): they come back with their members, whose sessions begin anew. When
-another broker takes a partition over, its groups are forgotten here and who waits for them is told. Groups and offsets
-that nobody needs are removed after `offsets.retention.minutes`.
+(KIP-848); an empty one is converted when a member of the other kind comes, one with members is not. After every event
+the group's records are appended to `__consumer_offsets`, then its answers are sent and one timer is set to its next
+deadline. Commits are appended there before they are acknowledged or visible. A partition is loaded before its groups
+are served (`coordinated.py`): they come back with their members, whose sessions restart. When another broker leads a
+partition, its groups are forgotten here and waiting members are answered. Groups and offsets that are no longer needed
+are removed after `offsets.retention.minutes`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 MAX_GROUPS = 100_000
 MAX_REMOVALS_PER_BATCH = 1_000
 RETRY_MS = 1_000
-"""When a timer's event could not be written, it is tried again after this."""
+"""The retry interval of a timer's event that could not be written."""
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -101,7 +101,7 @@ class GroupCoordinator:
     # Partitions of `__consumer_offsets`.
 
     def load(self, partitions: Mapping[int, PartitionLog]) -> Iterator[None]:
-        """Read the groups of some partitions back, a step at a time."""
+        """Load the groups of some partitions, a step at a time."""
         replayed = Replayed()
         yield from self._log.replay(partitions, replayed.take)
         self.offsets.take_over(replayed.offsets)
@@ -115,10 +115,10 @@ class GroupCoordinator:
             self._set_timer(self._groups[group_id])
 
     def loaded(self, _partitions: Collection[int]) -> None:
-        """Go on with their groups: there is nothing to be done but to wait for their members."""
+        """Serve the loaded groups: there is nothing to do but to wait for their members."""
 
     def drop(self, partition: int) -> None:
-        """Forget the groups of a partition; who waits for one of them has to find its next coordinator."""
+        """Forget the groups of a partition; waiting members have to find its next coordinator."""
         self._broker.pending_offsets.drop(partition)
         for group_id in self.partitions.kept_in(partition, self.all_ids()):
             group = self._groups.get(group_id)
@@ -128,7 +128,7 @@ class GroupCoordinator:
                 send(answer)
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        """Return what counts for one KIP-848 group: the broker's settings, with what it has of its own on top."""
+        """Return the settings of one KIP-848 group: its own on top of the broker's."""
         own = self._broker.dynamic.group_config(group_id)
         return replace(
             self.consumer_settings,
@@ -137,13 +137,13 @@ class GroupCoordinator:
         )
 
     def settings_changed(self, group_id: str) -> None:
-        """Let a group that is there take up its changed settings."""
+        """Apply changed settings to a group, if it exists."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.settings = self.settings_of(group_id)
 
     def close(self) -> None:
-        """Let go of the timers."""
+        """Cancel the timers."""
         self.partitions.close()
         self._retention_timer.cancel()
         for _, timer in self._timers.values():
@@ -163,7 +163,7 @@ class GroupCoordinator:
         return group if isinstance(group, ConsumerGroup) else None
 
     def any_group(self, group_id: str) -> Group | None:
-        """Return a group of either kind; one of which there are only offsets is none."""
+        """Return a group of either kind; None if it only has offsets."""
         return self._groups.get(group_id)
 
     def why_not(self, group_id: str, kind: str) -> str:
@@ -173,17 +173,17 @@ class GroupCoordinator:
         return f"Group {group_id} not found."
 
     def all_ids(self) -> list[str]:
-        """Return the ids of groups and of those of which there are offsets only."""
+        """Return all group ids, including groups that only have offsets."""
         return sorted(set(self._groups) | set(self.offsets.groups()))
 
     def topics_changed(self) -> None:
-        """Say that a topic has come or gone: patterns are looked at again."""
+        """Note that a topic was created or deleted: patterns are resolved again."""
         self.topics.version += 1
 
     # Classic groups.
 
     def group_to_join(self, group_id: str) -> ClassicGroup:
-        """Return a classic group, made if need be.
+        """Return a classic group, created if needed.
 
         Raises:
             KafkaError: INVALID_GROUP_ID; INCONSISTENT_GROUP_PROTOCOL if it is a KIP-848 group with members;
@@ -240,7 +240,7 @@ class GroupCoordinator:
         return decision.answer
 
     def remove_member(self, group: ConsumerGroup, member_id: str) -> None:
-        """Remove a member by an administrator's wish.
+        """Remove a member on an administrator's request.
 
         Raises:
             KafkaError: if that could not be written.
@@ -258,7 +258,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id} not found.")
 
     def _settle(self, group: ConsumerGroup, decision: Decision, removal: Collection[Record] = ()) -> None:
-        """Write what was decided, then make it true."""
+        """Write a decision, then apply it."""
         now_ms = self._broker.clock.now_ms()
         records = [*removal, *(encode_change(group.group_id, change, now_ms) for change in decision.changes)]
         if records:
@@ -332,7 +332,7 @@ class GroupCoordinator:
         version: int,
         transactional: bool = False,
     ) -> ErrorCode:
-        """Decide whether a member, of either protocol, or somebody who is none, may write offsets.
+        """Check whether a member, of either protocol, or a client that is none, may write offsets.
 
         ``epoch`` is the member's generation or epoch; ``version`` is that of the OffsetCommit.
         """
@@ -367,7 +367,7 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         due_ms = None if group is None else group.next_deadline_ms
         if group is not None and due_ms is not None and due_ms <= self._broker.clock.monotonic_ms():
-            self._expire(group)  # a session that is over counts as ended, however late the loop is with its timer
+            self._expire(group)  # an expired session counts as ended, however late its timer fires
         offsets = self.offsets.of_group(group_id)
         if group is None and not offsets:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -401,7 +401,7 @@ class GroupCoordinator:
                 self._broker.note_refusal(f"group {group_id}: offsets of topic {topic} could not be removed: {error}")
 
     def remove_expired(self) -> None:
-        """Remove the offsets whose time is over, and the groups that have neither members nor offsets."""
+        """Remove expired offsets, and the groups that have neither members nor offsets."""
         now_ms = self._broker.clock.now_ms()
         retention_ms = self._broker.config.offsets_retention_minutes * 60_000
         pending = self._broker.pending_offsets
@@ -460,7 +460,7 @@ class GroupCoordinator:
 
 
 def _send_all(answers: list[Answer], refusals: Refusals) -> None:
-    """Send a group's answers; or, if they rest on what may be lost, have their members try again."""
+    """Send a group's answers; or, if they depend on what may be lost, let its members retry."""
     error = next(iter(refusals.values()), None)
     for answer in answers:
         send(answer if error is None else refused(answer, error))

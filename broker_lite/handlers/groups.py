@@ -30,7 +30,7 @@ LEAVE_SEVERAL_FROM = 3
 
 
 def handle_join(broker: Broker, request: Request) -> Body | None:
-    """Take a member in; the answer comes when the group's rebalance is complete."""
+    """Add a member; the answer comes when the group's rebalance is complete."""
     wanted = request.message()
     try:
         refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
@@ -98,7 +98,7 @@ def handle_heartbeat(broker: Broker, request: Request) -> Body | None:
 
 
 def handle_leave(broker: Broker, request: Request) -> Body | None:
-    """Let one member (to v2) or several (from v3) go."""
+    """Remove one member (to v2) or several (from v3)."""
     wanted, version = request.message(), request.version
     refusal = group_refusal(broker, request, Operation.READ, wanted.group_id)
     if refusal is not ErrorCode.NONE:

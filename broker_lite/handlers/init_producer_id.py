@@ -79,7 +79,7 @@ def _decide(broker: Broker, request: Request, wanted: Any) -> Decision:
 
 
 def _refusal(broker: Broker, request: Request, transactional_id: str | None) -> ErrorCode:
-    """Whoever may write to any topic may do so idempotently (KIP-679)."""
+    """Return the error, if any: a client that may write to any topic may do so idempotently (KIP-679)."""
     if transactional_id is not None:
         if authorized(broker, request, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             return ErrorCode.NONE

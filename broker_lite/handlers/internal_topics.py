@@ -1,4 +1,4 @@
-"""How this broker makes its own topics: the one place that says so, whoever makes or takes them over."""
+"""The settings of this broker's internal topics, in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leads instead, for a client that asked the wrong broker (KIP-951): it need not ask for metadata first."""
+"""The current leader, for a client that asked the wrong broker (KIP-951): it need not ask for metadata first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def leader_hint(broker: Broker, topic: str, index: int) -> LeaderHint | None:
-    """Return who leads a partition now; None if nobody does, or this broker is standalone."""
+    """Return the current leader of a partition; None if there is none, or this broker is standalone."""
     if broker.member is None:
         return None
     image = broker.member.image

@@ -4,8 +4,8 @@ Theory of operation: up to a bound the markers are written in the same turn of t
 in the next ones, so that a transaction over a thousand partitions does not hold up others. Markers that could not be
 written are tried again.
 
-Partitions that do not exist any more need no marker. A partition that refuses one, because somebody else has ended the
-producer's transaction there in the meantime (WriteTxnMarkers, as an administrator's tool sends it), is done as well.
+Partitions that no longer exist need no marker. A partition that refuses one, because the producer's transaction there
+has been ended in the meantime (WriteTxnMarkers, as an administrator's tool sends it), is done as well.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MarkerWriter:
             coordinator.call_later(f"markers of {markers.transactional_id}", delay_s, self._go_on)
 
     def forget(self, transactional_id: str) -> None:
-        """Write no more markers of a transactional id: another broker has it."""
+        """Drop the markers of a transactional id: another broker coordinates it."""
 
     def when_ended(self, _transactional_id: str, then: Callable[[], None]) -> None:
         """Call back when no transaction of an id is being ended: markers are quickly written here."""

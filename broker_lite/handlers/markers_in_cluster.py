@@ -1,13 +1,13 @@
 """The ends of decided transactions on their way to the leaders of their partitions.
 
-Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself has to be safe, else a marker
-could end a transaction in some partitions that the next coordinator ends otherwise in the rest. Then each partition's
-leader gets its marker: this broker by a write of its own, others by WriteTxnMarkers, one request at a time for each
-broker, with all that has come together for it meanwhile. A marker counts as written when it is safe in its partition.
-What was not written, because the leader has died, another one leads, or too few replicas are in sync, is sent again, to
-whoever leads by then; a second marker for a transaction that has ended changes nothing. When all are written, the
-coordinator completes the transaction. A coordinator that is replaced forgets what it was about to send, and the next
-one sends all of it anew, under a higher epoch, by which partitions tell markers of the old one.
+Theory of operation (Kafka's TransactionMarkerChannelManager): first the decision itself has to be safe, or a marker
+could end a transaction in some partitions that the next coordinator ends differently in the rest. Then each partition's
+leader gets its marker: this broker writes its own, others get WriteTxnMarkers, one request at a time for each broker,
+with all that has been collected for it meanwhile. A marker counts as written when it is safe in its partition. Markers
+that were not written, because the leader has died, another one leads, or too few replicas are in sync, are sent again,
+to the current leader; a second marker for a transaction that has ended changes nothing. When all are written, the
+coordinator completes the transaction. A coordinator that is replaced drops what it has not sent, and the next one sends
+all markers again, under a higher epoch, by which partitions recognize markers of the old one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MarkerSender:
         self._outbox: dict[int, list[_Batch]] = {}
         """What is to be sent to each broker, as soon as it has answered what it was sent."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
-        """Who waits for the end of a transaction."""
+        """Requests that wait for the end of a transaction."""
         self._asked: set[int] = set()
         """The brokers that have not answered yet."""
         member.on_image.append(self._on_image)
@@ -98,7 +98,7 @@ class MarkerSender:
             self._wait_for_decision(sending)
 
     def forget(self, transactional_id: str) -> None:
-        """Write no more markers of a transactional id: another broker has it."""
+        """Drop the markers of a transactional id: another broker coordinates it."""
         sending = self._sending.get(transactional_id)
         if sending is not None:
             self._over(sending)
@@ -123,7 +123,7 @@ class MarkerSender:
         waiting.append(then)
 
     def _ended(self, transactional_id: str, waiting: list[Callable[[], None]] | None = None) -> None:
-        """Let those go on who wait for an end; if `waiting` is given, only if these are still the ones who do."""
+        """Call back those that wait for an end; if `waiting` is given, only if it is still the current list."""
         found = self._waiting.get(transactional_id)
         if found is None or (waiting is not None and found is not waiting):
             return
@@ -174,7 +174,7 @@ class MarkerSender:
         self._written(sending, written)
 
     def _leader_of(self, place: TopicPartition) -> int | None:
-        """Return who leads a partition; None if it is no more."""
+        """Return the leader of a partition; None if it does not exist any more."""
         topic, index = place
         found = self._member.image.topic(topic)
         state = None if found is None else found.partitions.get(index)
@@ -272,7 +272,7 @@ class MarkerSender:
         self._send(leader)
 
     def _on_image(self, _image: ClusterImage) -> None:
-        """Wait for nobody's answer who does not lead any more: it may be paused, and its answer long in coming."""
+        """Stop waiting for brokers that no longer lead: they may be paused, and their answers long in coming."""
         for sending in self._sending.values():
             for place, leader in list(sending.under_way.items()):
                 if self._leader_of(place) != leader:

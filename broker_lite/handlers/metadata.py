@@ -1,6 +1,6 @@
 """Metadata, versions 0 to 13; topics by name or id, made on first use if the broker is set so (KIP-430, KIP-516).
 
-In a cluster a topic is made by the controller meanwhile, and the client hears LEADER_NOT_AVAILABLE until it is there.
+In a cluster the controller creates the topic meanwhile, and the client gets LEADER_NOT_AVAILABLE until it exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALL_IN_VERSION_0 = 0
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Tell of the brokers and of the topics asked for; where all are, of those that the client may see."""
+    """Return the brokers and the topics asked for; if these are all, those that the client may see."""
     wanted = request.message()
 
     def tell() -> Body | None:
@@ -85,7 +85,7 @@ class _Answer:
         """How many topics have been made, as they were asked for."""
 
     def wanted_topic(self, wanted: Any, create: bool) -> Generator[int, None, Any]:
-        """Tell of a topic that the client named, by its name or, where that is null, by its id."""
+        """Describe a topic that the client named, by its name or, where that is null, by its id."""
         broker, request, name = self._broker, self._request, wanted.name
         if name is None:
             topic_id = wanted.topic_id or ZERO_UUID
@@ -98,7 +98,7 @@ class _Answer:
                 self.created += 1
                 topic = self._create(name)
             except KafkaError as refused:
-                if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that nobody has made
+                if name != KRAFT_METADATA_TOPIC:  # as unknown to clients as any topic that does not exist
                     error = refused.code
         return (yield from self.topic(topic)) if topic is not None else self._refused(name, ZERO_UUID, error)
 
@@ -127,7 +127,7 @@ class _Answer:
         )
 
     def topic(self, topic: Topic) -> Generator[int, None, Any]:
-        """Tell of a topic."""
+        """Describe a topic."""
         broker, version, types = self._broker, self._request.version, self._types
         partitions = []
         for index, view in cluster_view.partitions(broker, topic, range(topic.partition_count)):

@@ -1,4 +1,4 @@
-"""What the broker counts while it works, if anybody wants to know (`metrics.port`).
+"""What the broker counts while it works, if metrics are enabled (`metrics.port`).
 
 Theory of operation: nothing is counted, and no clock is read, unless `Broker.metrics` is set. What can be looked up
 when it is asked for (sizes, offsets, groups, connections) is not counted at all. Counters only ever grow; a topic that
@@ -17,7 +17,7 @@ from sparkonce.broker_lite.protocol.fetch import FetchTopicResult
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """What one topic, or all together, took in and gave out."""
+    """What one topic, or all together, received and sent."""
 
     messages_in: int = 0
     bytes_in: int = 0

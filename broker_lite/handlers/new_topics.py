@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NewTopics:
-    """The topics of one request that are still to be made; to be made anew for each request."""
+    """The topics of one request that are still to be created; a new one for each request."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
@@ -22,7 +22,7 @@ class NewTopics:
         self._aliases = {name.replace(".", "_"): name for name in logs.topics}
 
     def add(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Take in one more topic.
+        """Add one more topic.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;

@@ -124,7 +124,7 @@ class _Topics:
     def topic(
         self, name: str | None, topic_id: uuid.UUID, indexes: list[int], error: ErrorCode = ErrorCode.NONE
     ) -> Any:
-        """Tell of one topic's partitions; with an error, of each only that."""
+        """Return one topic's partitions; with an error, of each only that."""
         kind, version = self._kind, self._request.version
         several = version >= SEVERAL_GROUPS_FROM
         partition_kind = kind.OffsetFetchResponsePartitions if several else kind.OffsetFetchResponsePartition

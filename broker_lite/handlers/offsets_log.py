@@ -52,7 +52,7 @@ class OffsetsLog:
             for each in () if marker is None else pending.end(partition, header.producer_id, marker.committed):
                 take(each)
         elif header.is_transactional:
-            OffsetTable().replay([record])  # raises now what nobody could handle when the marker comes
+            OffsetTable().replay([record])  # raises now what could not be handled when the marker comes
             pending.add(partition, header.producer_id, [record])
         else:
             take(record)

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13; from version 12 on the first write of a transaction adds the partition to it (KIP-890).
 
-With acks=all in a cluster, the answer waits until all that are in sync have the records: `acks_all.py`. A broker by
-itself answers at once.
+With acks=all in a cluster, the answer waits until all in-sync replicas have the records: `acks_all.py`. A standalone
+broker answers at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
 ZSTD_FROM = 7
 MAX_PARTITIONS_AT_ONCE = 50
-"""With more partitions than this, others get their turn in between."""
+"""With more partitions than this, other requests get their turn in between."""
 APPENDED = 5
 """The units of work of an append, whatever its size: what it has of bytes is bounded elsewhere."""
 
@@ -60,7 +60,7 @@ def handle(broker: Broker, request: Request) -> Body | None:
 
 
 def _write_later(broker: Broker, request: Request, kept: memoryview, said: Said) -> None:
-    """Append what had to wait for the coordinator's word, and answer."""
+    """Append what had to wait for the coordinator's answer, and answer."""
     try:
         body = _write(broker, request, kept, produce.decode_request(request.version, kept), said)
     except (ProtocolError, OSError) as error:

@@ -1,7 +1,7 @@
 """Producer ids of a cluster's broker: the controller hands them out in blocks (KIP-730).
 
-Theory of operation: a block is this broker's alone, and no other gets it ever again, so ids are given out of it without
-asking anybody. When little is left of it the next one is asked for. A broker that dies loses what was left.
+Theory of operation: a block belongs to this broker alone, and is never assigned again, so ids are taken from it without
+a request. When little is left of it the next one is requested. A broker that dies loses what was left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFETCH_SHARE: Final = 10
 
 
 class ProducerIdBlocks:
-    """Gives out producer ids; as `ProducerIds`."""
+    """Assigns producer ids; as `ProducerIds`."""
 
     def __init__(self, member: ClusterMember) -> None:
         self._member = member
@@ -36,7 +36,7 @@ class ProducerIdBlocks:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` gives an id without asking anybody."""
+        """Whether `take` returns an id without a request to the controller."""
         return bool(self._block or self._next_block)
 
     def when_asked(self, then: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class ProducerIdBlocks:
         self._ask()
 
     def take(self) -> int:
-        """Return an id that was never given before.
+        """Return an id that was never assigned before.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS if none is at hand yet, after which every client tries again.

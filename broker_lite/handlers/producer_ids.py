@@ -1,9 +1,9 @@
-"""Producer ids, each given out once for all times, by a standalone broker (in a cluster: `producer_id_blocks.py`).
+"""Producer ids, each assigned only once, by a standalone broker (in a cluster: `producer_id_blocks.py`).
 
-Theory of operation: ids are taken from a block; before the first of a block is given out, the block's end is on the
-disk. A broker that dies loses what was left of its block, never gives an id twice. A log directory that was a Kafka
+Theory of operation: ids are taken from a block; before the first of a block is assigned, the block's end is on the
+disk. A broker that dies loses the rest of its block, and never assigns an id twice. A log directory that was a Kafka
 broker's has no such file, as Kafka keeps its blocks with the controller: there the ids begin with the first block of
-which the logs know no id, since a partition takes a batch under a known id for one that it has already.
+which the logs know no id, since a partition may take a batch under a known id for a duplicate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIds:
-    """Gives out producer ids."""
+    """Assigns producer ids."""
 
     def __init__(self, storage: Storage, path: str, largest_known: Callable[[], int]) -> None:
         """`largest_known` is asked for the largest id in the logs, -1 if none, when there is no file of ours."""
@@ -32,14 +32,14 @@ class ProducerIds:
             self._next, self._end = None, 0
 
     is_ready = True
-    """Whether `take` gives an id without asking anybody."""
+    """Whether `take` returns an id at once."""
 
     def when_asked(self, then: Callable[[], None]) -> None:
         """Call back when `take` may be tried."""
         then()
 
     def take(self) -> int:
-        """Return an id that was never given before.
+        """Return an id that was never assigned before.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS if the block's end cannot be written; as in Kafka's

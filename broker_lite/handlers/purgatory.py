@@ -1,9 +1,9 @@
 """Fetches that wait for more bytes.
 
-Theory of operation: a fetch that finds less than it wants is filed under each of its partitions. An append takes the
-bytes off what the waiters of that partition still miss; whoever misses nothing is answered soon after, when the
-append's own answer is out. A timer answers the others when their patience ends. The count may be wrong (a batch may
-lie beyond a fetch's limits), which wakes a fetch early; it then reads again and files itself anew.
+Theory of operation: a fetch that finds less than it wants is filed under each of its partitions. An append subtracts
+its bytes from what the fetches of that partition still miss; a fetch that misses nothing is answered soon after, when
+the append's own answer is sent. A timer answers the others when their wait time ends. The count may be wrong (a batch
+may lie beyond a fetch's limits), which wakes a fetch early; it then reads again and files itself again.
 
 A read_committed fetch does not count what is appended while a transaction is open, since it will not see it; the end of
 a transaction may show it any number of bytes, and wakes it.
@@ -19,7 +19,7 @@ PartitionKey = tuple[str, int]
 
 
 class Waiter:
-    """One waiting fetch; `retry(final)` answers it or files it anew, and must answer if `final`."""
+    """One waiting fetch; `retry(final)` answers it or files it again, and must answer if `final`."""
 
     __slots__ = ("deadline_ms", "final", "keys", "missing_bytes", "only_committed", "retry", "timer")
 
@@ -56,13 +56,13 @@ class FetchPurgatory:
         waiter.timer = self._scheduler.call_later(delay, lambda: self._on_timer(waiter))
 
     def cancel(self, waiter: Waiter) -> None:
-        """Forget a fetch that nobody waits for any more; one that is not waiting is fine."""
+        """Forget a fetch whose client is gone; does nothing if it is not waiting."""
         self._forget(waiter)
         if waiter in self._ready:
             self._ready.remove(waiter)
 
     def appended(self, topic: str, partition: int, size: int, stable: bool = True) -> None:
-        """Note that `size` bytes have been appended; `stable` tells whether they are below the last stable offset."""
+        """Note that `size` bytes have been appended; `stable`: whether they are below the last stable offset."""
         waiters = self._waiters.get((topic, partition))
         if not waiters:
             return
@@ -75,16 +75,16 @@ class FetchPurgatory:
         self._wake(ready)
 
     def decided(self, topic: str, partition: int) -> None:
-        """Wake whoever waits for a partition in which a transaction has ended."""
+        """Wake the fetches of a partition in which a transaction has ended."""
         self._wake(list(self._waiters.get((topic, partition), ())))
 
     def gone(self, keys: Iterable[PartitionKey]) -> None:
-        """Wake whoever waits for partitions that have been deleted."""
+        """Wake the fetches of partitions that have been deleted."""
         for key in keys:
             self._wake(list(self._waiters.get(key, ())))
 
     def answer_now(self, key: PartitionKey) -> None:
-        """Let those who wait for a partition be answered, with nothing if there is nothing."""
+        """Answer the fetches of a partition, with nothing if there is nothing."""
         waiters = list(self._waiters.get(key, ()))
         for waiter in waiters:
             waiter.final = True

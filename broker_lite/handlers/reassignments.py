@@ -1,7 +1,7 @@
 """ElectLeaders v0 to v2, AlterPartitionReassignments v0 and v1, ListPartitionReassignments v0 (KIP-460, KIP-455).
 
-A broker by itself leads all partitions and is the preferred leader of each, so no election is needed; moving a
-partition to where it is succeeds, and any other move is refused. In a cluster the controller elects, and moves.
+A standalone broker leads all partitions and is the preferred leader of each, so no election is needed; moving a
+partition to where it is succeeds, and any other move is refused. In a cluster the controller elects and moves.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _elected(request: Request, code: ErrorCode, results: list[tuple[str, list[An
 
 @by_the_controller
 def handle_alter(broker: Broker, request: Request) -> Steps:
-    """Begin moves, or give them up; a standalone broker has all partitions where they can be."""
+    """Begin moves, or cancel them; a standalone broker has all partitions where they can be."""
     wanted, version = request.message(), request.version
     if not authorized_on_cluster(broker, request, Operation.ALTER):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), responses=[])

@@ -1,8 +1,8 @@
 """Reading a coordinator's topic back, at the start or when this broker comes to lead a partition of it.
 
-Theory of operation: the records of a partition are handed over oldest first. One that cannot be read, as a later Kafka
-may have written it, is logged and passed over: what the others say still counts, and a broker that did not start would
-serve none of it. Kafka's CoordinatorLoaderImpl passes over records of unknown types alike.
+Theory of operation: the records of a partition are handed over oldest first. A record that cannot be read, as a later
+Kafka may have written it, is logged and ignored: the others still count, and a broker that did not start would serve
+none of them. Kafka's CoordinatorLoaderImpl ignores records of unknown types, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLICE_BYTES = 128 * 1024
 def replay(log: PartitionLog, take: Callable[[BatchHeader, Record], None]) -> None:
     """Hand over every record of a partition with the header of its batch.
 
-    ``take`` raises ProtocolError for a record that it cannot read, and then has taken in nothing of it.
+    ``take`` raises ProtocolError for a record that it cannot read, and then has applied nothing of it.
     """
     for _ in replay_slices(log, take, REPLAY_BYTES):
         pass
@@ -43,7 +43,7 @@ def replay_slices(
 
 
 def _replay_from(log: PartitionLog, offset: int, max_bytes: int, take: Callable[[BatchHeader, Record], None]) -> int:
-    """Hand over what one read gives; returns where the next one begins."""
+    """Hand over the records of one read; return where the next one begins."""
     data = log.read(offset, max_bytes, min_one_batch=True).read()
     next_offset = offset
     for position, header in scan(data):

@@ -25,7 +25,7 @@ class _Drop(tuple[Part, ...]):
 
 
 DROP: Body = _Drop()
-"""In the place of an answer: the connection is closed without a word, as a fault wants it."""
+"""In place of an answer: the connection is closed silently, as a fault wants it."""
 
 
 class Endpoint(NamedTuple):
@@ -65,7 +65,7 @@ class Request:
         principal: str,
         endpoint: Endpoint,
     ) -> None:
-        self.received_ns = 0  # set only where somebody measures
+        self.received_ns = 0  # set only if metrics are enabled
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -83,7 +83,7 @@ class Request:
         """Whether writes that come after it on its connection may be handled before it is answered."""
 
     def abandon(self, read_buffer: bytearray) -> None:
-        """Let go of what is held for an answer that nobody waits for any more: the body, unless it was copied, too."""
+        """Release what is held for an answer that is no longer needed: the body, unless it was copied, too."""
         if self.body.obj is read_buffer:
             self.body = _NOTHING
         if self.on_abandoned is not None:
@@ -92,7 +92,7 @@ class Request:
 
     @property
     def origin(self) -> object:
-        """What tells the requests of one connection from those of the others."""
+        """Identifies the connection that the request came over."""
         return getattr(self._send, "__self__", None)
 
     def message(self) -> Any:

@@ -26,7 +26,7 @@ _BY_NUMBER = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.valu
 
 
 def handle_describe(broker: Broker, request: Request) -> Body:
-    """Say which users there are, with which mechanisms and how many iterations."""
+    """Return the users, with their mechanisms and numbers of iterations."""
     wanted = request.message()
     if not authorized_on_cluster(broker, request, Operation.DESCRIBE):
         return request.response(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), error_message=None, results=[])

@@ -1,9 +1,9 @@
 """Files that all brokers of a cluster have alike: ACLs, SCRAM credentials, settings that clients have changed.
 
-Theory of operation: what writes such a file does so on the controller only. Before it is written there, the
-controller's log has its text; all other brokers find it in the image, write it to their own directory, and read it
-anew. So a broker that starts has the latest it knew of before it is told more. The settings that the controller decides
-by itself are in the image only, and are read there.
+Theory of operation: such a file is changed on the controller only. Before it is written there, the controller's log has
+its text; all other brokers find it in the image, write it to their own directory, and read it again. So a broker that
+starts has the latest version it knew, until it has caught up. The settings that only the controller decides are in the
+image only, and are read there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class AnnouncedFiles:
-    """A storage's files, of which the controller's log hears before they are written."""
+    """A storage's files; each write goes to the controller's log first."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -62,7 +62,7 @@ class SharedFiles:
         member.on_image.append(self.take)
 
     def take(self, image: ClusterImage) -> None:
-        """Let the files be as the cluster says.
+        """Write the files as the cluster has them.
 
         Raises:
             OSError: if one cannot be written.

@@ -138,7 +138,7 @@ class TransactionCoordinator:
         return now[0] if now else None
 
     def write_marker(self, topic: str, index: int, marker: Marker) -> int:
-        """Write the end of a transaction into one partition, and wake whoever waits for it; returns the log's end then.
+        """Write the end of a transaction into one partition, and wake its waiting fetches; return the log's end then.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED or
@@ -161,7 +161,7 @@ class TransactionCoordinator:
         return end
 
     def close(self) -> None:
-        """Let go of the timers."""
+        """Cancel the timers."""
         self.partitions.close()
         for timer in self._timers.values():
             timer.cancel()
@@ -204,7 +204,7 @@ class TransactionCoordinator:
             self.call_later("expiry", interval_ms / 1000, self._forget_expired)
 
     def call_later(self, what: str, delay_s: float, do: Callable[[], None]) -> None:
-        """Do something once after a delay; nothing if it is to be done anyway."""
+        """Schedule something once, after a delay; nothing if it is scheduled already."""
         if what in self._timers:
             return
 
@@ -215,7 +215,7 @@ class TransactionCoordinator:
         self._timers[what] = self._broker.scheduler.call_later(delay_s, run)
 
     def call_off(self, what: str) -> None:
-        """Let something not be done that is to be done after a delay."""
+        """Cancel something that is scheduled."""
         timer = self._timers.pop(what, None)
         if timer is not None:
             timer.cancel()
@@ -244,7 +244,7 @@ class TransactionCoordinator:
 
 
 def _answer_to(error: ErrorCode) -> ErrorCode:
-    """Return what a client hears when `__transaction_state` could not be written (Kafka's TransactionStateManager)."""
+    """Return the client's error when `__transaction_state` could not be written (Kafka's TransactionStateManager)."""
     if error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR):
         return ErrorCode.NOT_COORDINATOR
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):

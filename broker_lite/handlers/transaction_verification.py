@@ -1,11 +1,11 @@
 """Whether a write may open a transaction on a partition (KIP-890).
 
-Theory of operation: a transactional batch on a partition where its producer has nothing open yet needs the
-coordinator's word. Of older clients the partition must have been added before (part 1: a batch that was delayed until
-after its transaction never opens another one). Clients with part 2 let the write itself add it. What the coordinator
-refuses is told in the words that the version of the request allows, as Kafka's AddPartitionsToTxnManager and
-ReplicaManager do. In a cluster the coordinator may be another broker, and what it says comes later: the partition is
-told before it is asked (`ProducerStates.begin_verification`), and says at the write whether the answer still counts.
+Theory of operation: a transactional batch on a partition where its producer has no open transaction needs the
+coordinator's confirmation. With older clients the partition must have been added before (part 1: a batch that was
+delayed until after its transaction never opens another one). Clients with part 2 let the write itself add it. A refusal
+is returned as an error that the request's version knows, as Kafka's AddPartitionsToTxnManager and ReplicaManager do. In
+a cluster the coordinator may be another broker, and its answer comes later: the partition is notified before it is
+asked (`ProducerStates.begin_verification`), and decides at the write whether the answer still counts.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def verify(
     adds: bool,
     abortable: bool,
 ) -> None:
-    """Ask the coordinator about partitions that a producer begins to write to; `then` hears what it says of each.
+    """Ask the coordinator about partitions that a producer begins to write to; `then` gets its answer for each.
 
-    A broker by itself tells at once. `adds`: the client lets its writes add partitions. `abortable`: it knows
+    A standalone broker answers at once. `adds`: the client lets its writes add partitions. `abortable`: it knows
     TRANSACTION_ABORTABLE.
     """
 
@@ -142,7 +142,7 @@ def verify_writes(
 ) -> None:
     """Ask the coordinator once about all batches of a Produce that begin a transaction on their partition.
 
-    A broker by itself calls `then` before this returns; in a cluster that may be later.
+    A standalone broker calls `then` before this returns; in a cluster that may be later.
     """
     producers: set[tuple[int, int]] = set()
     begun: dict[TopicPartition, Verification] = {}

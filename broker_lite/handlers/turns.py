@@ -1,10 +1,10 @@
 """Requests that ask for more work than one turn of the event loop may take.
 
 Theory of operation: the handler of such an API is a generator that yields how much it has done, in units, since it last
-yielded. As long as it stays within `MAX_UNITS_PER_TURN` it runs as any handler does, and its answer goes out at once.
-What is left then is done a turn at a time, one request a turn, however many clients ask: everybody else's requests are
-served in between. Requests that change topics or settings do not overlap: one after the other is done, in the order
-in which they came, as Kafka's controller does. All others take turns with each other, and end with their connection.
+yielded. As long as it stays within `MAX_UNITS_PER_TURN` it runs as any handler does, and is answered at once. The rest
+is done a turn at a time, one request a turn, however many clients ask: other requests are served in between. Requests
+that change topics or settings do not overlap: they are done in order of arrival, as in Kafka's controller. All others
+take turns with each other, and end with their connection.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Turns:
         return None
 
     def close(self) -> None:
-        """Do nothing more, and answer nobody."""
+        """Do nothing more, and answer no request."""
         for work in (*self._changes, *self._others):
             work.steps.close()
         self._changes.clear()

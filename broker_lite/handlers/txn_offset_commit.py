@@ -29,7 +29,7 @@ ADDS_FROM = 5
 
 
 def handle(broker: Broker, request: Request) -> Body | None:
-    """Keep offsets in the log; nobody sees them before the transaction is committed."""
+    """Append offsets to the log; they are not visible before the transaction is committed."""
     wanted = request.message()
     refusal = _refusal(broker, request, wanted)
     offsets: dict[OffsetKey, CommittedOffset] = {}
@@ -100,7 +100,7 @@ Offsets = dict[OffsetKey, CommittedOffset]
 
 
 def _commit(broker: Broker, request: Request, wanted: Any, offsets: Offsets, then: Callable[[ErrorCode], None]) -> None:
-    """Let the transaction have the group's partition, and write the offsets; `then` hears what came of it."""
+    """Add the group's partition to the transaction, and write the offsets; `then` gets the result."""
     producer = Producer(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
     try:
         index = broker.groups.partitions.index_of(wanted.group_id)
@@ -157,13 +157,13 @@ def _write(
 
 
 def _answer_to(broker: Broker, wanted: Any, refused: KafkaError) -> ErrorCode:
-    """Return what the client hears when the offsets could not be written."""
+    """Return the client's error when the offsets could not be written."""
     broker.note_refusal(f"TxnOffsetCommit of group {wanted.group_id}: {refused}")
     return commit_error(refused.code)
 
 
 def _group_error(broker: Broker, request: Request, wanted: Any) -> ErrorCode:
-    """Let a member commit only under its group's generation; who names none is let be (KIP-447)."""
+    """Let a member commit only under its group's generation; commits without a member are not checked (KIP-447)."""
 
     def partitions() -> Iterator[tuple[uuid.UUID, int]]:
         for each in wanted.topics:

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers, versions 1 to 2: the ends of transactions as another broker or an administrator's tool has them.
+"""WriteTxnMarkers, versions 1 to 2: the ends of transactions, sent by another broker or an administrator's tool.
 
-Version 2 tells by which protocol the transaction was decided (KIP-1228). Kafka's `kafka-transactions.sh abort` ends a
-transaction by it that nobody coordinates any more. Absent: nothing.
+Version 2 carries the protocol by which the transaction was decided (KIP-1228). Kafka's `kafka-transactions.sh abort`
+uses it to end a transaction that no broker coordinates any more. Absent: nothing.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 BROKER_EPOCH = "broker-epoch"
-"""Not one of Kafka's: what a member of a cluster keeps in its data directory, and nobody else has."""
+"""Not one of Kafka's: a file that only members of a cluster keep, in their data directories."""
 
 _VERSION = 0
 
@@ -52,7 +52,7 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
-    """Read what `encode_offsets` gives.
+    """Read what `encode_offsets` returns.
 
     Raises:
         CheckpointFormatError: if it is anything else.
@@ -80,7 +80,7 @@ def encode_leader_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[EpochStart]:
-    """Read what `encode_leader_epochs` gives.
+    """Read what `encode_leader_epochs` returns.
 
     Raises:
         CheckpointFormatError: if it is anything else, or does not rise in epochs and offsets.
@@ -119,7 +119,7 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """Read what `encode_uuid` gives.
+    """Read what `encode_uuid` returns.
 
     Raises:
         CheckpointFormatError: if it is anything else.

@@ -1,8 +1,8 @@
 """Which transactions the cleaner is in the middle of, and so which data and which markers may go.
 
-The cleaner walks over the log and tells each batch. Data of an aborted transaction goes at once. A marker stays as long
-as the cleaner has seen data of its transaction on this walk, because readers need it to make sense of that; the entry
-of the transaction index stays with it. Only a marker whose transaction is empty may go, after another
+The cleaner goes through the log and reports each batch. Data of an aborted transaction is removed at once. A marker
+stays as long as the cleaner has seen data of its transaction on this pass, because readers need it to interpret that;
+the entry of the transaction index stays with it. Only a marker whose transaction is empty may be removed, after another
 `delete.retention.ms`. The rules are those of Kafka's CleanedTransactionMetadata.
 """
 
@@ -34,12 +34,12 @@ class CleanedTransactions:
         self.keep = keep
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Tell of aborted transactions of the part of the log that comes next."""
+        """Add the aborted transactions of the part of the log that comes next."""
         for each in aborted:
             heapq.heappush(self._ahead, (each.first_offset, each))
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Take in a batch of data; True if it may go, being of an aborted transaction."""
+        """Note a batch of data; True if it may go, being of an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -51,7 +51,7 @@ class CleanedTransactions:
         return False
 
     def on_marker(self, header: BatchHeader, kind: ControlType | None, empty: bool) -> bool:
-        """Take in a control batch; True if it may go, its transaction having no data before it."""
+        """Note a control batch; True if it may go, its transaction having no data before it."""
         self._reach(header.last_offset)
         if empty:
             return True  # it was cleaned before

@@ -5,9 +5,9 @@ younger than `min.compaction.lag.ms` come after both and are left alone. A round
 part into an offset map, then copies all segments from the log's beginning to the end of what the map covers, leaving
 out what the map has a later record for. Neighbours that have become small are copied into one.
 
-Everything here is a generator that yields after a small piece of work, so that whoever drives it can serve clients in
-between. What it yields is None, or a `Flush` that has to be done before it goes on. Between two yields the log is
-always whole. The rules are those of Kafka's LogCleanerManager and Cleaner.
+Everything here is a generator that yields after a small piece of work, so that its caller can serve clients in between.
+It yields None, or a `Flush` that has to be done before it continues. Between two yields the log is always whole. The
+rules are those of Kafka's LogCleanerManager and Cleaner.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DirtyLog:
 
 
 def assess(log: PartitionLog, now_ms: int) -> DirtyLog:
-    """Say which part of a log is dirty, and whether to compact it."""
+    """Return which part of a log is dirty, and whether to compact it."""
     first_dirty = log.log_start_offset if log.cleaned_offset is None else log.cleaned_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset  # records were deleted, or the log was cut: everything may be dirty
@@ -95,7 +95,7 @@ def _overdue(log: PartitionLog, waiting: Sequence[Segment], now_ms: int) -> bool
 def clean(dirty: DirtyLog, offset_map: OffsetMap, now_ms: int) -> Steps:
     """Run one round of cleaning; afterwards the log's `cleaned_offset` is where the dirty part begins.
 
-    Closing the generator gives the round up; the log is then as compacted as it was, or as far as it came.
+    Closing the generator cancels the round; the log is then as compacted as it was, or as far as it came.
 
     Raises:
         CorruptBatchError, OSError: if a segment cannot be read or written; the log is whole then, too.
@@ -154,7 +154,7 @@ def _keys(batch: bytes, header: BatchHeader) -> Generator[list[tuple[bytes | Non
 
 
 def _may_go(batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
-    """Tell the transactions of a batch; returns whether they no longer need it."""
+    """Note the transactions of a batch; return whether they no longer need it."""
     if not header.is_control:
         return transactions.on_batch(header)
     found = decode_records(batch) if header.record_count else []

@@ -1,8 +1,8 @@
 """What the names in a log directory mean: partitions, what is left of deleted ones, topics of another broker.
 
 A directory without `topics.json` is a Kafka broker's, or its file was removed: its topics are found by their
-partitions' directories, whose `partition.metadata` has the topic's id. Their settings are not there, since Kafka keeps
-those in its metadata log. What may be deleted or compacted cannot be known, so nothing is until somebody says so.
+partitions' directories, whose `partition.metadata` has the topic's id. Their settings are missing, since Kafka keeps
+those in its metadata log. What may be deleted or compacted is unknown, so nothing is until the settings are set.
 
 What the broker did not make is never removed. Of a log's folder only a log's files go, and the folder when it is empty
 then. Folders of deletions that were cut short are recognised by the version of the UUID in their names, since a Kafka
@@ -194,7 +194,7 @@ def remove_log(storage: Storage, path: str) -> None:
 
 
 def remove_log_if_there(storage: Storage, path: str) -> None:
-    """Remove a log as `remove_log`; says in the log what cannot be removed."""
+    """Remove a log as `remove_log`; log what cannot be removed."""
     try:
         if storage.is_directory(path):
             remove_log(storage, path)
@@ -203,7 +203,7 @@ def remove_log_if_there(storage: Storage, path: str) -> None:
 
 
 def check_topic_name(name: str) -> None:
-    """Say whether Kafka would accept a topic's name.
+    """Check whether Kafka would accept a topic's name.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION if not; INVALID_REQUEST for that of the log of Kafka's controller.

@@ -1,9 +1,9 @@
 """How far one partition's log is on the disk for sure, and the flushes that are to move that on.
 
-The recovery point follows the flushes in their order. One that fails is never passed over: the kernel tells of pages
-that it could not write once, and a later fsync of the same file succeeds without them. So the log that it has happened
-to takes no more records until the broker has been started again and has recovered it from the recovery point (Kafka
-takes the whole log directory offline then, LogDirFailureChannel).
+The recovery point follows the flushes in their order. A failed one is never skipped: the kernel reports pages that it
+could not write only once, and a later fsync of the same file succeeds without them. So the log of a failed flush
+accepts no more records until the broker has been restarted and has recovered it from the recovery point (Kafka takes
+the whole log directory offline then, LogDirFailureChannel).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class FlushState:
             try:
                 self.wait(flush)
             except OSError:
-                break  # which has been logged, and whoever appends is told
+                break  # which has been logged, and appends return it
             self._recovery_point = max(self._recovery_point, offset)
 
     def start_at(self, offset: int) -> None:
-        """Take what lies before `offset` for flushed."""
+        """Count everything before `offset` as flushed."""
         self._recovery_point = offset
 
     def cut(self, offset: int) -> None:
@@ -105,7 +105,7 @@ class FlushState:
             self._pending.append((offset, flush))
 
     def wait(self, flush: Flush) -> None:
-        """Wait for the end of a flush that the recovery point must not pass over.
+        """Wait for the end of a flush that the recovery point must not skip.
 
         Raises:
             OSError: if it failed.

@@ -1,11 +1,11 @@
-"""What the log does when nobody asks: retention, compaction, removal of deleted files, forgetting of silent producers.
+"""Background work of the log: retention, compaction, removal of deleted files, forgetting of silent producers.
 
 `Housekeeping` is driven from outside: each call of `step` does a small piece of work, if any is due, so that a server
 with one thread can serve clients between two pieces. Retention looks at all partitions every
 `log.retention.check.interval.ms`. Every `log.cleaner.backoff.ms` the dirtiest of the logs with `cleanup.policy=compact`
 is compacted if it is due; as long as there is one, the next follows without a pause. Where no topic is compacted,
 nothing of that runs. At most one log is worked on at a time, so retention and compaction of one never meet. A log whose
-files cannot be read or renamed holds up none of the others; it is told of once, and again if it fails after a success.
+files cannot be read or renamed does not block the others; it is reported once, and again if it fails after a success.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HousekeepingSettings:
 
 
 class Housekeeping:
-    """The housekeeping of one log directory. Not safe for use by several threads at once."""
+    """The housekeeping of one log directory. Not thread-safe."""
 
     def __init__(self, logs: LogManager, settings: HousekeepingSettings, monotonic_ms: int) -> None:
         self._logs = logs

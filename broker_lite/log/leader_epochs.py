@@ -1,8 +1,8 @@
 """Which leader epoch began at which offset, kept in `leader-epoch-checkpoint` (KIP-101).
 
-The file is written anew whenever an epoch is added, which is rare. A broker of a cluster that comes to lead many
+The file is rewritten whenever an epoch is added, which is rare. A broker of a cluster that becomes the leader of many
 partitions at once does not wait for the disk at each (`flushes_later`, as Kafka since KAFKA-15046): an epoch that a
-loss of power takes away is found again in the log's batches, since the file is on the disk before a later segment is.
+power failure removes is found again in the log's batches, since the file is on the disk before a later segment is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """All partitions of one broker: the directory that they live in, and which topics there are.
 
-`topics.json` says which topics exist, with their ids and settings: making a topic is done when the file names it, and
-deleting one when it no longer does. Folders that a crash leaves of one that was being made are renamed at the next
-start (`…-stray`), and those of one that was being deleted, which the file keeps the id of until then, are removed.
-However many topics are made or deleted together, it is written once. A partition gets its directory with its first
-record (see `partition_log`), so one that is not there is a partition without records; a topic's last one has it from
-the beginning. What takes its time for thousands of partitions is a generator that yields after each, so that whoever
-drives it can serve clients in between. Beside it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of
-a clean shutdown, one directory for each partition. A directory from a Kafka broker, which has no `topics.json`, is
-taken over by its `partition.metadata`.
+`topics.json` says which topics exist, with their ids and settings: a topic is created when the file names it, and
+deleted when it no longer does. Folders that a crash leaves of one that was being created are renamed at the next start
+(`…-stray`), and those of one that was being deleted, whose id the file keeps until then, are removed. However many
+topics are created or deleted together, it is written once. A partition gets its directory with its first record (see
+`partition_log`), so one without a directory is a partition without records; a topic's last one has it from the
+beginning. What takes its time for thousands of partitions is a generator that yields after each, so that its caller can
+serve clients in between. Beside it lie Kafka's own files: `meta.properties`, the checkpoints, the mark of a clean
+shutdown, one directory for each partition. A directory from a Kafka broker, which has no `topics.json`, is taken over
+by its `partition.metadata`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CHECKPOINT_INTERVAL_MS: Final = 60_000
 """How often recovery points are written: what is older needs no check after a crash."""
 
 EPOCH_JUMP: Final = 1_000
-"""Up to so many leader epochs are left out at a start. Two copies of one directory that are started equally often would
-else give the same epochs to different records, and no reader could tell the two logs apart (KIP-320)."""
+"""Up to so many leader epochs are skipped at a start. Two copies of one directory that are started equally often would
+else use the same epochs for different records, and no reader could tell the two logs apart (KIP-320)."""
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class LogManager:
         return log
 
     def check_new_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> LogConfig:
-        """Say whether `create_topic` would accept this, as far as there is room; returns the settings it would have.
+        """Check whether `create_topic` would accept this, as far as there is room; return the settings it would have.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or INVALID_CONFIG;
@@ -165,7 +165,7 @@ class LogManager:
     def create_topic(
         self, name: str, partitions: int, topic_id: uuid.UUID, settings: Mapping[str, str], now_ms: int
     ) -> Topic:
-        """Make a topic; when this returns it is there for good.
+        """Create a topic; when this returns it is durable.
 
         Raises:
             KafkaError: as `check_new_topic`, or KAFKA_STORAGE_ERROR.
@@ -200,7 +200,7 @@ class LogManager:
         return made
 
     def check_new_partitions(self, name: str, count: int) -> Topic:
-        """Say whether `more_partitions` would accept this; returns the topic as it is.
+        """Check whether `more_partitions` would accept this; return the topic as it is.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if that is no increase or too many.
@@ -237,7 +237,7 @@ class LogManager:
         return topic
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
-        """Give a topic other settings of its own, in place of those that it has, from now on.
+        """Replace a topic's own settings, from now on.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG or KAFKA_STORAGE_ERROR.
@@ -251,7 +251,7 @@ class LogManager:
             log.config = config
 
     def change_defaults(self, config: LogConfig) -> None:
-        """Let topics have these settings where they have none of their own, from now on."""
+        """Set the values for topics without these settings of their own, from now on."""
         if config == self.config:
             return
         self.config = config
@@ -384,7 +384,7 @@ class LogManager:
         self._storage.write(f"{self.log_dir}/{name}", checkpoints.encode_offsets(offsets), durable=True)
 
     def _forget_namesake(self, name: str) -> None:
-        """See to it that no checkpoint tells of an older topic of this name, whose offsets the new one would get.
+        """Ensure that no checkpoint has entries of an older topic of this name, whose offsets the new one would get.
 
         Kafka rewrites its checkpoints when a topic is deleted (LogManager.asyncDelete). Here that is done no later than
         when the name is used again, so it holds whatever came between, a crash or a full disk.
@@ -405,7 +405,7 @@ class LogManager:
         """Stop cleanly: every partition on the disk, checkpoints written, and last the mark that says so.
 
         Raises:
-            OSError: if some of that fails; all is let go of nevertheless, and the next start recovers.
+            OSError: if some of that fails; everything is closed nevertheless, and the next start recovers.
         """
         try:
             while self.remove_deleted():
@@ -426,7 +426,7 @@ class LogManager:
             self._release()
 
     def abandon(self) -> None:
-        """Let go of everything as it is, as a crash would; the next start recovers."""
+        """Close everything as it is, as a crash would; the next start recovers."""
         for log in self._partitions():
             log.abandon()
         self._release()
@@ -473,7 +473,7 @@ class LogManager:
             directories.remove_log_if_there(self._storage, log.directory)
 
     def _commit(self, topics: Sequence[Topic]) -> None:
-        """Let topics be as given for good; where that cannot be written down, they stay as they were.
+        """Save these topics durably; if that fails, they stay as they were.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -498,7 +498,7 @@ class LogManager:
 
     @staticmethod
     def _note_lost(directory: str, recovery_point: int) -> None:
-        """Say that a folder is gone which held records; as Kafka's, the partition begins anew without them."""
+        """Log that a folder with records is gone; as in Kafka, the partition starts again without them."""
         if recovery_point > 0:
             logger.warning(
                 "%s is gone, with records up to offset %d: the partition begins empty. If the folder was moved away, "

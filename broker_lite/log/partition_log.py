@@ -4,9 +4,9 @@ An append checks the batch, asks the producers' state machine, writes base offse
 place, and writes it to the active segment; when that is full, a new one is begun. A read finds the segment by binary
 search, the batch by the index and a walk over headers, and answers with a stretch of the file.
 
-A new partition has no directory: that is made with the first record, so that a topic of thousands of partitions is made
-without touching the disk for each, and is deleted so. What lies in an empty log, its leader epochs, is in memory until
-then: whoever leads it next begins a new epoch anyway.
+A new partition has no directory: that is created with the first record, so that a topic of thousands of partitions is
+created, and deleted, without touching the disk for each. What an empty log has, its leader epochs, is in memory until
+then: its next leader begins a new epoch anyway.
 
 What is on the disk for sure ends at the recovery point. As in Kafka, nothing is flushed on append unless
 `flush.messages` or `flush.ms` asks for it; a rolled segment is flushed in the background.
@@ -264,14 +264,14 @@ class PartitionLog:
         return ended
 
     def _check_writable(self) -> None:
-        if self.closed:  # whoever still holds it came too late: its files may be another broker's by now, or removed
+        if self.closed:  # this caller came too late: the files may be another broker's by now, or removed
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the log is closed")
         if self._flushes.failure is not None:
             text = f"{self.directory}: a flush has failed, so nothing is appended: {self._flushes.failure}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def _storage_error(self, error: OSError) -> KafkaError:
-        """Note what the disk has failed; returns what the client is told."""
+        """Note a disk error; return the client's error."""
         self._flushes.access_failed(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
 
@@ -299,7 +299,7 @@ class PartitionLog:
             self.flush(now_ms)
 
     def delete_records(self, before_offset: int) -> int:
-        """Let the log start at `before_offset` (-1: the high watermark), if it does not start there or later.
+        """Advance the log start offset to `before_offset` (-1: the high watermark), unless it is there or beyond.
 
         Nothing below the start is read any more; the next look at retention deletes the segments that are wholly below
         it. The start reaches the disk with the next checkpoint. Returns the log's start offset.
@@ -317,7 +317,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def advance_start(self, offset: int) -> None:
-        """Let the log start at `offset` unless it starts there or later; leader epochs that end before it go."""
+        """Advance the log start offset to `offset`, unless it is there or beyond; older leader epochs go."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
@@ -385,7 +385,7 @@ class PartitionLog:
         return found
 
     def upper_bound(self, offset: int, stretch: Slice) -> int:
-        """Return an offset beyond all batches of a stretch that `read` gave for `offset`."""
+        """Return an offset beyond all batches of a stretch that `read` returned for `offset`."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._segments) - 1 and self._segments[index].file is not stretch.file:
             index += 1
@@ -474,13 +474,13 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of all files as they are."""
+        """Close all files as they are."""
         self.closed = True
         for segment in self._segments:
             segment.close()
 
     def forget(self) -> None:
-        """Let go of all files, which are closed when those who are sending from them have finished."""
+        """Close all files, each when its last sender has finished."""
         self.closed = True
         for segment in self._segments:
             segment.let_go()

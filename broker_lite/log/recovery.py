@@ -42,8 +42,8 @@ def recover_segments(
 ) -> tuple[int, int]:
     """Read the segments from the recovery point on through; what lies behind the first bad batch is removed.
 
-    Gives the base offset of the first segment that was read, and the log's end. With `holes_allowed`, offsets that are
-    missing between two segments do not end the log. `visit` is called with every good batch's header.
+    Returns the base offset of the first segment that was read, and the log's end. With `holes_allowed`, offsets that
+    are missing between two segments do not end the log. `visit` is called with every good batch's header.
     """
     bases = [segment.base_offset for segment in segments]
     first = index = max(bisect_right(bases, recovery_point) - 1, 0)
@@ -199,7 +199,7 @@ def _note_aborted(from_offset: int) -> _Note:
 
 
 def _batches(segments: Sequence[Segment], start: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Walk over the batches from offset `start` on, with their positions."""
+    """Iterate over the batches from offset `start` on, with their positions."""
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= start:
             continue
@@ -209,7 +209,7 @@ def _batches(segments: Sequence[Segment], start: int) -> Iterator[tuple[Segment,
 
 
 def _replay(states: ProducerStates, segments: Sequence[Segment], start: int, note: _Note) -> None:
-    """Take in the batches from offset `start` on; `note` is told of each transaction that ends in them."""
+    """Apply the batches from offset `start` on; `note` is called with each transaction that ends in them."""
     for segment, position, header in _batches(segments, start):
         if not header.has_producer_id:
             continue

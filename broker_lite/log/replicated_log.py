@@ -1,9 +1,10 @@
 """The log of one replica among several: it knows how far records are safe, takes a leader's batches, and can be cut.
 
-Theory of operation: the high watermark is kept beside the log, and only ever given from outside (replication decides);
-here it is never beyond the end. A follower appends batches as they are, offsets and epochs included. After a change of
-leaders it may have to cut its end: whole batches go, indexes and producers' state go back with them (Kafka's
-UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts as open, since its end could be cut off.
+Theory of operation: the high watermark is kept beside the log, and only set from outside (replication decides); here it
+is never beyond the end. A follower appends batches as they are, offsets and epochs included. After a change of leaders
+it may have to truncate its end: whole batches are removed, indexes and producers' state are reverted with them (Kafka's
+UnifiedLog.truncateTo). A transaction whose marker is not safe yet still counts as open, since its end could be
+truncated.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ReplicatedLog(PartitionLog):
         self.producers.forget_verifications()
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; returns if it moved."""
+        """Raise the high watermark to `offset`, the end at most; return whether it moved."""
         offset = min(offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -125,7 +126,7 @@ class ReplicatedLog(PartitionLog):
             return deque()
         try:
             found = ended_transactions(self._storage, self.directory, self._segments, self.high_watermark)
-        except CorruptBatchError as error:  # nobody can read on from there either
+        except CorruptBatchError as error:  # reading from there would fail, too
             logger.error("%s: what has ended beyond offset %d: %s", self.directory, self.high_watermark, error)
             found = []
         except OSError as error:
@@ -135,7 +136,7 @@ class ReplicatedLog(PartitionLog):
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int) -> int:
         """Append the whole batches at the beginning of `data`, as a leader has sent them; returns how many bytes.
 
-        What a batch has of a later epoch than the one that is followed is left: the leader was another one by then.
+        Batches of a later epoch than the one that is followed are ignored: the leader was another one by then.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR as `append`. The batches before stay.
@@ -169,8 +170,8 @@ class ReplicatedLog(PartitionLog):
     def truncate_to(self, offset: int) -> None:
         """Cut off every batch that has a record at or beyond `offset`; the high watermark goes back if it must.
 
-        So do epochs that have begun at the end without a record: a former leader has one, which its leader may never
-        have heard of, and would go on asking about it for ever.
+        Epochs that began at the end without a record are removed, too: a former leader has one, which its leader may
+        not know, and would ask about it forever.
 
         Raises:
             OSError: if a file cannot be cut.

@@ -1,10 +1,10 @@
 """The logs of a broker that belongs to a cluster: of each topic, the partitions that it has a replica of.
 
-Theory of operation: which topics there are, and who has replicas of them, is the cluster's to say (`take`). What is
-here from before is opened at the start, and stays until the cluster's word has come; what the cluster then does not
-know is put aside, as Kafka does with stray logs, since it may be the wrong directory. High watermarks are written down
-every few seconds and read back, so that a broker by itself after a restart shows what it showed before; one that is
-too low does no harm, so the file need not be on the disk.
+Theory of operation: the cluster decides which topics exist, and which brokers have replicas of them (`take`). Logs that
+are found at the start are opened, and stay until the cluster image is known; those that the cluster does not know are
+put aside, as Kafka does with stray logs, since it may be the wrong directory. High watermarks are written every few
+seconds and read back, so that a broker that restarts alone shows what it showed before; one that is too low does no
+harm, so the file need not be on the disk.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReplicatedLogs(LogManager):
         return self._failure
 
     def note_failure(self, error: BaseException) -> None:
-        """Note that something could not be done with a log, if that is the disk's mistake, and does not pass."""
+        """Note that something failed with a log, if the disk is the cause, and the error is permanent."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError) and cause.errno in FAILED:
             self._failure = self._failure or cause
@@ -78,9 +78,9 @@ class ReplicatedLogs(LogManager):
         return log
 
     def take(self, wanted: Iterable[WantedTopic], now_ms: int) -> list[Topic] | None:
-        """Let there be these topics; returns those that are no more, or None if all is as it was.
+        """Create and remove logs to match these topics; return those that are gone, or None if nothing has changed.
 
-        A topic that the disk has no room for holds up no other one, and is tried again the next time.
+        A topic that the disk has no room for does not block the others, and is retried the next time.
         """
         by_name = {each.name: each for each in wanted}
         gone = [
@@ -137,7 +137,7 @@ class ReplicatedLogs(LogManager):
         self._warn_of_less_than_known(known)
 
     def _warn_of_less_than_known(self, known: Mapping[tuple[str, int], int]) -> None:
-        """Say which partitions have less than every replica in sync once had; their leaders send it again."""
+        """Log which partitions have less than every replica in sync once had; their leaders send it again."""
         for (name, index), offset in known.items():
             topic = self._topics.get(name)
             log = None if topic is None else topic.logs.get(index)
@@ -158,7 +158,7 @@ class ReplicatedLogs(LogManager):
         return [index for index in range(count) if f"{topic}-{index}" in here]
 
     def _take(self, wanted: WantedTopic, now_ms: int) -> bool:
-        """Let one topic be as it should; returns whether something has changed."""
+        """Create or remove the logs of one topic; return whether something has changed."""
         topic = self._topics.get(wanted.name)
         if topic is None:
             config = self._config_of(wanted)

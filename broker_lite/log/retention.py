@@ -15,7 +15,7 @@ from sparkonce.broker_lite.log.segment import Segment
 logger = logging.getLogger(__name__)
 
 _Deletable = Callable[[Segment, int | None], bool]
-"""Told a segment and the base offset of the next one, if there is one."""
+"""Called with a segment and the base offset of the next one, if there is one."""
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> int:

@@ -283,7 +283,7 @@ class Segment:
         return NO_TIMESTAMP if first is None else first.header.max_timestamp
 
     def batches(self, position: int) -> Iterator[BatchPosition]:
-        """Walk over the whole batches from `position`, where one must begin, reading headers only.
+        """Iterate over the whole batches from `position`, where one must begin, reading headers only.
 
         Raises:
             CorruptBatchError: if a length cannot be.
@@ -390,7 +390,7 @@ class Segment:
             self._storage.write(path, self._transaction_index.encode(), durable=False)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -402,11 +402,11 @@ class Segment:
             self._storage.remove(path)
 
     def let_go(self) -> None:
-        """Let go of the file, which is closed when the last one who is sending from it has, too."""
+        """Close the file when its last sender has finished, too."""
         self._file = None
 
     def forget(self) -> None:
-        """Delete the segment's files, but leave the open one to those who are sending from it."""
+        """Delete the segment's files, but leave the open one to connections that are sending from it."""
         self.let_go()
         for path in self.paths():
             self._storage.remove(path)

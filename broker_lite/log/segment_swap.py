@@ -1,6 +1,6 @@
 """Putting compacted segments in the place of the old ones, so that a crash at any moment leaves one or the other.
 
-The names tell how far it came, as in Kafka's LocalLog.replaceSegments and LogLoader:
+The names show how far it came, as in Kafka's LocalLog.replaceSegments and LogLoader:
 
     1. `….log.cleaned`  being written: after a crash it is removed, the old segments are what counts
     2. `….log.swap`     complete and on the disk: after a crash it takes the place of all segments that begin in its
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class DeletedSegments:
     """Segments that are out of the log, until their files are removed.
 
-    Their files stay open for whoever is sending from them, and are closed when the last one has finished.
+    Their files stay open for connections that are sending from them, and are closed when the last one has finished.
     """
 
     __slots__ = ("_waiting",)

@@ -61,7 +61,7 @@ class File(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the file; nothing is flushed."""
+        """Close the file; nothing is flushed."""
 
 
 class Flush(Protocol):
@@ -82,7 +82,7 @@ class Lock(Protocol):
     """A lock on a directory, held until `release` or the end of the process."""
 
     def release(self) -> None:
-        """Let go of the lock; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
 
 
 class Files(Protocol):
@@ -129,7 +129,7 @@ class Storage(Protocol):
         """
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
-        """Let a file have been written to last at this time."""
+        """Set when a file was last written to."""
 
     def flush_later(self, paths: Sequence[str]) -> Flush:
         """Begin to bring files or directories onto the disk; one that is gone by then is left out."""
@@ -147,7 +147,7 @@ class Storage(Protocol):
         """Rename a file or directory, replacing a file of the new name."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; none is fine."""
+        """Remove a file, if it exists."""
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory, or a link to one; none is fine.
@@ -160,7 +160,7 @@ class Storage(Protocol):
         """Lock the file at `path`, making it if it is not there.
 
         Raises:
-            BlockingIOError: if somebody else holds it.
+            BlockingIOError: if it is held already.
         """
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Storage(Protocol):
 
 
 class WriteGate:
-    """What a storage's writes ask first, if `check` is set: it may take its time, or raise OSError in their place."""
+    """A check before a storage's writes, if `check` is set: it may take its time, or raise OSError in their place."""
 
     __slots__ = ("check",)
 
@@ -230,7 +230,7 @@ class DiskFile:
             self._descriptor = -1
 
     __del__ = close
-    """A deleted segment's file is closed by whoever is the last to send from it."""
+    """A deleted segment's file is closed by its last sender."""
 
 
 class _NoFile:
@@ -258,11 +258,11 @@ class _NoFile:
 
 
 NO_FILE: Final[File] = _NoFile()
-"""A `File` that is empty and not there yet, for whoever only reads."""
+"""A `File` that is empty and does not exist yet, for readers."""
 
 
 class DiskLock:
-    """A `Lock` that the operating system lets go of when its holder dies.
+    """A `Lock` that the operating system releases when its holder dies.
 
     Where there are locks of open files (`F_OFD_SETLK`, Linux) it is one of those: they keep out brokers of the same
     process and, unlike flock's, Java's, so a Kafka broker and this one do not write to one directory.

@@ -66,7 +66,7 @@ def decode(data: bytes) -> Content:
 
 
 def check_room(have: int, more: int) -> None:
-    """Say whether there may be more partitions.
+    """Check whether there may be more partitions.
 
     Raises:
         KafkaError: INVALID_PARTITIONS.

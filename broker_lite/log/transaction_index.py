@@ -2,8 +2,8 @@
 
 A fetch of a read_committed consumer gets, with the records, the aborted transactions that overlap them. Each entry has
 34 bytes (Kafka's AbortedTxn, version 0): the producer, the transaction's first offset, the offset of its marker, and
-what the last stable offset became with that marker. The last one tells where looking may stop: a transaction that
-began before offset `n` has ended once the last stable offset is `n` or more.
+the last stable offset after that marker. The last field bounds the search: a transaction that began before offset `n`
+has ended once the last stable offset is `n` or more.
 
 A segment without aborted transactions has no such file.
 """

@@ -1,10 +1,9 @@
 """Whether a batch of a producer may be appended, and in which form.
 
-The header and the checksum are always judged. What is inside is looked at only where Kafka's rules need it and the
-header does not tell: in a compacted topic every record must have a key, with `message.timestamp.before.max.ms` every
-timestamp counts, and with a `compression.type` other than the producer's the batch is compressed anew. Unlike Kafka
-the broker does not otherwise open a batch: that is what makes it fast. The rules are those of Kafka's UnifiedLog and
-LogValidator.
+The header and the checksum are always checked. The records are read only where Kafka's rules need it and the header is
+not enough: in a compacted topic every record must have a key, with `message.timestamp.before.max.ms` every timestamp
+counts, and with a `compression.type` other than the producer's the batch is recompressed. Unlike Kafka the broker does
+not otherwise open a batch: that is what makes it fast. The rules are those of Kafka's UnifiedLog and LogValidator.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ERRORS_SHOWN = 3
 
 
 class InvalidRecordsError(KafkaError):
-    """Some records of a batch are not acceptable, which ones, and why (Produce tells it from version 8 on, KIP-467)."""
+    """Some records of a batch are invalid: which ones, and why (Produce returns it from version 8 on, KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -41,7 +40,7 @@ class InvalidRecordsError(KafkaError):
 def check_batch(
     config: LogConfig, batch: bytearray | memoryview, now_ms: int, by_coordinator: bool
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """Judge one batch; returns it as it is to be appended, with its header.
+    """Check one batch; return it as it is to be appended, with its header.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or INVALID_TIMESTAMP.
@@ -66,7 +65,7 @@ def check_batch(
 def _check_inside(
     config: LogConfig, batch: bytearray | memoryview, header: BatchHeader, now_ms: int
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """Judge the records, and compress them anew if the topic has its own compression."""
+    """Check the records, and recompress them if the topic has its own compression."""
     codec = _CODECS.get(config.compression_type)
     changes = codec is not None and codec != header.compression
     by_record = not config.log_append_time and config.message_timestamp_before_max_ms != LONG_MAX
@@ -150,7 +149,7 @@ def _without_append_time(
 
 
 def _check_records(config: LogConfig, header: BatchHeader, body: bytes, now_ms: int | None) -> None:
-    """Judge each record: its key in a compacted topic, its timestamp if `now_ms` is given."""
+    """Check each record: its key in a compacted topic, its timestamp if `now_ms` is set."""
     compacted = "compact" in config.cleanup_policy
     keyless: list[tuple[int, str]] = []
     untimely: list[tuple[int, str]] = []

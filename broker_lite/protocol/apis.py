@@ -100,7 +100,7 @@ AMONG_BROKERS = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What the brokers of a cluster ask each other, and clients are not told of."""
+"""What the brokers of a cluster send each other; not listed to clients."""
 
 OWN_SCHEMAS = "sparkonce.broker_lite.protocol.schemas"
 """Where the codecs live that kafka-python has no schemas for."""
@@ -108,7 +108,7 @@ OWN_SCHEMAS = "sparkonce.broker_lite.protocol.schemas"
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its versions, and where its generated codec lives (None for those written by hand)."""
+    """One API: its versions, and where its generated codec lives (None for hand-written ones)."""
 
     key: ApiKey
     min_version: int

@@ -40,7 +40,7 @@ _ZSTD_CHUNK_BYTES = 1024 * 1024
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_INFLATED_BYTES) -> Buffer:
-    """Inflate `data`; `Compression.NONE` gives it back as it is.
+    """Inflate `data`; `Compression.NONE` returns it as it is.
 
     Raises:
         CorruptBatchError: if the codec is unknown, the data is damaged, or it inflates to more than `limit` bytes.
@@ -163,10 +163,10 @@ def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
 
 
 def with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
-    """Return an LZ4 frame with its header's checksum computed anew.
+    """Return an LZ4 frame with a recomputed header checksum.
 
-    Clients of old computed it `over_magic`, the frame's magic, too. In messages of format v0 Kafka writes it so to this
-    day, and does not look at it when it reads.
+    Old clients computed it `over_magic`, the frame's magic, too. In messages of format v0 Kafka still writes it so, and
+    does not check it when it reads.
     """
     if len(frame) < _LZ4_LEAST_BYTES:
         return frame

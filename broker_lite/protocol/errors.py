@@ -1,8 +1,8 @@
 """Kafka's error codes, and the two kinds of failure that the protocol layer knows.
 
-A request that was understood but cannot be served ends in a `KafkaError`: its code goes into the answer, and the
-client decides what to do. Bytes that cannot be understood end in a `ProtocolError`: there is nobody to answer to, so
-the server closes that connection, and only that one.
+A request that was understood but cannot be served ends in a `KafkaError`: its code is in the answer, and the client
+decides what to do. Bytes that cannot be understood end in a `ProtocolError`: no answer is possible, so the server
+closes that connection, and only that one.
 """
 
 from __future__ import annotations

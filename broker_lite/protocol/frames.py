@@ -101,7 +101,7 @@ def frame_size(size_bytes: Buffer, limit: int) -> int:
 
 
 def _hint(first: bytes) -> str:
-    """Say what other protocol the first four bytes look like (KIP-498)."""
+    """Return what other protocol the first four bytes look like (KIP-498)."""
     if first.startswith(_TLS_HANDSHAKE):
         return "; these bytes are TLS, and this listener has none: look at the client's security.protocol"
     if first in _HTTP_METHODS:

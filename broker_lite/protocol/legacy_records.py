@@ -85,7 +85,7 @@ def decode_any(batch: Buffer, inflated_limit: int = MAX_INFLATED_BYTES) -> list[
 
 
 def scan_any(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk over the whole batches of `buffer`, of whatever formats, as `records.scan` does over those of v2."""
+    """Iterate over the whole batches of `buffer`, of whatever formats, as `records.scan` does over those of v2."""
     end = len(buffer)
     while end - position >= LEGACY_HEADER_BYTES:
         header = read_header(buffer, position) if end - position >= records.HEADER_BYTES else _short(buffer, position)
@@ -206,7 +206,7 @@ def _decode_wrapped(header: BatchHeader, wrapper: Record, limit: int) -> list[Re
     if not inside:
         raise CorruptBatchError(f"compressed message set at offset {header.base_offset} holds no message")
     base = 0
-    if header.magic == 1 and header.base_offset != 0:  # 0: as some clients once sent it, and nobody corrected
+    if header.magic == 1 and header.base_offset != 0:  # 0: as some clients once sent it, which was never corrected
         base = header.base_offset - inside[-1].offset
         if base < 0:
             raise CorruptBatchError(f"message set at offset {header.base_offset} ends at {inside[-1].offset}")

@@ -1,9 +1,9 @@
 """Use kafka-python's codecs without importing its clients, and CRC-32C without its command line, to start faster.
 
-Any import below `kafka` runs `kafka/__init__`, which imports consumer, producer and admin client: about 100 ms, the
-most of a broker's start. `keep_kafka_light` puts a stand-in for the package in its place whose submodules import as
-usual; whoever then asks the package itself for something has the real `__init__` run at that moment. Two threads that
-do so at once could see it half done, so this is for a process that is the broker's alone, before it starts a thread.
+Any import below `kafka` runs `kafka/__init__`, which imports consumer, producer and admin client: about 100 ms, most of
+a broker's start. `keep_kafka_light` puts a stand-in for the package in its place whose submodules import as usual; the
+first access to the package itself runs the real `__init__`. Two threads that do so at once could see it half done, so
+this is for a process that only runs the broker, before it starts a thread.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Reader:
         return self._end - self.position
 
     def finish(self) -> None:
-        """Say that the message must end here.
+        """Check that the message ends here.
 
         Raises:
             ProtocolError: if bytes are left.

@@ -1,6 +1,6 @@
 """Produce, versions 3 to 13, both sides.
 
-The broker's hottest request, so written by hand: a partition's records come out as a slice of the frame, not copied.
+The broker's hottest request, so hand-written: a partition's records come out as a slice of the frame, not copied.
 Version 13 names topics by id (KIP-516). The leader hints of KIP-951 (tagged, from version 10) are written and read.
 Deliberately absent: versions 0 to 2, which carry message formats that are not accepted.
 """

@@ -1,8 +1,8 @@
 """Walking over the records inside a batch v2, and building a batch from some of them.
 
-Compaction and validation want only a record's offset, its timestamp and its key, and whether it has a value. So a
-record is not decoded here: it is found, and where it stays, its bytes are copied. Only its timestamp may have to be
-written anew, because it is a difference to the batch's base timestamp, which may change.
+Compaction and validation need only a record's offset, its timestamp and its key, and whether it has a value. So a
+record is not decoded here but located, and if it stays, its bytes are copied. Only its timestamp may have to be
+rewritten, because it is relative to the batch's base timestamp, which may change.
 
 What is built is what Kafka's MemoryRecords.filterTo and MemoryRecordsBuilder build: the base offset and the last offset
 of the batch stay, as do producer, sequence and leader epoch, and the records' offsets within it.

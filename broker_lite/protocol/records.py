@@ -2,7 +2,7 @@
 
 To the broker a batch is opaque. It reads the 61-byte header, checks the CRC-32C, and writes the base offset and the
 partition leader epoch into the bytes in place; both lie outside the checksum, which begins at the attributes. Records
-are decoded only by whoever wants what is in them: tools, tests, group metadata, look-ups by timestamp.
+are decoded only where their content is needed: tools, tests, group metadata, lookups by timestamp.
 
 The layout is that of Kafka's DefaultRecordBatch and DefaultRecord.
 """
@@ -155,7 +155,7 @@ class Record:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; nothing but its presence is checked.
 
-    A message of format v0 or v1 gives what it has of these fields; its base offset is its last offset, since where a
+    For a message of format v0 or v1 the fields are those that it has; its base offset is its last offset, since where a
     compressed message set begins is inside it.
 
     Raises:
@@ -182,7 +182,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk over the whole batches of `buffer`: where each begins, and its header; a half batch at the end is left.
+    """Iterate over the whole batches of `buffer`: their positions and headers; a half batch at the end is left out.
 
     Raises:
         CorruptBatchError: if a batch's length or magic cannot be.
@@ -304,7 +304,7 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, now_
 
 
 def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> BatchHeader:
-    """Take the mark of the broker's time from the one batch in `batch`, in place; returns the new header."""
+    """Clear the mark of the broker's time in the one batch in `batch`, in place; return the new header."""
     attributes = header.attributes & ~LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     write_crc(batch)

@@ -7,8 +7,8 @@ follower cuts its log to where both agree. If it does not have the epoch that th
 its own largest epoch below and asks again, until both know the epoch (KIP-279): one question is not enough after two
 fast changes of leaders.
 
-The rules of former times are kept, to show what they lose: cutting to the high watermark (before KIP-101), and asking
-once (KIP-101 by itself).
+The older rules are kept, to show what they lose: truncating to the high watermark (before KIP-101), and asking once
+(KIP-101 alone).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartitionFollower:
     def __init__(
         self, log: ReplicaLog, leader: int, leader_epoch: int, rule: TruncationRule = TruncationRule.LEADER_EPOCH
     ) -> None:
-        """Begin to follow `leader`, in the epoch that it leads in; if nobody leads, nothing is cut off."""
+        """Begin to follow `leader`, in its epoch; if there is no leader, nothing is truncated."""
         self.log = log
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -107,11 +107,11 @@ class PartitionFollower:
     def overlapped(self, base_offset: int) -> None:
         """Cut to where a batch of the leader's begins that should have followed our last one, and holds it in part.
 
-        Both have the epoch, so that a fetch could not tell that the logs differ: ours has been put there by somebody.
-        Each cut shows one batch of the leader's more, until both agree.
+        Both have the epoch, so that a fetch could not tell that the logs differ: ours was changed from outside. Each
+        truncation shows one more batch of the leader's, until both agree.
         """
         self.log.truncate_to(base_offset)
 
     def fetched(self, leader_high_watermark: int) -> bool:
-        """Take the leader's high watermark, after its records have been appended; returns whether ours has moved."""
+        """Apply the leader's high watermark, after its records have been appended; return whether ours has moved."""
         return self.log.advance_high_watermark(leader_high_watermark)

@@ -2,12 +2,12 @@
 
 Theory of operation: everything here works on plain views. A log is a list of `Batch`es, each with a number that stands
 for itself and all before it, so that two logs are compared up to a batch by comparing two numbers. A `PartitionHistory`
-is told of each change of a partition and its replicas, and keeps what no replica may contradict later: which broker led
+is given each change of a partition and its replicas, and keeps what no replica may contradict later: which broker led
 in which epoch, what was at which offset in which epoch, and the records that a leader has ever called safe.
 
 The invariants, by name (the models that they come from: Kafka's own TLA+ specifications of replication, and Raft's):
 
-    leader-in-sync             who leads is in sync; nobody is both in sync and only eligible
+    leader-in-sync             the leader is in sync; no replica is both in sync and only eligible
     one-leader                 in one leader epoch one broker leads
     epochs-rise                leader, partition, broker and controller epochs never fall
     logs-match                 a batch of one offset and epoch is the same in all logs, and so is all before it
@@ -16,15 +16,15 @@ The invariants, by name (the models that they come from: Kafka's own TLA+ specif
     safe-by-minimum            no leader calls records safe while its state of the partition names eligible leaders: the
                                controller went by a larger min.insync.replicas, and they need not have these records
     safe-stays                 a safe record never changes: no leader calls another one safe at its offset
-    leader-complete            who is elected cleanly has every safe record
+    leader-complete            a leader that is elected cleanly has every safe record
     follower-high-watermark    below a follower's high watermark lie safe records only, and all of them
     acknowledged-is-safe       what was acknowledged with acks=all is a safe record, at the offset that was told
-    read-is-safe               consumers are given safe records only
+    read-is-safe               consumers get safe records only
     no-duplicates              a batch of an idempotent producer is safe once, and in the producer's order
-    images-equal               whoever has applied the same records of the metadata log has the same image
+    images-equal               brokers that have applied the same records of the metadata log have the same image
 
-An unclean election may lose anything that was safe before it, so promises begin anew with it: what leaders of earlier
-epochs call safe, acknowledge or serve counts no more, and what leaders from then on call safe must be kept as ever.
+An unclean election may lose anything that was safe before it, so promises start over with it: what leaders of earlier
+epochs call safe, acknowledge or serve no longer counts, and what leaders call safe from then on must be kept as always.
 Where losses of power are not made up for (`promises` is false), only the first four are asked.
 """
 
@@ -103,7 +103,7 @@ class PartitionHistory:
         self._sequences: dict[int, tuple[int, int]] = {}
 
     def loses(self, leader_epoch: int) -> None:
-        """Begin anew: in this epoch leads who may lack anything that was safe."""
+        """Start over: the leader of this epoch may lack anything that was safe."""
         self.lossy, self._promised_from, self._unpromised_end = True, leader_epoch, 0
         self.safe.clear()
         self._sequences.clear()
@@ -113,18 +113,18 @@ class PartitionHistory:
         return self.promises and leader_epoch >= self._promised_from
 
     def _is_safe(self, last_offset: int, crc: int) -> bool:
-        """Whether a batch is safe; what was so before promises began anew cannot be told, and is believed."""
+        """Whether a batch is safe; what was safe before promises started over is unknown, and is believed."""
         count = count_below(self.safe, last_offset + 1)
         if not count or self.safe[count - 1].last_offset < last_offset:
             return last_offset < self._unpromised_end
         return self.safe[count - 1].last_offset == last_offset and self.safe[count - 1].crc == crc
 
     def appended(self, broker_id: int, batches: Sequence[Batch]) -> None:
-        """Take a log whose last batch is new (logs-match)."""
+        """Check a log whose last batch is new (logs-match)."""
         self._place(broker_id, batches[-1])
 
     def opened(self, broker_id: int, batches: Sequence[Batch]) -> None:
-        """Take a log that was read from a disk (logs-match)."""
+        """Check a log that was read from a disk (logs-match)."""
         for batch in batches:
             self._place(broker_id, batch)
 
@@ -143,7 +143,7 @@ class PartitionHistory:
         return not count or (len(batches) >= count and batches[count - 1].chain == self.safe[-1].chain)
 
     def check_members(self, members: Iterable[Replica]) -> None:
-        """Look whether those in sync, or eligible, have what is safe (safe-in-sync)."""
+        """Check that those in sync, or eligible, have what is safe (safe-in-sync)."""
         if not self.promises:
             return
         for broker_id, batches in members:
@@ -158,7 +158,7 @@ class PartitionHistory:
     def leader_high_watermark(
         self, broker_id: int, batches: Sequence[Batch], offset: int, leader_epoch: int = 0
     ) -> bool:
-        """Take a leader's new high watermark (safe-stays, no-duplicates); returns whether records have become safe."""
+        """Check a leader's new high watermark (safe-stays, no-duplicates); return whether records have become safe."""
         if not self._counts(leader_epoch):
             return False
         count, known = count_below(batches, offset), len(self.safe)
@@ -174,7 +174,7 @@ class PartitionHistory:
         return count > known
 
     def check_minimum(self, broker_id: int, state: PartitionState) -> None:
-        """Take what a leader goes by that has just called records safe (safe-by-minimum)."""
+        """Check the state of a leader that has just called records safe (safe-by-minimum)."""
         if state.eligible_leader_replicas:
             self._fail(
                 "safe-by-minimum",
@@ -185,7 +185,7 @@ class PartitionHistory:
     def follower_high_watermark(
         self, broker_id: int, batches: Sequence[Batch], offset: int, leader_epoch: int = 0
     ) -> None:
-        """Take a follower's new high watermark (follower-high-watermark)."""
+        """Check a follower's new high watermark (follower-high-watermark)."""
         if not self._counts(leader_epoch):
             return
         count, known = count_below(batches, offset), len(self.safe)
@@ -217,7 +217,7 @@ class PartitionHistory:
     def leads(
         self, broker_id: int, epoch: int, batches: Sequence[Batch], current: bool, high_watermark: int = 0
     ) -> None:
-        """Take a broker that begins to lead; `current` if the cluster's newest state says so too."""
+        """Check a broker that begins to lead; `current` if the cluster's newest state says so too."""
         known = self.leaders.setdefault(epoch, broker_id)
         if known != broker_id:
             self._fail("one-leader", f"brokers {known} and {broker_id} both lead in epoch {epoch}")
@@ -230,18 +230,18 @@ class PartitionHistory:
             )
 
     def acknowledged(self, last_offset: int, crc: int, leader_epoch: int = 0) -> None:
-        """Take an acknowledgement of a batch with acks=all (acknowledged-is-safe)."""
+        """Check an acknowledgement of a batch with acks=all (acknowledged-is-safe)."""
         if self._counts(leader_epoch) and not self._is_safe(last_offset, crc):
             self._fail("acknowledged-is-safe", f"a batch was acknowledged at {last_offset}, but is not safe there")
 
     def read(self, batches: Iterable[tuple[int, int]], leader_epoch: int = 0) -> None:
-        """Take what a consumer was given, as last offsets and checksums (read-is-safe)."""
+        """Check what a consumer received, as last offsets and checksums (read-is-safe)."""
         for last_offset, crc in batches if self._counts(leader_epoch) else ():
             if not self._is_safe(last_offset, crc):
                 self._fail("read-is-safe", f"a consumer was given a batch at {last_offset} that is not safe there")
 
     def changed(self, before: PartitionState | None, after: PartitionState) -> None:
-        """Take a new state from the metadata log (leader-in-sync, epochs-rise)."""
+        """Check a new state from the metadata log (leader-in-sync, epochs-rise)."""
         in_sync, eligible = set(after.in_sync_replicas), set(after.eligible_leader_replicas)
         if after.leader != NO_LEADER and after.leader not in in_sync:
             self._fail("leader-in-sync", f"broker {after.leader} leads, in sync are {sorted(in_sync)}")
@@ -262,7 +262,7 @@ class PartitionHistory:
 
 
 def check_image(before: Mapping[int, int], after: ClusterImage) -> None:
-    """Look at brokers' epochs, before and now, and that nobody fenced is in sync (epochs-rise, leader-in-sync).
+    """Check brokers' epochs, before and now, and that no fenced one is in sync (epochs-rise, leader-in-sync).
 
     Call it between the batches of the metadata log: within one, a broker may be fenced before its partitions are moved.
     """

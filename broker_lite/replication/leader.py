@@ -1,15 +1,15 @@
 """One partition as its leader sees it: how far the followers are, who is in sync, and so the high watermark.
 
 Theory of operation (Kafka's Partition): a follower that fetches from offset x has everything below x. The high
-watermark is the least end among those in sync; records below it are acknowledged and outlive any clean election. It
-waits as well for those who are about to join: proposed to the controller but not confirmed, or caught up and soon to
-be proposed. Otherwise one that the controller already counts in could be elected without records that were
-acknowledged. For the same reason it stands still while fewer than `min.insync.replicas` are in sync (KIP-966), and
-while the controller counts anybody out of sync as eligible to lead: it has decided so by a larger minimum than this
-leader has heard of last, and they must not lack what is acknowledged before they have been struck off.
+watermark is the least log end offset of the in-sync replicas; records below it are acknowledged and survive any clean
+election. It also waits for replicas that are about to join: proposed to the controller but not confirmed, or caught up
+and soon to be proposed. Otherwise one that the controller already counts as in sync could be elected without records
+that were acknowledged. For the same reason it does not advance while fewer than `min.insync.replicas` are in sync
+(KIP-966), and while the controller counts any replica out of sync as eligible to lead: it has decided so by a larger
+minimum than this leader knows, and such a replica must not lack what is acknowledged before it is removed.
 
-Who is in sync is the controller's to say. The leader proposes, names the partition's epoch that it has seen, and goes
-on with the larger set until it is told. One proposal is under way at a time.
+The controller decides who is in sync. The leader proposes, names the partition's epoch that it has seen, and uses the
+larger set until it has the answer. One proposal is under way at a time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FollowerState:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Who should be in sync, as it goes to the controller: broker ids with their epochs."""
+    """The proposed in-sync replicas: broker ids with their epochs."""
 
     leader_epoch: int
     partition_epoch: int
@@ -119,12 +119,12 @@ class PartitionLeader:
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
-        """Who is in sync, as the controller has confirmed it."""
+        """The in-sync replicas that the controller has confirmed."""
         return self.state.in_sync_replicas
 
     @property
     def maximal_in_sync_replicas(self) -> set[int]:
-        """Who the controller may count as in sync by now: a proposal may have been accepted, and we not been told."""
+        """The replicas that the controller may count as in sync: a proposal may be accepted without our knowledge."""
         proposed = () if self.proposal is None else (broker_id for broker_id, _ in self.proposal.in_sync_replicas)
         return {*self.state.in_sync_replicas, *proposed}
 
@@ -221,7 +221,7 @@ class PartitionLeader:
         self._unsent = self._unsent or self.proposal == proposal
 
     def confirmed(self, proposal: Proposal, state: PartitionState, now_ms: int) -> bool:
-        """Take the controller's answer to a proposal; returns whether the high watermark has moved."""
+        """Apply the controller's answer to a proposal; return whether the high watermark has moved."""
         if state.leader_epoch != self.state.leader_epoch:
             return False  # the log will tell who leads now
         if self.proposal == proposal:
@@ -229,12 +229,12 @@ class PartitionLeader:
         return self.changed(state, now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> bool:
-        """Take the controller's refusal of a proposal; returns whether the high watermark has moved.
+        """Handle the controller's refusal of a proposal; return whether the high watermark has moved.
 
-        Where somebody may not be in sync now, all is as before: the controller saw our epochs to be the latest, so that
-        nobody can have accepted it. Where it knows more than we do, we wait for the log to tell, and count until then
-        on the proposal having been accepted, which is safe. After any other refusal (it is no longer the controller,
-        it failed) the proposal is sent again.
+        Where a broker may not be in sync now, all is as before: the controller saw our epochs to be the latest, so the
+        proposal cannot have been accepted. Where it knows more than we do, we wait for the log, and assume until then
+        that the proposal was accepted, which is safe. After any other refusal (it is no longer the controller, it
+        failed) the proposal is sent again.
         """
         if self.proposal != proposal:
             return False
@@ -246,7 +246,7 @@ class PartitionLeader:
         return False
 
     def changed(self, state: PartitionState, now_ms: int) -> bool:
-        """Take a newer state within this leader epoch; returns whether the high watermark has moved."""
+        """Apply a newer state within this leader epoch; return whether the high watermark has moved."""
         if state.partition_epoch <= self.state.partition_epoch:
             return False
         self.state = state
@@ -255,7 +255,7 @@ class PartitionLeader:
         return self.advance(now_ms)
 
     def change_min_in_sync_replicas(self, count: int) -> None:
-        """Take another `min.insync.replicas`; `advance` then tells whether the high watermark may move."""
+        """Apply another `min.insync.replicas`; `advance` then returns whether the high watermark moves."""
         self._min_in_sync_replicas = count
 
     def _know_replicas(self, now_ms: int) -> None:

@@ -25,7 +25,7 @@ class ReplicaLog(Protocol):
         """Below it every replica in sync has the records."""
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Let the high watermark be `offset`, the end at most, unless it is there or beyond; returns if it moved."""
+        """Raise the high watermark to `offset`, the end at most; return whether it moved."""
 
     @property
     def latest_epoch(self) -> int:

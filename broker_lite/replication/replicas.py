@@ -1,9 +1,9 @@
 """All replicas of one broker, and which of them it leads (Kafka's ReplicaManager, the deciding half of it).
 
-Theory of operation: the cluster's image says what each partition is; `apply` compares, and turns replicas into leaders
-and followers. A broker's own idea of an epoch only ever rises. What follows from anything is told as events: the shell
-answers waiting producers when a high watermark has moved, loads what a coordinator needs when it leads, and fetches
-for what follows.
+Theory of operation: the cluster image says what each partition is; `apply` compares, and turns replicas into leaders
+and followers. A broker's own view of an epoch only ever rises. The consequences are reported as events: the shell
+answers waiting producers when a high watermark has moved, loads what a coordinator needs when it leads, and fetches for
+the partitions that it follows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Leads:
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """The partition is led by another broker, or, if that is -1, by nobody; this one may have led before."""
+    """Another broker leads the partition, or, if that is -1, none; this one may have led before."""
 
     key: PartitionKey
     leader: int
@@ -70,7 +70,7 @@ class Replicas:
 
         Args:
             broker_id: who this is.
-            log_of: gives the log of a partition that this broker has a replica of, made if need be.
+            log_of: returns the log of a partition that this broker has a replica of; creates it if needed.
             settings: see there.
         """
         self.broker_id = broker_id
@@ -86,10 +86,10 @@ class Replicas:
         """
 
     def apply(self, image: ClusterImage, now_ms: int) -> list[Event]:
-        """Go by this image from now on; returns what has changed for this broker.
+        """Apply this image; return what has changed for this broker.
 
-        A log that fails takes its own partition's role away, and nothing else: what has changed for the others must be
-        told, or they would never be fetched again. It is tried again with the next image.
+        A log that fails loses its own partition's role, and nothing else: the changes of the others must be reported,
+        or they would never be fetched again. It is retried with the next image.
         """
         self._image = image
         self.failed.clear()
@@ -129,7 +129,7 @@ class Replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {key}")
 
     def followed(self, leader: int) -> Iterator[tuple[PartitionKey, PartitionFollower]]:
-        """Walk over the partitions to be fetched from one broker."""
+        """Iterate over the partitions to be fetched from one broker."""
         for key, role in self.roles.items():
             if isinstance(role, PartitionFollower) and role.leader == leader:
                 yield key, role
@@ -170,7 +170,7 @@ class Replicas:
     def proposal_answered(
         self, key: PartitionKey, proposal: Proposal, answer: PartitionState | ErrorCode | None, now_ms: int
     ) -> list[Event]:
-        """Take the controller's answer; None if none came in time."""
+        """Handle the controller's answer; None if none came in time."""
         role = self.roles.get(key)
         if not isinstance(role, PartitionLeader):
             return []
@@ -195,7 +195,7 @@ class Replicas:
             return []
         rule = self._settings.truncation_rule
         log = self._log_of(key)
-        # Nobody leads: nothing is cut off, and the epoch is noted, so that what the old leader still sends is refused.
+        # No leader: nothing is truncated, and the epoch is noted, so that requests of the old leader are refused.
         follows = PartitionFollower(
             log, state.leader, state.leader_epoch, TruncationRule.LEADER_EPOCH if state.leader == NO_LEADER else rule
         )
@@ -217,7 +217,7 @@ class Replicas:
         return [(key, role) for key, role in self.roles.items() if isinstance(role, PartitionLeader)]
 
     def _advanced(self, now_ms: int) -> list[Event]:
-        """Look again where high watermarks may be: who may join can have changed with brokers, not with partitions."""
+        """Recompute high watermarks: which replicas may join can have changed with brokers, not with partitions."""
         events: list[Event] = []
         for key, role in self._led():
             try:

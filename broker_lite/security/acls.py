@@ -1,9 +1,9 @@
 """Access control lists: what they say, which of them apply, what a filter selects. Pure.
 
 Theory of operation: a binding ties a rule (principal, host, operation, allow or deny) to a resource by its name, by a
-prefix of its name, or by `*`. A question names one resource; the rules that apply are found by as many look-ups as
-there are different lengths of prefixes, and a deny among them beats every allow. A resource that no rule applies to,
-whoever it is about, is open or closed to all by a setting. As Kafka's StandardAuthorizerData decides.
+prefix of its name, or by `*`. A question names one resource; the rules that apply are found by as many lookups as there
+are different lengths of prefixes, and a deny among them overrides every allow. A resource without rules for any
+principal is open or closed to all by a setting. As Kafka's StandardAuthorizerData decides.
 """
 
 from __future__ import annotations

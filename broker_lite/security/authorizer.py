@@ -1,8 +1,8 @@
 """The authorizer of the broker: access control lists kept in a file, super users, and what handlers ask.
 
-Theory of operation: without an authorizer everything is allowed, and asking costs one comparison. With one, the answer
-to each question is kept until the lists change, so that the hot path pays one look-up. The file is written anew, whole
-and durable, before a change is acknowledged or seen by anyone; it is JSON, so that it can be read and mended by hand.
+Theory of operation: without an authorizer everything is allowed, and a check costs one comparison. With one, each
+decision is cached until the lists change, so that the hot path costs one lookup. The file is rewritten, as a whole and
+durably, before a change is acknowledged or visible; it is JSON, so that it can be read and repaired manually.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_LOGGED_NAME: Final = 249
 
 
 class _Asker(Protocol):
-    """What is known of whoever sent a request."""
+    """What is known of the sender of a request."""
 
     @property
     def principal(self) -> str: ...
@@ -110,7 +110,7 @@ def super_users(setting: str) -> frozenset[str]:
     """Read `super.users`: principals with semicolons between them.
 
     Raises:
-        SettingError: for one without its type, `User:`, which nobody would ever be.
+        SettingError: for one without its type, `User:`, which would match no client.
     """
     found = frozenset(name.strip() for name in setting.split(";") if name.strip())
     for each in sorted(found):
@@ -136,7 +136,7 @@ class Authorizer:
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
 
     def reload(self) -> None:
-        """Go by what the file holds by now, since somebody else has written it; raises as the constructor."""
+        """Read the file again, since another writer has replaced it; raises as the constructor."""
         self._table = self._read()
         self._decisions.clear()
 
@@ -184,7 +184,7 @@ class Authorizer:
             _warn_of_hosts(new)
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove bindings, as `add`; those that are not there are passed over."""
+        """Remove bindings, as `add`; those that do not exist are ignored."""
         gone = {binding for binding in bindings if binding in self._table}
         if gone:
             self._write([binding for binding in self._table if binding not in gone])
@@ -203,7 +203,7 @@ class Authorizer:
 
 
 def _warn_of_hosts(bindings: Iterable[Binding]) -> None:
-    """Log which rules are about no client, since their address is not spelled as Kafka compares it."""
+    """Log which rules match no client, since their address is not spelled as Kafka compares it."""
     hosts = sorted({binding.rule.host for binding in bindings})
     wrong = [f"{host} (write {right})" for host in hosts if (right := right_spelling(host)) is not None]
     if wrong:

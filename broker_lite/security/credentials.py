@@ -1,7 +1,8 @@
 """The SCRAM credentials: those of users in the settings, and those that clients set, which a file keeps.
 
-Theory of operation: what a client sets beats what the settings say. The file is written anew, whole, durable and for
-its owner's eyes only, before a change is acknowledged or decides. It holds no password: salted keys only.
+Theory of operation: credentials that clients set override those in the settings. The file is rewritten, as a whole,
+durably and readable by its owner only, before a change is acknowledged or takes effect. It holds no password: salted
+keys only.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ScramCredentials:
         self._kept = _read(storage, self._path)
 
     def reload(self) -> None:
-        """Go by what the file holds by now, since somebody else has written it; raises as the constructor."""
+        """Read the file again, since another writer has replaced it; raises as the constructor."""
         self._kept = _read(self._storage, self._path)
 
     def get(self, mechanism: str, user: str) -> ScramCredential | None:

@@ -2,7 +2,7 @@
 
 Kafka compares the host of a rule with that text and with nothing else (StandardAuthorizerData): a client that comes
 over IPv4 to an IPv6 socket is at `127.0.0.1`, and IPv6 is written out, as `0:0:0:0:0:0:0:1`. A rule with an address in
-another spelling is about nobody. `ipaddress` is imported where it is needed, which in most brokers it is not.
+another spelling matches no client. `ipaddress` is imported lazily: most brokers do not need it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret" user_bob="bob-secret";
 
 Options named `user_<name>` are users and their passwords. `username` and `password` are what Kafka's broker would log
-in with at other brokers; there are none here, so they are read over. No error shows a value.
+in with at other brokers; there are none here, so they are ignored. No error shows a value.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _HANDSHAKE_KEY: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
 _SHOWN_MECHANISM_LENGTH: Final = 40
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
-"""Gives the SCRAM credential of a mechanism and a user."""
+"""Returns the SCRAM credential of a mechanism and a user."""
 
 
 class Stage(Enum):

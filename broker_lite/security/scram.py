@@ -6,8 +6,8 @@ both nonces, salt and iterations; the client proves that it knows the password; 
 credential. The names of users and the reasons of failures go into no answer. Absent: channel binding (Kafka has none),
 delegation tokens.
 
-The library scramp (1.5) was compared: it prepares passwords (SASLprep), wants salts of twelve bytes or more, and rejects
-extensions and every authorization id, all of which Kafka does otherwise.
+The library scramp (1.5) was compared: it prepares passwords (SASLprep), wants salts of twelve bytes or more, and
+rejects extensions and every authorization id, all of which Kafka does otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ScramCredential:
 
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, salt: bytes, password: str, iterations: int) -> ScramCredential:
-        """Make the credential of a password; as in Kafka its UTF-8 bytes are taken as they are, without SASLprep."""
+        """Make the credential of a password; as in Kafka its UTF-8 bytes are used as they are, without SASLprep."""
         import hashlib
 
         salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)

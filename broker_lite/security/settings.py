@@ -160,7 +160,7 @@ def read_listener_setting(name: str, value: object) -> object:
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether the value of `listener.name.…` may be shown to nobody."""
+    """Whether the value of `listener.name.…` must never be shown."""
     setting = _listener_setting(name)
     return setting is None or setting.sensitive
 
@@ -264,7 +264,7 @@ def _tls(config: SecurityConfig, given: Mapping[str, object], listener: str) -> 
     from sparkonce.broker_lite.security.principals import (
         PrincipalError,
         read_rules,
-    )  # here, and jaas below: most do without
+    )  # imported lazily, and jaas below: most brokers need neither
 
     def value(setting: str) -> Any:
         return _value(config, given, listener, setting)

@@ -1,8 +1,8 @@
 """TLS contexts from Kafka's settings, and what went wrong in the words of those settings.
 
-Keys and certificates are read once, when the broker starts. The private key is given to OpenSSL through a file, since
-it takes no other; one that is in the settings itself goes through a temporary file that only its owner can read and
-that is gone when the context is made.
+Keys and certificates are read once, when the broker starts. The private key is passed to OpenSSL through a file, since
+it accepts nothing else; one that is in the settings itself goes through a temporary file that only its owner can read
+and that is removed when the context is made.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _lines(pem: str) -> str:
 
 
 def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
-    """Return the principal of whoever is at the other end.
+    """Return the principal of the peer.
 
     Raises:
         PrincipalError: if no rule fits the name in the certificate.
@@ -104,7 +104,7 @@ def principal_of(connection: ssl.SSLObject, tls: TlsConfig) -> str:
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Say in a client's words why a handshake failed."""
+    """Describe in a client's words why a handshake failed."""
     reason = error.reason or str(error)
     if reason in (
         "WRONG_VERSION_NUMBER",

@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         return Output(self._loop, sock, self._resume, self._on_send_error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let go of everything; the answer to a pending request goes nowhere."""
+        """Release everything; the answer to a pending request is dropped."""
         if error is not None and not self._closed:
             logger.debug("connection from %s lost: %s", self.peer, error)
         self._closed = True
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed = True
             if self._output is not None:
                 self._output.close()
-            self._count_buffer(-self._counted_bytes)  # it is let go of in this round of the loop
+            self._count_buffer(-self._counted_bytes)  # it is released in this round of the loop
             if self._transport is not None:
                 self._transport.abort()
 
@@ -438,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of the answers has not been taken by the socket."""
+        """How many bytes of the answers the socket has not accepted yet."""
         return self._output.unsent_bytes if self._output is not None else 0
 
     def shrink(self) -> None:
@@ -464,7 +464,7 @@ class Connection(asyncio.BufferedProtocol):
             if here + missing <= capacity:
                 self._rebuild(capacity)
             elif self._end == capacity:
-                # Memory is given as bytes arrive, not as a header promises them.
+                # Memory is allocated as bytes arrive, not as a header promises them.
                 self._rebuild(min(here + missing, max(4 * capacity, MAX_IDLE_READ_BUFFER_BYTES)))
         full = self._end == len(self._buffer)
         if full != self._reading_paused:

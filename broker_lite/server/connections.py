@@ -1,11 +1,11 @@
 """All connections of a broker: how many there are, what they hold, and who is too slow.
 
-Theory of operation: every second a sweep looks at each connection and compares it with the last time. Nothing is timed
-while requests are served. A connection is cut off if a frame that it has begun does not get whole in time, if it does
-not read what it has asked for, or, without a word, if it has been idle. What connections hold in memory, requests that
-are not whole and answers that are not read, is counted for all of them together. When the bound is reached, those are
-cut off that hold most of it, first among those for which nothing has moved since the last sweep: not whoever comes
-next, who may need a few bytes only. Nobody is made to wait, since that could be to wait for oneself.
+Theory of operation: every second a sweep checks each connection and compares it with the last time. Nothing is timed
+while requests are served. A connection is closed if a frame that it has begun is not complete in time, if it does not
+read its answers, or, silently, if it has been idle. The memory that connections hold, incomplete requests and unread
+answers, is counted for all of them together. When the bound is reached, those that hold most are closed, first those
+without progress since the last sweep: not the next one that asks, which may need a few bytes only. No connection waits
+for memory, since it could be waiting for itself.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BulkTurns:
     """Lets few large requests be handled in each round of the loop, whatever connections they come from.
 
     So a small request waits for one very large one at most, or for some that are together as large, however many
-    clients load in bulk. When there has been nothing but one client's large requests for a while, that client need not
-    wait for turns: it comes once in a round anyway, when its socket is read, and there is nobody to let go first.
+    clients load in bulk. When there have been only one client's large requests for a while, that client need not wait
+    for turns: it is served once in a round anyway, when its socket is read, and no other request has to go first.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -50,15 +50,15 @@ class BulkTurns:
         self._waiting.append((owner, size, turn))
 
     def is_alone(self, owner: object) -> bool:
-        """Whether the last turns were all `owner`'s, no small request came in between, and nobody has booked one."""
+        """Whether the last turns were all `owner`'s, no small request came in between, and no turn is booked."""
         return self._last is owner and self._turns_alone >= limits.BULK_TURNS_ALONE and not self._waiting
 
     def small_request(self) -> None:
-        """Note that there is somebody who may not have to wait."""
+        """Note a small request: its client may not be alone."""
         self._turns_alone = 0
 
     def forget(self, owner: object) -> None:
-        """Let go of who has gone."""
+        """Forget an owner that is gone."""
         if self._last is owner:
             self._last = None
 
@@ -82,7 +82,7 @@ class Memory:
     __slots__ = ("limit", "make_room", "used")
 
     def __init__(self, limit: int, make_room: Callable[[object, str], None] = lambda *_: None) -> None:
-        """Begin with nothing; `make_room` is told who needs more than there is, and what to say to others for it."""
+        """Begin with nothing; `make_room` is called with the owner that needs memory, and why others are closed."""
         self.limit = limit
         self.used = 0
         self.make_room = make_room
@@ -123,7 +123,7 @@ class Progress(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of its answers it has not taken yet."""
+        """How much of its answers it has not read yet."""
 
 
 class Watch:
@@ -207,7 +207,7 @@ class Member(Progress, Protocol):
         """Close with a line in the log."""
 
     def close(self) -> None:
-        """Close without a word."""
+        """Close silently."""
 
     def shrink(self) -> None:
         """Release memory that an idle connection does not need."""
@@ -235,7 +235,7 @@ class ConnectionTable:
         return iter(list(self._members))
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take up changed limits; connections that are open stay open."""
+        """Apply changed limits; connections that are open stay open."""
         self._config = config
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class ConnectionTable:
         return False
 
     def admit(self, member: Member) -> bool:
-        """Take a connection in, unless there are too many, in all or of its address."""
+        """Add a connection, unless there are too many, in all or from its address."""
         if not self.has_room():  # several may have been accepted since it was asked before
             return False
         count = self._by_host.get(member.host, 0)
@@ -267,7 +267,7 @@ class ConnectionTable:
         return True
 
     def discard(self, member: Member) -> None:
-        """Forget a connection; one that was never taken in is fine."""
+        """Forget a connection; does nothing if it was never added."""
         if member not in self._members:
             return
         del self._members[member]

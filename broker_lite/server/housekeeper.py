@@ -32,13 +32,13 @@ class Housekeeper:
         self._timer = loop.call_later(self._look_interval_s, self._run)
 
     def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel what is under way."""
         self._timer.cancel()
         self._work.close()
 
     def _run(self) -> None:
         broker, clock = self._broker, self._broker.clock
-        if broker.config is not self._config:  # somebody has changed a setting
+        if broker.config is not self._config:  # a setting has been changed
             self._config = broker.config
             self._work.settings = housekeeping_settings(self._config)
         until_ms = clock.monotonic_ms() + HOUSEKEEPING_SLICE_MS

@@ -69,10 +69,10 @@ class LeaderSession:
         )
 
     def begin(self) -> None:
-        """Begin anew with the next request: nobody knows what the leader has."""
+        """Start over with the next request: it is unknown what the leader has."""
         self.epoch = INITIAL_EPOCH
 
     def answered(self, session_id: int) -> None:
-        """Go on with the session that an answer names; a leader without room for one gives none."""
+        """Continue the session that an answer names; a leader without room for one names none."""
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH if session_id == INVALID_SESSION_ID else next_epoch(self.epoch)

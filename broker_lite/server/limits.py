@@ -23,7 +23,7 @@ BULK_BYTES_PER_ROUND: Final = 64 * 1024
 """When such requests have come to this many bytes, the others wait for the next round of the loop."""
 
 BULK_TURNS_ALONE: Final = 64
-"""After so many turns of one client, with no small request in between, it is taken to be alone."""
+"""After so many turns of one client, with no small request in between, it counts as alone."""
 
 MAX_SENT_BYTES_PER_WAKE_UP: Final = 1024 * 1024
 """How many bytes of responses one connection is sent before the others get their turn."""

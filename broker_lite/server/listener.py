@@ -30,10 +30,10 @@ class Listener:
 
 
 def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
-    """Take a listener's address and load its keys; nobody can connect yet.
+    """Bind a listener's address and load its keys; clients cannot connect yet.
 
     Raises:
-        ServerError: if the address cannot be taken, or keys and certificates do not fit.
+        ServerError: if the address cannot be bound, or keys and certificates do not fit.
     """
     context = _context(config) if config.tls is not None else None
     sock = _bound(config)
@@ -42,7 +42,7 @@ def bind(config: ListenerConfig) -> tuple[socket.socket, Listener]:
 
 
 def _context(config: ListenerConfig) -> ssl.SSLContext:
-    # Loaded on first use: a broker without TLS starts the sooner.
+    # Imported lazily: faster start of a broker without TLS.
     from sparkonce.broker_lite.security.tls import TlsError, server_context
 
     try:

@@ -15,7 +15,7 @@ _MINUTE_S = 60.0
 
 
 class LogRate(logging.Filter):
-    """A filter for a log handler; `now_s` gives seconds that never go back."""
+    """A filter for a log handler; `now_s` returns seconds that never go back."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class LogRate(logging.Filter):
         self._left_out: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a line passes."""
+        """Return whether a line passes."""
         now_s = self._now_s()
         if now_s - self._since_s >= _MINUTE_S:
             self._since_s = now_s

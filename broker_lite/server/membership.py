@@ -1,4 +1,4 @@
-"""Puts a broker into its cluster, and takes it out again: what a member needs is made and wired here.
+"""Adds a broker to its cluster, and removes it again: what a member needs is made and wired here.
 
 Loaded only where `metadata.log.dir` is set.
 """
@@ -35,12 +35,12 @@ from sparkonce.broker_lite.server.pulse import Pulse
 from sparkonce.broker_lite.server.replica_fetcher import ReplicaFetchers
 
 START_TIMEOUT_S: Final = 60.0
-"""How long a broker waits for the cluster to take it in."""
+"""How long a broker waits for the cluster to accept it."""
 STOP_TIMEOUT_S: Final = 10.0
-"""How long a broker that stops waits for others to lead in its place."""
+"""How long a stopping broker waits for others to lead in its place."""
 LOCK_ATTEMPTS: Final = 100
 LOCK_PAUSE_S: Final = 0.01
-"""A lock may be held for a moment by somebody who only looks whether it is free."""
+"""A lock may be held for a moment by a process that only checks whether it is free."""
 PLAINTEXT: Final = "PLAINTEXT"
 
 logger = logging.getLogger(__name__)
@@ -185,13 +185,13 @@ class ClusterShell:
         self._look(interval_ms / 1000)
 
     def _look(self, interval_s: float) -> None:
-        """Let the pulse know, over and over, that the loop goes on."""
+        """Tell the pulse regularly that the loop is running."""
         if self._pulse is not None:
             self._pulse.loop_is_seen()
             self._loop.call_later(interval_s, self._look, interval_s)
 
     async def register(self) -> None:
-        """Let the cluster know of this broker, and wait until it has taken it in.
+        """Register this broker with the cluster, and wait until it is accepted.
 
         Raises:
             ServerError: if that takes too long.
@@ -215,7 +215,7 @@ class ClusterShell:
         return f"look at the log of broker {controller_id}, the controller, and at this broker's own"
 
     def _warn_of_other_settings(self) -> None:
-        """Say which of this broker's settings do not count, as the cluster has decided otherwise."""
+        """Log which of this broker's settings are ignored, as the cluster has decided otherwise."""
         given, known = self._broker.dynamic.static, broker_settings()
         for name, decided in sorted(self.member.image.default_settings.items()):
             if name in given and (ours := known[name].text(known[name].read(given[name]))) != decided:
@@ -226,7 +226,7 @@ class ClusterShell:
                 )
 
     async def hand_over(self) -> None:
-        """Let others lead in this broker's place, as far as they can, before it stops."""
+        """Let other brokers take over leadership, as far as they can, before this one stops."""
         stopped = asyncio.Event()
         self._lifecycle.stop(stopped.set)
         try:
@@ -236,7 +236,7 @@ class ClusterShell:
             logger.warning("no controller has let this broker go within %.0f s: stopping all the same", STOP_TIMEOUT_S)
 
     def leave(self) -> None:
-        """Take no more part in the cluster."""
+        """Stop taking part in the cluster."""
         pulse, self._pulse = self._pulse, None
         if pulse is not None:
             pulse.stop()

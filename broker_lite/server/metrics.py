@@ -1,9 +1,9 @@
 """Prometheus' metrics over HTTP, where `metrics.port` asks for them.
 
-Theory of operation: names and labels are those that Prometheus' JMX exporter gives to Apache Kafka's own beans when it
-has no rules, so that queries written for Kafka work. Counters come from `Broker.metrics`; all else is looked up when
-somebody asks. One small request is read and answered on a connection, then it is closed; there is nothing to log in to,
-so the port belongs on the same networks as the broker's own.
+Theory of operation: names and labels are those of Prometheus' JMX exporter, without rules, for Apache Kafka's own
+beans, so that queries written for Kafka work. Counters come from `Broker.metrics`; all else is looked up on request.
+One small request is read and answered on a connection, then it is closed; there is no authentication, so the port
+belongs on the same networks as the broker's own.
 
 The text is written here, since prometheus-client appends ``_total`` to the names of counters: the exporter's have none.
 """
@@ -276,7 +276,7 @@ class MetricsServer:
 
     @classmethod
     async def start(cls, host: str, port: int, page: Callable[[], str]) -> MetricsServer:
-        """Listen; `page` gives the text.
+        """Listen; `page` returns the text.
 
         Raises:
             OSError: if the address cannot be listened on.

@@ -185,7 +185,7 @@ def _joined(parts: Sequence[Part]) -> bytearray | None:
         assert isinstance(part, Slice)
         data = part.file.pread(part.size, part.position)
         if len(data) < part.size:
-            return None  # the file was cut: the usual way tells
+            return None  # the file was truncated: the usual path reports it
         out += data
     return out
 

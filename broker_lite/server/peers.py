@@ -1,9 +1,9 @@
 """Connections from this broker to the others of its cluster.
 
-Theory of operation: one connection for each peer and purpose, made when it is first needed, and made again when it is
-needed after it was lost. Requests are pipelined: a broker answers each connection's in order. Whoever asked is told
-None when the connection is lost or the answer takes too long, which also ends the connection, as what comes after
-would come too late as well. A request to this broker itself takes the way through the bytes too, but over no socket.
+Theory of operation: one connection for each peer and purpose, opened on first use, and again on the next use after it
+was lost. Requests are pipelined: a broker answers each connection's in order. A caller gets None when the connection is
+lost or the answer takes too long, which also closes the connection, as later answers would be too late as well. A
+request to this broker itself is encoded, too, but uses no socket.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._connecting = self._loop.create_task(self._connect())
 
     def close(self) -> None:
-        """Let go of the connection; whoever waits is told None."""
+        """Close the connection; callers that wait get None."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -213,7 +213,7 @@ class _Pending(NamedTuple):
 
 
 def _call(then: Then, body: memoryview | None) -> None:
-    """Hand an answer over; a mistake of whoever takes it is not the connection's."""
+    """Hand an answer over; an error of its receiver is not the connection's."""
     try:
         then(body)
     except Exception:
@@ -260,7 +260,7 @@ class PeerNetwork:
             self.connection(broker_id, purpose).request(api_key, version, body, decoded)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -62,7 +62,7 @@ class Connection(Protocol):
         """Send a request; `then` gets the body of the answer, valid until it returns, or None."""
 
     def drop(self) -> None:
-        """End the connection that there is; what waits for an answer is told None."""
+        """Close the current connection; callers that wait for an answer get None."""
 
 
 class Followed:
@@ -378,7 +378,7 @@ class ReplicaFetchers:
     """All fetches of one broker from the leaders that it follows."""
 
     def __init__(self, broker: Broker, member: ClusterMember, connect: Callable[[int, str], Connection]) -> None:
-        """`connect` gives the connection to a broker for a purpose, as `PeerNetwork.connection`."""
+        """`connect` returns the connection to a broker for a purpose, as `PeerNetwork.connection`."""
         self._broker = broker
         self._member = member
         self._connect = connect

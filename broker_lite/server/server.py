@@ -1,7 +1,7 @@
 """One broker on one event loop: listens, accepts, flushes by the clock, stops cleanly.
 
 One loop with reads and writes inline takes the place of Kafka's acceptor, processors, request queue and handler pool:
-in Python a pool costs more than it gives, since one thread computes at a time anyway.
+in Python a pool costs more than it gains, since one thread computes at a time anyway.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Server:
         self._housekeeper = Housekeeper(asyncio.get_running_loop(), broker)
 
     async def _listen(self, broker: Broker, bound: list[tuple[socket.socket, Listener]]) -> None:
-        """Answer clients, and whoever asks for metrics."""
+        """Answer clients, and requests for metrics."""
         loop = asyncio.get_running_loop()
         self._connections = ConnectionTable(self._config, loop, broker.clock.monotonic_ms, broker.note_refusal)
         broker.on_settings_changed.append(self._connections.reconfigure)
@@ -149,7 +149,7 @@ class Server:
             self._listeners.append(listener)
 
     def _give_up(self) -> None:
-        """Let go of every address, and of the timers, of a broker that could not start."""
+        """Release every address and timer of a broker that could not start."""
         for timer in self._timers:
             timer.cancel()
         for server in self._servers:

@@ -147,7 +147,7 @@ class TlsConnection(Connection):
         self._handshake_timer = self._loop.call_later(TLS_HANDSHAKE_TIMEOUT_S, self._on_handshake_timeout)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let go of everything."""
+        """Release everything."""
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
         super().connection_lost(error)

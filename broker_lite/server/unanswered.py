@@ -38,7 +38,7 @@ class UnansweredWrites:
             yield request, body
 
     def abandon(self, read_buffer: bytearray) -> None:
-        """Let go of everything, as the connection is gone."""
+        """Forget everything, as the connection is gone."""
         for request, _ in self._entries:
             request.abandon(read_buffer)
         self._entries.clear()

@@ -54,7 +54,7 @@ class Acknowledgements:
             each.then(code)
 
     def lost(self, key: PartitionKey) -> None:
-        """Tell those who wait that another broker leads."""
+        """Tell waiting requests that another broker leads."""
         for each in self._waiting.pop(key, ()):
             self._broker.world.mark(Mark.ACK_LOST)
             each.then(ErrorCode.NOT_LEADER_OR_FOLLOWER)

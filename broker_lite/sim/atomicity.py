@@ -1,4 +1,4 @@
-"""Transactions are atomic: what a read_committed reader may be given, and what it must have been given in the end.
+"""Transactions are atomic: what a read_committed reader may get, and what it must have got in the end.
 
 Theory of operation: every batch that a transactional producer sends is known by its partition and checksum, and so is
 its transaction, and what was asked and answered about that. A reader is given no batch of a transaction whose commit
@@ -79,7 +79,7 @@ class Transactions:
         self._of_batch[key, crc] = attempt
 
     def ended_by_earlier(self, attempt: Attempt, earlier: Attempt, has_epochs: bool) -> None:
-        """Take that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
+        """Note that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
 
         Raises:
             ViolationError: if its producer has an epoch for each transaction, which is to keep that from happening.
@@ -90,7 +90,7 @@ class Transactions:
             attempt.first_part = list(attempt.acknowledged)
 
     def read(self, key: PartitionKey, batches: Iterable[tuple[int, int]]) -> None:
-        """Take what a read_committed reader was given of a partition."""
+        """Check what a read_committed reader got of a partition."""
         for last_offset, crc in batches:
             attempt = self._of_batch.get((key, crc))
             if attempt is None or attempt.first_part is not None:

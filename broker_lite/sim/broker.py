@@ -454,7 +454,7 @@ class SimulatedBroker(Node):
             self.host = ControllerHost(self)
 
     def first_controller(self) -> None:
-        """Become the controller although nobody is registered yet."""
+        """Become the controller although no broker is registered yet."""
         self._try_lead()
 
     def _checkpoint(self) -> None:
@@ -466,4 +466,4 @@ class SimulatedBroker(Node):
 
 
 def nothing(answer: Any) -> None:
-    """Take an answer that nobody waits for."""
+    """Ignore an answer."""

@@ -30,7 +30,7 @@ class Tally:
     """In how many seeds each was seen."""
 
     def add(self, outcome: Outcome) -> None:
-        """Take in one seed."""
+        """Add the result of one seed."""
         self.seeds += 1
         self.simulated_ms += outcome.simulated_ms
         self.marks += outcome.marks
@@ -39,7 +39,7 @@ class Tally:
             self.violations.append((outcome.seed, outcome.violation))
 
     def join(self, other: Tally) -> None:
-        """Take in what came of other seeds."""
+        """Add the results of other seeds."""
         self.seeds += other.seeds
         self.simulated_ms += other.simulated_ms
         self.violations += other.violations

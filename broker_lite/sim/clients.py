@@ -43,7 +43,7 @@ class Client(Node):
         self.started()
 
     def leader_of(self, key: PartitionKey) -> SimulatedBroker | None:
-        """Return the leader, as some broker tells it: it may be out of date."""
+        """Return the leader, according to some broker: it may be out of date."""
         there = [each for each in self.world.brokers.values() if each.alive]
         if not there:
             return None

@@ -66,7 +66,7 @@ class ConsumerGroups:
         self.groups: dict[str, ConsumerGroup] = {}
 
     def read_back(self, images: Mapping[str, GroupImage]) -> None:
-        """Go on with groups that were read back: sessions of members begin anew."""
+        """Continue with groups that were read back: sessions of members restart."""
         for group_id, image in images.items():
             check_image(image)
             group = self.groups[group_id] = ConsumerGroup(group_id, self._settings(group_id), image)
@@ -113,7 +113,7 @@ class ConsumerGroups:
         return ConsumerGroupSettings(session_ms, session_ms // 3, _MAX_SIZE, _ASSIGNORS)
 
     def _settle(self, group: ConsumerGroup, decision: Decision) -> None:
-        """Write what was decided, then make it true."""
+        """Write a decision, then apply it."""
         coordinator, now_ms = self._coordinator, self._broker.now_ms
         records = [encode_change(group.group_id, change, now_ms) for change in decision.changes]
         text = f"{decision.image.state.value}, epoch {decision.image.epoch}, members {sorted(decision.image.members)}"

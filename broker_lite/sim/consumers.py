@@ -5,8 +5,9 @@ what has changed. Told to give something up, a member stops using it after a whi
 then. One that is fenced, or not known any more, gives up everything and joins again.
 
 Heartbeats are not doubled. A copy that comes after the first was answered says, in the member's former epoch, what it
-owned before that answer. To the coordinator, as to Kafka's, that is a member which has not heard the answer, so what
-that gave counts as not taken. That is right about a client that asks again: it has dropped the first one's connection.
+owned before that answer. To the coordinator, as to Kafka's, that is a member which has not received the answer, so what
+that assigned counts as not accepted. That is right for a client that asks again: it has dropped the first one's
+connection.
 """
 
 from __future__ import annotations

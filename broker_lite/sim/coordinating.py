@@ -56,7 +56,7 @@ class Coordinator:
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """Tell those who wait here that another broker has the partition now."""
+        """Tell waiting requests that another broker has the partition now."""
 
     def tick(self) -> None:
         """Do what is due now and then."""
@@ -73,7 +73,7 @@ class Coordinator:
     def append(self, records: Iterable[Record], line: Callable[[], str], note: Note = nobody) -> Written:
         """Append one event's records; `line` is for the trace.
 
-        `note` is told where they are, also if the process dies in the middle of it: then they may be there.
+        `note` is called with their offsets, also if the process dies in the middle of it: then they may be there.
 
         Raises:
             KafkaError: if another broker leads, too few are in sync, or the disk is full; then nothing was written.
@@ -131,7 +131,7 @@ class Coordinators(Generic[C]):
                 coordinator.dropped()
 
     def find(self, name: str) -> C | ErrorCode:
-        """Return who coordinates a group or a transactional id, or what its client is to hear if that is not here."""
+        """Return the coordinator of a group or a transactional id, or the client's error if that is not here."""
         coordinator = self._of.get(self._broker.world.coordinator_key(self._topic, name)[1])
         if coordinator is None:
             return ErrorCode.NOT_COORDINATOR

@@ -95,7 +95,7 @@ class SimulatedFile:
 
 
 class _Flush:
-    """Done when the disk has got round to it, or when somebody waits for it."""
+    """Done when the disk has got round to it, or on the first wait for it."""
 
     __slots__ = ("_disk", "_done", "_error", "_paths")
 
@@ -210,7 +210,7 @@ class SimulatedDisk:
             flush.result()
 
     def process_died(self) -> None:
-        """Let go of what the process held; the page cache stays, and reaches the disk in its own time."""
+        """Release what the process held; the page cache stays, and reaches the disk in its own time."""
         self.locks.clear()
         self.pending.clear()
         self.fuse = None
@@ -276,7 +276,7 @@ class SimulatedDisk:
         return len(content.data)
 
     def modified_ms(self, path: str) -> int:
-        """See `Storage`; what nobody has set is now."""
+        """See `Storage`; a time that was never set is now."""
         self.size(path)
         return self._modified.get(path, self.now_ms)
 
@@ -343,7 +343,7 @@ class SimulatedDisk:
         return DiskLock(self, path)
 
     def close(self) -> None:
-        """See `Storage`; whoever began a flush asks how it went."""
+        """See `Storage`; flushes are checked by what began them."""
         for flush in self.pending:
             with suppress(OSError):
                 flush.result()

@@ -26,7 +26,7 @@ _RESTART_MS = 200
 _MOST_BROKEN = 2
 _REPLICAS = 3
 _DUEL_MS = 60
-"""How long a leader in a duel goes on by itself."""
+"""How long a leader in a duel goes on alone."""
 
 
 class Faults:
@@ -93,9 +93,9 @@ class Faults:
                 world.start_later(broker, _RESTART_MS)
 
     def proposed(self, leader: SimulatedBroker, proposals: Sequence[tuple[PartitionKey, Proposal]]) -> int:
-        """Strike while a leader asks for more replicas in sync, if somebody lies in wait.
+        """Strike while a leader asks for more replicas in sync, if a fault is armed for that.
 
-        Gives after how many milliseconds the request comes to the controller a second time, 0 for never.
+        Returns after how many milliseconds the request comes to the controller a second time, 0 for never.
         """
         step = self._ambush
         world, holder = self._world, self._world.metadata.holder

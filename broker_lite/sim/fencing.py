@@ -1,10 +1,10 @@
-"""Nobody is fenced without a cause: which producers a coordinator may turn away for good.
+"""No producer is fenced without a cause: which producers a coordinator may turn away for good.
 
-Theory of operation: PRODUCER_FENCED and its like are the end of a Java producer. It may hear them only if its epoch was
-taken from it: another instance was given one after it, or its transaction was aborted as its time was up. Who was given
-the last epoch of a transactional id is noted when a coordinator decides so. After an EndTxn that gives the next epoch,
+Theory of operation: PRODUCER_FENCED and its like are the end of a Java producer. It may get them only if it has lost
+its epoch: another instance was assigned one after it, or its transaction was aborted on its timeout. The owner of the
+last epoch of a transactional id is noted when a coordinator decides so. After an EndTxn that returns the next epoch,
 the one before counts as well for EndTxn, until the next transaction begins: the answer may be lost, and the producer
-asks again.
+retries.
 
 What a coordinator decides that another one has replaced already, without its knowledge, may come to nothing. It leaves
 nobody of whom it is known that he may not be turned away, until the next epoch is given.
@@ -21,14 +21,14 @@ _FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode
 
 
 class Fencing:
-    """Who was given the last epoch of each transactional id."""
+    """The owner of the last epoch of each transactional id."""
 
     def __init__(self) -> None:
         self._latest: dict[str, Producer] = {}
         self._before: dict[str, Producer] = {}
 
     def unknown(self, transactional_id: str) -> None:
-        """Take that it is not known for now who has the last epoch."""
+        """Note that it is not known for now who has the last epoch."""
         self._latest.pop(transactional_id, None)
         self._before.pop(transactional_id, None)
 

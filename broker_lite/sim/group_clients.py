@@ -1,7 +1,7 @@
 """What members of groups have in common, by either protocol: they live, die, ask, fetch what is committed, and commit.
 
-Theory of operation: as Java's consumers. A member finds its coordinator by what any broker says, and asks anew after an
-error that tells it to. Commits do not wait for each other. Each answer is looked at: an error that Java's client takes
+Theory of operation: as Java's consumers. A member finds its coordinator by what any broker says, and looks again after
+an error that requires it. Commits do not wait for each other. Each answer is checked: an error that Java's client takes
 for the end is a violation (`told-known-errors`). A static member that is fenced ends, and comes back as a new process.
 """
 
@@ -38,7 +38,7 @@ class GroupClient(Client):
     """One member of a group, started again and again."""
 
     commit_errors: tuple[ErrorCode, ...] = ()
-    """What it may hear of a commit, beside that it is to ask anew."""
+    """The errors that a commit may get, besides those after which it is retried."""
 
     def __init__(self, world: World, number: int, plan: GroupPlan, index: int) -> None:
         """`index` counts the members of this group."""
@@ -67,7 +67,7 @@ class GroupClient(Client):
         raise NotImplementedError
 
     def _commit_refused(self, error: ErrorCode) -> None:
-        """Act on what it hears of a commit, unless that is to ask anew."""
+        """Act on the error of a commit, unless it is retried."""
         raise NotImplementedError
 
     # What happens to it.

@@ -98,7 +98,7 @@ class GroupCoordinator(Coordinator):
         self.offsets = OffsetTable()
 
     def read_back(self) -> None:
-        """Read the partition back: sessions of members begin anew."""
+        """Read the partition back: sessions of members restart."""
         replayed = Replayed()
         replay(self.log, lambda _, record: replayed.take(record))
         self.offsets = replayed.offsets
@@ -111,7 +111,7 @@ class GroupCoordinator(Coordinator):
         self.loaded = True
 
     def dropped(self) -> None:
-        """Let those who wait look for the next coordinator."""
+        """Make waiting members look for the next coordinator."""
         for group in self.groups.values():
             answers = turned_away(group)
             if any(isinstance(each, JoinAnswer) for each in answers):

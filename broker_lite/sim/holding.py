@@ -1,4 +1,4 @@
-"""Who may be using which partition in groups of KIP-848: nobody is told of one that another member still may use.
+"""Who may be using which partition in groups of KIP-848: none is assigned while another member still may use it.
 
 Theory of operation: a member may use what a coordinator has told it, until it says itself that it owns less, or leaves,
 or until the log of whoever tells others has it that the group goes on without it. What an answer says is safe, and so
@@ -49,15 +49,15 @@ class Holders:
         self._groups: dict[str, dict[str, _Holder]] = {}
 
     def says(self, group_id: str, member_id: str, owned: Share) -> None:
-        """Take what a member says that it owns: what is not among that it does not use any more."""
+        """Note what a member says that it owns: it does not use the rest any more."""
         self._holder(group_id, member_id).share &= owned
 
     def removed(self, group_id: str, member_id: str, written: Written) -> None:
-        """Take that a member was removed, and where that is written."""
+        """Note that a member was removed, and where that is written."""
         self._holder(group_id, member_id).removals.append(written)
 
     def told(self, group_id: str, told: Told, log: Sequence[Batch]) -> None:
-        """Take what a member is told, by a coordinator with that log.
+        """Check what a member is told, by a coordinator with that log.
 
         Raises:
             ViolationError: if another one may still be using some of it.

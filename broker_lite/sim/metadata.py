@@ -76,7 +76,7 @@ class SharedMetadata:
 
     def _written(self, term: int) -> None:
         if term != self._term:
-            return  # whoever wrote it has died
+            return  # its writer has died
         written, self._writing, self._waiting = self._writing, self._waiting, []
         for records, _ in written:
             self._land(records)

@@ -51,7 +51,7 @@ class Network:
         self.weather = Weather(self.settings.delay_ms, self.settings.loss, self.settings.doubling, _LATE_WORDS)
 
     def calm(self) -> None:
-        """Lose nothing from now on, let nothing come late, and part nobody."""
+        """Stop all losses, delays and partitions from now on."""
         self.weather = Weather(2, loss=0.0, doubling=0.0, late_words=0.0)
         self.blocked.clear()
 

@@ -133,7 +133,7 @@ class Call:
             receiver.network.send(receiver.node_id, sender.node_id, lambda: self._return(result))
 
     def arrive(self) -> None:
-        """Reach the receiver, or find nobody there."""
+        """Reach the receiver, or find no process there."""
         receiver = self._receiver
         if receiver.incarnation != self._incarnation or not receiver.alive:
             receiver.network.send(receiver.node_id, self._sender.node_id, lambda: self._return(None))

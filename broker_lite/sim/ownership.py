@@ -13,7 +13,7 @@ knows it has no such excuse (`KNOWS_BETTER`).
                        none that was written before one that was acknowledged, in that epoch or an earlier one, before
                        the fetch came. No commit is written in an older generation than SyncGroup has told
 
-What is allowed: a commit that nobody has answered, or that was answered with an error after it was written, may take
+What is allowed: a commit that was not answered, or that was answered with an error after it was written, may take
 effect or not. One that is sent twice may be written twice, the second time after others: then it is the last again, as
 long as its generation lasts. All of that shows in the log: each write is known by its offset and leader epoch, which no
 two writes share, so nothing has to be guessed.
@@ -33,7 +33,7 @@ from sparkonce.broker_lite.replication.invariants import Batch, ViolationError
 KNOWS_BETTER: Final = 1 << 31
 """The epoch of a broker that knows that it does not lead: it has to know all that was ever told."""
 NOTHING: Final = -1
-"""What is told where nothing was committed."""
+"""What OffsetFetch returns where nothing was committed."""
 
 Share = frozenset[TopicPartition]
 
@@ -80,7 +80,7 @@ class Groups:
     # Shares.
 
     def synced(self, group_id: str, epoch: int, generation: int, owner: str, share: Share) -> None:
-        """Take what SyncGroup tells a member.
+        """Check what SyncGroup tells a member.
 
         Raises:
             ViolationError: one-owner, generations-rise.
@@ -113,7 +113,7 @@ class Groups:
         return commit
 
     def written(self, commit: Commit, written: Written) -> None:
-        """Take that a coordinator has appended a commit.
+        """Note that a coordinator has appended a commit.
 
         Raises:
             ViolationError: commits-kept.
@@ -125,7 +125,7 @@ class Groups:
         commit.written.append(written)
 
     def acknowledged(self, commit: Commit, epoch: int, written: Written) -> None:
-        """Take that a commit, as it was appended there, is acknowledged in an epoch."""
+        """Note that a commit, as it was appended there, is acknowledged in an epoch."""
         commit.acknowledged = True
         epoch = written.epoch if epoch == KNOWS_BETTER else epoch
         for key in commit.keys:

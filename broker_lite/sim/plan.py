@@ -25,7 +25,7 @@ SETTLED_MS: Final = 1_200
 SAFETY_MS: Final = 7_000
 """When faults end."""
 CALM_MS: Final = 20_000
-"""How long the cluster has after that to be well again."""
+"""How long the cluster has after that to recover."""
 
 
 class Durability(Enum):

@@ -1,4 +1,4 @@
-"""How a simulated broker takes what producers send, and gives consumers what is safe."""
+"""How a simulated broker appends what producers send, and returns to consumers what is safe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Produced(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What a consumer is given: last offsets and checksums of batches, and from where it reads next."""
+    """What a consumer gets: last offsets and checksums of batches, and from where it reads next."""
 
     batches: list[tuple[int, int]]
     next_offset: int
@@ -92,7 +92,7 @@ class ProduceService:
     def consume(
         self, call: Call, key: PartitionKey, offset: int, leader_epoch: int, *, committed: bool = False
     ) -> None:
-        """Give a consumer what is below the high watermark; or of that what is committed, by the last stable offset."""
+        """Send a consumer what is below the high watermark; or of that what is committed, by the last stable offset."""
         broker = self._broker
         try:
             role = broker.replicas.leader(key)

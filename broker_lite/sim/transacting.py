@@ -251,7 +251,7 @@ class TransactionService:
         self._decide(call, producer, decide, ends=True)
 
     def verify(self, call: Call, producer: Producer, place: TopicPartition) -> None:
-        """Say whether a partition is in the producer's transaction, as a `Decision`."""
+        """Return whether a partition is in the producer's transaction, as a `Decision`."""
         self._decide(call, producer, lambda core: Decision(core.verify_partitions(producer, [place])[place]))
 
     def _decide(

@@ -1,7 +1,7 @@
 """Producers of transactions: one transaction after the other, each over several partitions.
 
 Theory of operation: as Java's client: what fails for a while is tried again; what does not come about is aborted; who
-is fenced begins anew, as a new instance would. Several producers may have the same transactional id, and fence each
+is fenced starts over, as a new instance would. Several producers may have the same transactional id, and fence each
 other. By the version of the protocol they either name partitions before they write to them and keep their epoch, or
 have an epoch for each transaction (KIP-890). Hasty ones go on as soon as they hear of a commit, while its markers are
 still being written: they begin a transaction, send, and abort it at once, and then begin another one.
@@ -296,7 +296,7 @@ class TransactionalProducer(Client):
 
         self._ask(ask, told)
         if self._end_comes_again_ms is not None:
-            # It had been sent before, over a connection that was given up; that one arrives only now.
+            # It had been sent before, over a connection that was closed; that one arrives only now.
             self.after(self._end_comes_again_ms, self._ask, ask, lambda _: None)
 
     def _ended(self, committed: bool, answer: Decision) -> None:

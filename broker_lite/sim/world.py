@@ -1,4 +1,4 @@
-"""One run of one plan: a cluster comes up, things go wrong, all is healed, and the cluster must be well again."""
+"""One run of one plan: a cluster comes up, things go wrong, all is healed, and the cluster must recover."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from sparkonce.broker_lite.sim.transactional import TransactionalProducer
 from sparkonce.broker_lite.sim.watched_log import WatchedLog
 
 _LOOK_MS: Final = 200
-"""How often it is looked whether the cluster is well again."""
+"""How often it is checked whether the cluster has recovered."""
 _REPLICAS: Final = 3
 FIRST_TRANSACTIONAL_ID: Final = 1_000_000
 _INTERNAL: Final = (TRANSACTIONS_TOPIC, OFFSETS_TOPIC)
@@ -258,7 +258,7 @@ class World:
             self.transactions.check_all(found)
 
     def _look_at_offsets(self, group_id: str) -> None:
-        """Read what a group has committed, and see what has become of commits that nobody acknowledged."""
+        """Read what a group has committed, and see what has become of commits that were never acknowledged."""
         coordinator = self._coordinator_of(group_id)
         assert coordinator is not None
         for wrong in coordinator.read(group_id, self.places)[1]:
@@ -297,7 +297,7 @@ class World:
         return UUID(int=number), partition_of(name, self.plan.topics[number - 1].partitions)
 
     def take_producer_id(self) -> int:
-        """Return a producer id that nobody has."""
+        """Return a producer id that is not in use."""
         return next(self._producer_ids)
 
     def take_member_number(self) -> int:
@@ -305,7 +305,7 @@ class World:
         return next(self._member_numbers)
 
     def read_committed(self, key: PartitionKey, batches: list[tuple[int, int]]) -> None:
-        """Take what a read_committed consumer was given."""
+        """Check what a read_committed consumer got."""
         if not self.history_of(key).lossy:
             self.transactions.read(key, batches)
 

@@ -24,7 +24,7 @@ ConsumerGroupDescribeRequest = _codec("ConsumerGroupDescribeRequest")
 """API 69 (KIP-848; the members' type: KIP-1099)."""
 ConsumerGroupDescribeResponse = _codec("ConsumerGroupDescribeResponse")
 AlterPartitionRequest = _codec("AlterPartitionRequest")
-"""API 56 (KIP-497, KIP-903): a leader tells the controller who should be in sync."""
+"""API 56 (KIP-497, KIP-903): a leader proposes in-sync replicas to the controller."""
 AlterPartitionResponse = _codec("AlterPartitionResponse")
 EnvelopeRequest = _codec("EnvelopeRequest")
 """API 58 (KIP-590): a client's request, passed on to the controller, with who has sent it."""
