@@ -1,8 +1,8 @@
 """A Spark session that can run the connectors of this package.
 
-Spark starts Python workers as ``python3`` from PATH unless it is told otherwise, and a worker with another interpreter
-cannot import what the driver has. The rest are defaults, all of which the caller may override; those for one machine
-are left out where a cluster is the master.
+Spark starts Python workers as ``python3`` from PATH by default, and a worker with another interpreter cannot import
+what the driver has. The rest are defaults, all of which the caller may override; those for one machine are left out if
+the master is a cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.redaction.options.regex": REDACTED,
-    # As a batch of Arrow rows as the source makes: fewer, larger hand-overs between the JVM and Python.
+    # As large as the Arrow batches of the source: fewer, larger transfers between the JVM and Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 _ON_ONE_MACHINE = {
@@ -51,15 +51,15 @@ def register(spark: SparkSession) -> None:
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:
-    """Start Spark, or give the session that runs already, with Python workers of this interpreter.
+    """Start Spark, or return the active session, with Python workers of this interpreter.
 
     ``conf`` holds Spark settings, which win over the defaults here. Their names have dots, so pass them as
-    ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or whatever
-    ``spark-submit`` was told. A thread that starts queries calls it too: Spark finds the formats only in a session that
+    ``spark_session("etl", **{"spark.master": "local[2]"})``; without a master it is ``local[*]``, or the master
+    of ``spark-submit``. Call it in every thread that starts queries: Spark finds the formats only in a session that
     is active in the thread.
 
     Raises:
-        ValueError: for a name without a dot, which Spark would pass over with a warning.
+        ValueError: for a name without a dot, which Spark would ignore with a warning.
     """
     for name in conf:
         if "." not in name:
@@ -80,6 +80,6 @@ def _active_in_thread(session: SparkSession) -> SparkSession:
 
 
 def _is_local(conf: Mapping[str, str]) -> bool:
-    """Whether the driver's machine is all there is; what ``spark-submit`` was told is known only to its JVM."""
+    """Whether the master is local; the master of ``spark-submit`` is only known to its JVM."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     return conf.get("spark.master", "" if submitted else "local").startswith("local")

@@ -1,21 +1,21 @@
 """Proof from a table's log that every offset was written once: the chain of ranges of each partition.
 
-Every commit that moves offsets says from where to where (its record, in the commit info) and what is stored from then
-on (its ``txn`` actions). For each application, source, topic id and partition the ranges, in the order of versions,
-must join without a gap or an overlap, and what is stored must always be the end of the last. `Auditor` is fed the
-commits oldest first, holds a few numbers for each partition, and notes what does not fit as a `Finding`.
+Every commit that moves offsets records the range that it covers (in the commit info) and the offset that is stored from
+then on (its ``txn`` actions). For each application, source, topic id and partition the ranges, ordered by version, must
+join without a gap or an overlap, and the stored offset must always be the end of the last range. `Auditor` reads the
+commits oldest first, keeps a few numbers for each partition, and reports what does not fit as a `Finding`.
 
-The chain reaches back to the oldest kept commit. If older ones were cleaned up, the oldest kept checkpoint tells what
-was stored at its version: it must agree with the chain there, and where a partition has not yet moved since, it is
-what the first range must join.
+The chain reaches back to the oldest kept commit. If older ones were cleaned up, the oldest kept checkpoint shows what
+was stored at its version: it must agree with the chain there, and where a partition has not yet moved since, the first
+range must join it.
 
-A topic whose brokers came to give ids (Kafka 2.8) goes on under its id: the chain that stands by its name is joined by
-the first range under an id.
+After an upgrade to brokers with topic ids (Kafka 2.8) a topic continues under its id: the first range under the id
+joins the chain under the name.
 
-What the three guarantees look like: exactly-once writes rows and offsets in one commit; at-least-once two, rows first;
-at-most-once two, offsets first. The two commits of an attempt carry its id. The second may be missing after a crash,
-which is what those guarantees allow: a warning, not an error. It may not come after a restore undid the first: rows
-without offsets in force come twice, and offsets without rows are a loss.
+The three guarantees in the log: exactly-once writes rows and offsets in one commit; at-least-once in two, rows first;
+at-most-once in two, offsets first. The two commits of an attempt carry its id. The second may be missing after a crash,
+as those guarantees allow: a warning, not an error. It must not follow a restore that undid the first: rows whose
+offsets were undone are duplicated, and offsets without rows are data loss.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Scope:
     source: str | None = None
 
     def has_app(self, app_id: str) -> bool:
-        """Whether commits of this application are looked at."""
+        """Whether commits of this application are audited."""
         return self.app_id in (None, app_id)
 
     def has_key(self, app_id: str, source: str) -> bool:
-        """Whether offsets of this source of this application are looked at."""
+        """Whether offsets of this source of this application are audited."""
         return self.has_app(app_id) and self.source in (None, source)
 
 
@@ -71,13 +71,13 @@ class Tally:
 
     commits: int = 0
     ours: int = 0
-    """Commits of batches of the applications that were asked for."""
+    """Commits of batches of the selected applications."""
     other_apps: Counter[str] = field(default_factory=Counter)
-    """Commits of batches of applications that were not asked for."""
+    """Commits of batches of other applications."""
     changes: int = 0
-    """Manual changes that are on record."""
+    """Recorded manual changes."""
     own: Counter[OwnCommit] = field(default_factory=Counter)
-    """Commits of ours that are not of a batch alone, whoever's, by what they are."""
+    """Our other commits (not only of a batch), of any application, by kind."""
     foreign: Counter[str] = field(default_factory=Counter)
     """Commits of others, by operation."""
     guarantees: Counter[tuple[str, Guarantee]] = field(default_factory=Counter)
@@ -90,7 +90,7 @@ class Report:
 
     chains: tuple[Chain, ...]
     findings: tuple[Finding, ...]
-    """By version; those of no single commit come last."""
+    """By version; findings without a commit come last."""
     counts: Mapping[Problem, int]
     """How often each problem was found; ``findings`` holds the first few of each."""
     tally: Tally
@@ -102,11 +102,11 @@ class Report:
 
     @property
     def has_ranges(self) -> bool:
-        """Whether kept commits moved any offsets by a batch: without, `proven` is true because nothing was examined."""
+        """Whether any kept commit of a batch moved offsets; if not, `proven` is true because nothing was examined."""
         return any(chain.ranges for chain in self.chains)
 
     def adding(self, findings: Iterable[Finding]) -> Report:
-        """Return a report with more findings, such as come from comparing with something beside the log."""
+        """Return a report with more findings, for example of a comparison with the broker."""
         more = Findings(list(self.findings), Counter(self.counts))
         for finding in findings:
             more.add(finding.problem, finding.message, finding.commit, finding.partition)
@@ -114,7 +114,7 @@ class Report:
 
     @property
     def first_bad(self) -> Finding | None:
-        """The error of the lowest version; one that no single commit made only if there is no other."""
+        """The error of the lowest version; one without a commit only if there is no other."""
         return next((finding for finding in self.findings if finding.problem.is_error), None)
 
 
@@ -130,7 +130,7 @@ class _Attempt:
 
 
 class Auditor:
-    """Takes the commits of one log, oldest first, and gives a report."""
+    """Reads the commits of one log, oldest first, and returns a report."""
 
     def __init__(
         self,
@@ -138,29 +138,29 @@ class Auditor:
         kept: StoredState | None = None,
         look_at_source: Callable[[CloneSource], Mapping[OffsetTxn, int] | None] = lambda _: None,
     ) -> None:
-        """Audit what ``scope`` names; ``look_at_source`` gives the offsets of a clone's source, None if unreadable."""
+        """Audit what ``scope`` names; ``look_at_source`` returns a clone's source's offsets, None if unreadable."""
         self._look_at_source = look_at_source
         self._scope = scope or Scope()
         self._kept = kept
         self._chains: dict[str, Chain] = {}
         self._batch_ids: dict[str, int] = {}
         self._written: dict[str, int] = {}
-        """What the commits so far, and the checkpoint before them, say that each transaction identifier stands at."""
+        """The version of each transaction identifier, by the commits so far and the checkpoint before them."""
         self._halves: dict[str, _Attempt] = {}
         self._undone: dict[str, tuple[Writes, int]] = {}
-        """What halves wrote that a restore undid, and the restore's version."""
+        """Half-written attempts that a restore undid, with the restore's version."""
         self._rows_from: dict[tuple[str | None, PartitionKey, int], str] = {}
         """The attempt among `_halves` that last wrote rows of a partition from this offset on."""
         self._whole_attempts: set[str] = set()
         self._last_rows: dict[str, int] = {}
         self._first_version = 0
-        """Of the oldest commit that is kept."""
+        """The oldest kept commit."""
         self._with_offsets: set[str] = set()
         self._findings = Findings()
         self._tally = Tally()
 
     def add(self, commit: LogCommit) -> None:
-        """Check the next commit against all before it."""
+        """Check the next commit against the earlier ones."""
         if self._kept is not None and commit.version > self._kept.version:
             self._join_checkpoint(self._kept)
             self._kept = None
@@ -197,9 +197,9 @@ class Auditor:
                 self._extend(batch.record.app_id, key, extent, name)
 
     def finish(self, look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> Report:
-        """Compare the ends of the chains with what is stored, and give the report.
+        """Compare the ends of the chains with what is stored, and return the report.
 
-        ``look_up`` gives the stored version of each of some transaction identifiers, as a reader of the table has it.
+        ``look_up`` returns the stored versions of some transaction identifiers, as a reader of the table sees them.
         """
         if self._kept is not None:
             self._join_checkpoint(self._kept)
@@ -250,14 +250,14 @@ class Auditor:
                 )
 
     def _note_rows_again(self, batch: CommittedBatch) -> None:
-        """Mark attempts whose offsets were not stored, so that this batch begins where they did."""
+        """Mark attempts without stored offsets that began where this batch begins."""
         for start in _starts(batch.record.app_id, batch.record.moved):
             earlier = self._halves.get(self._rows_from.get(start, ""))
             if earlier is not None and earlier.name.attempt_id != batch.record.attempt_id:
                 earlier.again_in = batch.version
 
     def _undo_halves(self, target: int | None, by: CommitName, *, with_offsets: bool) -> None:
-        """Take back what is known of rows that a restore to a version (None: unknown) took out, or of offsets, too."""
+        """Forget rows that a restore to a version (None: unknown) removed, and with ``with_offsets`` their offsets."""
         kept_to = -1 if target is None else target
         for attempt_id, half in list(self._halves.items()):
             if half.again_in is not None and half.again_in > kept_to:
@@ -268,7 +268,7 @@ class Auditor:
         self._rows_from = {start: each for start, each in self._rows_from.items() if each in self._halves}
 
     def _add_after_undone(self, writes: Writes, restored_in: int, name: CommitName) -> None:
-        """Note the second commit of an attempt whose first a restore has undone."""
+        """Report the second commit of an attempt whose first commit was undone by a restore."""
         if writes == Writes.ROWS:
             message = (
                 f"its offsets were committed before, and version {restored_in} took them back: its rows stand in the "
@@ -283,7 +283,7 @@ class Auditor:
         self._findings.add(Problem.ROWS_TAKEN_OUT, message, name)
 
     def _check_transactions(self, commit: LogCommit, batch: CommittedBatch, name: CommitName) -> None:
-        """Compare the ``txn`` actions with the record that stands beside them."""
+        """Compare the ``txn`` actions of a commit with its record."""
         whole: Commit[object] = Commit(batch.record, batch.writes)
         left = (txn_id for txn_id in named_txn_ids(whole).values() if commit.transactions.get(txn_id) == MOVED_TO_ID)
         wanted = transactions_of(whole) | dict.fromkeys(left, MOVED_TO_ID)
@@ -339,7 +339,7 @@ class Auditor:
     # Commits that are not of batches
 
     def _add_change(self, commit: LogCommit, change: ManualChange, name: CommitName) -> None:
-        """Follow a manual change that is on record; it says what it moves, and must have moved just that."""
+        """Apply a recorded manual change; it must have moved exactly what its record says."""
         self._tally.changes += 1
         if change.kind is ChangeKind.RESTORE:
             self._undo_halves(change.to_version, name, with_offsets=True)
@@ -395,7 +395,7 @@ class Auditor:
             self._note_clone(commit.entry.clone, name)
 
     def _note_restore(self, target: int | None, name: CommitName) -> None:
-        """Say whose rows a RESTORE took back: it leaves ``txn`` actions as they are."""
+        """Report whose rows a RESTORE removed or brought back: it leaves ``txn`` actions unchanged."""
         self._undo_halves(target, name, with_offsets=False)
         for chain in self._chains.values():
             end = None if target is None else chain.end_at(target)
@@ -421,7 +421,7 @@ class Auditor:
                 )
 
     def _note_removed(self, files: int, name: CommitName) -> None:
-        """Say that another writer's DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have taken rows of ours out."""
+        """Report that another writer's DELETE, TRUNCATE, overwrite, REPLACE or UPDATE may have removed rows of ours."""
         if not self._last_rows:
             return
         apps = ", ".join(f"appId {app_id} wrote" for app_id in sorted(self._last_rows))
@@ -430,7 +430,7 @@ class Auditor:
         self._findings.add(Problem.ROWS_REMOVED, message, name)
 
     def _note_clone(self, source: CloneSource, name: CommitName) -> None:
-        """Go on from the offsets that the source of a CLONE had, which brought its rows and not them."""
+        """Continue from the offsets of the source of a CLONE, which copied its rows but not its offsets."""
         stored = self._look_at_source(source)
         if stored is None:
             message = f"its rows are those of {source}, which cannot be read: whether they have offsets is not known"
@@ -447,12 +447,12 @@ class Auditor:
             self._findings.add(Problem.CLONED, message, name, chain)
 
     def _known(self, txn_id: str) -> int | None:
-        """Return what should be stored under an identifier by now; None if no kept commit tells."""
+        """Return the version that an identifier should have by now; None if no kept commit shows it."""
         chain = self._chains.get(txn_id)
         return self._batch_ids.get(txn_id, chain.end if chain else None)
 
     def _move_by_hand(self, txn_id: str, to: int, name: CommitName) -> None:
-        """Go on from a value that no batch brought about, so that only the commit that set it is blamed."""
+        """Continue from a value that no batch wrote, so that only the commit that set it is reported."""
         parsed = parse_txn_id(txn_id)
         if isinstance(parsed, QueryTxn):
             self._batch_ids[txn_id] = to
@@ -506,13 +506,13 @@ class Auditor:
 
     def _note_epochs(self) -> None:
         for chain in self._chains.values():
-            # One that is not that of the last range was left behind by a version of sparkonce that knows no epochs.
+            # An epoch that is not that of the last range was left by a version of sparkonce without epochs.
             known = self._written.get(epoch_txn_id(chain.app_id, chain.source, chain.topic_partition))
             is_left_behind = chain.commits > 0 and chain.epoch != known
             chain.epoch = None if is_left_behind or known == UNKNOWN_EPOCH else known
 
     def _judge_halves(self) -> None:
-        """Tell what a write without the other means; it is as it should be where the other is kept elsewhere."""
+        """Report writes without their other half; they are correct where the other half is kept elsewhere."""
         for half in self._halves.values():
             app_id = half.name.app_id or ""
             rows_first = self._tally.guarantees[app_id, Guarantee.AT_LEAST_ONCE] > 0
@@ -539,7 +539,7 @@ class Auditor:
 
 
 def describe(txn_id: str, record: BatchRecord | None = None, chain: Chain | None = None) -> str:
-    """Name what a transaction identifier stands for, with the topic's name where it is known."""
+    """Describe a transaction identifier, with the topic's name where it is known."""
     parsed = parse_txn_id(txn_id)
     if isinstance(parsed, QueryTxn):
         return f"the last batch of query {parsed.query_id} (appId {parsed.app_id})"
@@ -566,7 +566,7 @@ def _is_left(parsed: object, stored: int) -> bool:
 def _starts(
     app_id: str | None, ranges: Mapping[PartitionKey, OffsetRange]
 ) -> list[tuple[str | None, PartitionKey, int]]:
-    """Return where each partition of a batch begins: an attempt after one whose offsets are lost begins there too."""
+    """Return where each partition of a batch begins; a retry after an attempt without offsets begins there too."""
     return [(app_id, key, extent.start) for key, extent in ranges.items()]
 
 

@@ -1,9 +1,9 @@
-"""Stored offsets beside the broker's logs, to see whether a chain can go on from where it ends.
+"""Stored offsets compared with the broker's logs, to check that each chain can continue from its end.
 
-A stored offset must lie within the log of its partition, of the very topic it was read from. Behind the log's start,
-records are gone that were never read. Past its end, or under another topic id, the topic is not the one that was
-read. Neither is the log, if it has no longer the leader epoch that is stored beside the offset. How far it lies before
-the end is the lag, which is no error.
+A stored offset must lie within the log of its partition, of the same topic that it was read from. If it is below the
+log start offset, records expired that were never read. If it is past the end, or under another topic id, this is not
+the topic that was read. If the log no longer has the leader epoch stored with the offset, it is not the log that was
+read. The distance to the end is the lag, which is no error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.exactly_once.audit_findings import Chain, Finding, Problem
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """The offsets between which a broker has a partition's records: the first, and the one after the last."""
+    """The offsets of a partition on the broker: log start offset and log end offset."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopic:
-    """A topic as the broker has it now; the id is "" where brokers have none (Kafka before 2.8)."""
+    """A topic as the broker has it now; the id is "" for brokers without topic ids (Kafka before 2.8)."""
 
     topic_id: str
     partitions: Mapping[int, PartitionLog]
@@ -33,7 +33,7 @@ class BrokerTopic:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSide:
-    """What the broker says about one chain; the lag is None where the chain is not of the broker's topic."""
+    """The broker's state for one chain; the lag is None if the chain is not of the broker's topic."""
 
     log: PartitionLog | None
     lag: int | None

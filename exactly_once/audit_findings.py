@@ -1,4 +1,4 @@
-"""What an audit finds: the chains of ranges, and whatever contradicts them, each with the commit that did it."""
+"""What an audit finds: the chains of ranges, and what contradicts them, each with its commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkonce.offset_store.commit_log import LogCommit
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 
 KEPT_FINDINGS = 20
-"""How many findings of one problem are told in full; the rest are counted."""
+"""How many findings of one problem are reported in full; the rest are only counted."""
 
 
 class Problem(Enum):
@@ -28,16 +28,16 @@ class Problem(Enum):
     HALVES_DIFFER = "halves-differ"
     """The two commits of one attempt cover different ranges."""
     ROWS_TAKEN_OUT = "rows-taken-out"
-    """Offsets were stored after a restore took the rows of the same attempt out."""
+    """Offsets were stored after a restore had removed the rows of the same attempt."""
     ROWS_RETURNED = "rows-returned"
-    """A RESTORE brought rows back from behind the stored offset: their records are read again."""
+    """A RESTORE brought back rows past the stored offset: their records are read again."""
     OFFSETS_TAKEN_BACK = "offsets-taken-back"
-    """Rows were committed after a restore took the offsets of the same attempt back."""
+    """Rows were committed after a restore had reverted the offsets of the same attempt."""
     MOVED_BY_HAND = "moved-by-hand"
-    """Stored offsets were moved by a commit that does not say so."""
+    """Stored offsets were moved by a commit without a record of it."""
     UNREADABLE = "unreadable-record"
     DAMAGED = "damaged-commit"
-    """The file of a commit is empty or cut off: readers take it for one that changed nothing."""
+    """The file of a commit is empty or truncated: readers treat it as a commit without changes."""
     COMMIT_MISSING = "missing-commit"
     """A commit is not in the log, between others that are."""
     STORED_MISMATCH = "stored-mismatch"
@@ -45,9 +45,9 @@ class Problem(Enum):
     TOPIC_DELETED = "topic-deleted"
     TOPIC_RECREATED = "topic-recreated"
     LOG_TRUNCATED = "log-truncated"
-    """The broker's log has no longer all records before the stored offset: it ends earlier, or was written anew."""
+    """The broker's log no longer has all records before the stored offset: it ends earlier, or was rewritten."""
     LOG_REPLACED = "log-replaced"
-    """Records that were written had been replaced in the log, and a query went on with those that replaced them."""
+    """Records that were written had been replaced in the log, and a query continued with the new ones."""
     RECORDS_EXPIRED = "records-expired"
     """The broker's log begins after the stored offset."""
     DUPLICATED = "duplicated"
@@ -57,17 +57,17 @@ class Problem(Enum):
     ROWS_WITHOUT_OFFSETS = "rows-without-offsets"
     OFFSETS_WITHOUT_ROWS = "offsets-without-rows"
     MOVED_ON_PURPOSE = "moved-on-purpose"
-    """Stored offsets were moved by a manual change, which is on record."""
+    """Stored offsets were moved by a recorded manual change."""
     ROWS_RESTORED = "rows-restored"
-    """Delta's own RESTORE took rows back, and left the offsets where they were."""
+    """Delta's own RESTORE reverted rows, and left the offsets unchanged."""
     ROWS_REMOVED = "rows-removed"
-    """Another writer took files out or wrote them anew, in which rows of ours may have been."""
+    """Another writer removed or rewrote files that may have held rows of ours."""
     CLONED = "cloned"
-    """Rows came along with a CLONE of a table that had offsets."""
+    """A CLONE copied rows of a table that had offsets."""
     OFFSETS_NOT_COPIED = "offsets-not-copied"
-    """They did, and the offsets of that table were never taken over."""
+    """As CLONED, and the offsets of that table were never copied."""
     ROWS_OF_UNKNOWN_ORIGIN = "rows-of-unknown-origin"
-    """Rows that may be ours, of whose offsets nothing can be found out."""
+    """Rows that may be ours, whose offsets cannot be determined."""
 
     @property
     def is_error(self) -> bool:
@@ -76,12 +76,12 @@ class Problem(Enum):
 
     @property
     def is_warning(self) -> bool:
-        """Whether it is worth knowing, and contradicts nothing."""
+        """Whether it is a warning: it contradicts nothing."""
         return self in _WARNINGS
 
     @property
     def is_gap_of_proof(self) -> bool:
-        """Whether it contradicts nothing, and leaves rows that nobody has looked at."""
+        """Whether it contradicts nothing, but leaves rows that were not audited."""
         return self is Problem.ROWS_OF_UNKNOWN_ORIGIN
 
 
@@ -100,7 +100,7 @@ _WARNINGS = {
 
 @dataclass(frozen=True, slots=True)
 class CommitName:
-    """What is said of a commit: enough to find it, and the batch in it."""
+    """What identifies a commit, and the batch in it, in a report."""
 
     version: int
     timestamp_ms: int = 0
@@ -124,7 +124,7 @@ class CommitName:
 
 @dataclass(slots=True)
 class Chain:
-    """The ranges of one partition, as one source of one application has moved through it.
+    """The ranges of one partition that one source of one application has read.
 
     Offsets are Kafka's; each range is half-open.
     """
@@ -132,7 +132,7 @@ class Chain:
     app_id: str
     source: str
     topic: str
-    """The name that the topic had last; "" if only its id is known."""
+    """The topic's last known name; "" if only its id is known."""
     topic_id: str
     partition: int
     end: int | None = None
@@ -142,9 +142,9 @@ class Chain:
     epoch: int | None = None
     """The leader epoch of the record before ``end``; once the chain is whole, as the table has it now."""
     parted_at: int | None = None
-    """From where on the broker's log has other records than were read; None if it is not known to."""
+    """The offset from which the broker's log has other records than were read; None if none is known."""
     before: str = ""
-    """Who brought the chain to its end, for messages."""
+    """What brought the chain to its end, for messages."""
     cloned: str = ""
     """The source of a clone, if the chain ends where that did, and nothing was stored here since."""
     commits: int = 0
@@ -153,7 +153,7 @@ class Chain:
     ranges: list[OffsetRange] = field(default_factory=list)
     """What kept commits cover: one range if the chain is whole."""
     earlier: list[list[OffsetRange]] = field(default_factory=list)
-    """What they covered of the log as it was before it was cut, and written anew from an offset among these."""
+    """The ranges of the log before it was truncated and rewritten from an offset among these."""
     _versions: array[int] = field(default_factory=lambda: array("q"), repr=False)
     _ends: array[int] = field(default_factory=lambda: array("q"), repr=False)
 
@@ -173,7 +173,7 @@ class Chain:
         return self.app_id, self.source, self.topic, self.topic_id, self.partition
 
     def end_at(self, version: int) -> int | None:
-        """Return where the chain ended at a version, as far as kept commits tell."""
+        """Return where the chain ended at a version, as far as kept commits show."""
         position = bisect_right(self._versions, version)
         return self._ends[position - 1] if position else None
 
@@ -184,7 +184,7 @@ class Chain:
             self._ends.append(self.end)
 
     def extend(self, extent: OffsetRange, version: int) -> None:
-        """Take the next range."""
+        """Append the next range."""
         if self.ranges and self.ranges[-1].end == extent.start:
             self.ranges[-1] = OffsetRange(self.ranges[-1].start, extent.end)
         else:
@@ -196,23 +196,23 @@ class Chain:
         self.last_version = version
 
     def jump(self, to: int, because: str) -> None:
-        """Go on from an offset that no range of ours led to."""
+        """Continue from an offset that no range of ours led to."""
         self.end, self.before, self.cloned = to, because, ""
 
     def cut(self, to: int, because: str) -> None:
-        """Go on from where the log was cut: what is covered from there on is of other records, whose rows stay."""
+        """Continue from where the log was truncated: later ranges were of other records, whose rows stay."""
         self.earlier.append([OffsetRange(max(each.start, to), each.end) for each in self.ranges if each.end > to])
         kept = (OffsetRange(each.start, min(each.end, to)) for each in self.ranges)
         self.ranges = [each for each in kept if each.end > each.start]
         self.jump(to, because)
 
     def undo(self, to: int) -> None:
-        """Forget what is covered from ``to`` on: its rows were taken out together with the offsets."""
+        """Forget ranges from ``to`` on: their rows were removed together with the offsets."""
         kept = (OffsetRange(extent.start, min(extent.end, to)) for extent in self.ranges)
         self.ranges = [extent for extent in kept if extent.end > extent.start]
 
     def covered(self) -> Iterator[OffsetRange]:
-        """Yield what kept commits cover, in order: each offset once, and once for each time that the log was cut."""
+        """Yield what kept commits cover, in order: each offset once, and once more for each truncation of the log."""
         for ranges in (*self.earlier, self.ranges):
             yield from _joined(ranges)
 
@@ -243,25 +243,25 @@ class Finding:
     problem: Problem
     message: str
     commit: CommitName | None = None
-    """The commit that did it; None where no single commit did."""
+    """The commit that caused it; None if no single commit did."""
     partition: Chain | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
 class Findings:
-    """Findings as they come: the first few of each problem, and the number of all."""
+    """The first few findings of each problem, and the number of all."""
 
     kept: list[Finding] = field(default_factory=list)
     counts: Counter[Problem] = field(default_factory=Counter)
 
     def add(self, problem: Problem, message: str, commit: CommitName | None, partition: Chain | None = None) -> None:
-        """Note one."""
+        """Add a finding."""
         self.counts[problem] += 1
         if self.counts[problem] <= KEPT_FINDINGS:
             self.kept.append(Finding(problem, message, commit, partition))
 
     def in_order(self) -> tuple[Finding, ...]:
-        """Return what was kept, by version; what no single commit did comes last."""
+        """Return the kept findings by version; those without a commit come last."""
         return tuple(sorted(self.kept, key=_version_of))
 
 

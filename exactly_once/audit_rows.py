@@ -1,11 +1,11 @@
-"""Rows counted by their coordinates, to see whether every offset that the chains cover is there, and once.
+"""Rows counted by their coordinates, to check that every offset of the chains is there exactly once.
 
-Exact, within bounded memory: what the chains cover is cut into pieces, and pieces are put together into passes of at
-most `MAX_OFFSETS_IN_MEMORY` offsets; each pass has a byte for each of its offsets and sees the rows once. Pieces of
-about the same offsets share a pass, so that a reader which knows the bounds of its files can leave most of them out.
+Exact, within bounded memory: the covered ranges are cut into pieces, and pieces are grouped into passes of at most
+`MAX_OFFSETS_IN_MEMORY` offsets; each pass has a byte for each of its offsets and reads the rows once. Pieces of similar
+offsets share a pass, so that a reader which knows the bounds of its files can skip most of them.
 
 Two chains may cover the same offset of a topic's name: two applications that write into one table, or a topic that was
-created again. Rows carry neither, so as many rows as chains are right there.
+created again. Rows carry neither, so such an offset has one row for each chain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkonce.offset_store.offsets import OffsetRange
 MAX_OFFSETS_IN_MEMORY = 64 << 20
 PIECE_OFFSETS = 1 << 20
 KEPT_EXAMPLES = 5
-"""How many stretches of wrong offsets are named for each partition."""
+"""How many ranges of wrong offsets are reported for each partition."""
 _MOST = 255
 """Rows of one offset are counted up to here; the number of chains that cover an offset is far below."""
 
@@ -49,9 +49,9 @@ class RowCount:
     total: int = 0
     distinct: int = 0
     duplicated: int = 0
-    """Rows too many."""
+    """Surplus rows."""
     missing: int = 0
-    """Rows too few."""
+    """Missing rows."""
     duplicated_at: list[OffsetRange] = field(default_factory=list)
     missing_at: list[OffsetRange] = field(default_factory=list)
 
@@ -71,9 +71,9 @@ class Pass:
 def plan_passes(
     chains: Iterable[Chain], by_topic: bool, most: int = MAX_OFFSETS_IN_MEMORY, piece_offsets: int = PIECE_OFFSETS
 ) -> list[Pass]:
-    """Cut what the chains cover into passes. Without ``by_topic`` rows do not tell their topic: it is "" in the keys.
+    """Cut what the chains cover into passes. Without ``by_topic`` rows do not name their topic: it is "" in the keys.
 
-    A topic whose name no kept commit tells has no kept range either.
+    A topic whose name no kept commit has, has no kept range either.
     """
     edges: defaultdict[TopicPartitionName, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for chain in chains:
@@ -132,7 +132,7 @@ class PassCounter:
         self._counts = np.zeros(size, np.uint8)
 
     def add(self, topic: str, partitions: npt.NDArray[np.int64], offsets: Offsets) -> None:
-        """Count rows of one topic ("" where rows do not tell): the partition and offset of each."""
+        """Count rows of one topic ("" where rows do not name it): the partition and offset of each."""
         if not len(offsets):
             return
         order = np.lexsort((offsets, partitions))

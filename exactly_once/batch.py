@@ -1,9 +1,9 @@
-"""Which part of which partition a batch covers, from Spark's own log of offsets.
+"""The offset range of each partition that a batch covers, from Spark's own offset log.
 
 The range comes from the checkpoint and not from the rows, so it holds whatever the query does between source and
-sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; other sources have no offsets that
-mean anything outside this checkpoint, and only that there are some is noted. A query without any line of ours is still
-known by its query id, batch id and fingerprint, which survive a crash, but not the loss of the checkpoint.
+sink: filters, joins, unions, aggregations. Lines of ``kafka_once`` carry a mark; offsets of other sources mean nothing
+outside this checkpoint, and only their presence is recorded. A query without any line of ours is still identified by
+its query id, batch id and fingerprint, which survive a crash, but not the loss of the checkpoint.
 
 The fingerprint covers what the batch reads: of our own sources the ranges that move (not the text of their lines, which
 also says where the checkpoint began), of others both lines as they are, and for Spark's file source the files.
@@ -30,7 +30,7 @@ from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 
 def _nothing(batch_id: int) -> None:
-    """Know no earlier batch."""
+    """Return None: no earlier batch is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Batch:
     foreign: bool = False
     """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
     logged: Callable[[int], Fingerprint | None] = field(default=_nothing, repr=False, compare=False)
-    """Returns the fingerprint of an earlier batch, as the checkpoint has it; None if that is not there any more."""
+    """Returns the fingerprint of an earlier batch in the checkpoint; None if its entry was removed."""
 
     def __str__(self) -> str:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
 
     @property
     def is_told_by_offsets(self) -> bool:
-        """Whether the offsets of our sources tell all that it writes: no state, and no other sources."""
+        """Whether the offsets of our sources determine all that it writes: no state, and no other sources."""
         return not (self.stateful or self.foreign)
 
 
@@ -62,7 +62,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     found = _read(checkpoint, batch_id)
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
-    logged = cache(partial(_logged, checkpoint))  # each look at the store asks again
+    logged = cache(partial(_logged, checkpoint))  # every check of the store asks again
     return Batch(record, checkpoint.is_stateful(), found.is_foreign, logged)
 
 
@@ -75,7 +75,7 @@ def _logged(checkpoint: Checkpoint, batch_id: int) -> Fingerprint | None:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What Spark's entry of a batch says."""
+    """The contents of Spark's entry of a batch."""
 
     ranges: dict[PartitionKey, OffsetRange]
     fingerprint: Fingerprint
@@ -140,7 +140,7 @@ def _check_one_topic(topic_ids: dict[tuple[str, str], str], source: str, tp: Top
 
 
 def _merge(ranges: dict[PartitionKey, OffsetRange], key: PartitionKey, extent: OffsetRange) -> None:
-    """Add one source's range; a self-union gives the same range twice, which is one range."""
+    """Add one source's range; a self-union has the same range twice, which counts once."""
     known = ranges.setdefault(key, extent)
     if known != extent:
         source, tp = key

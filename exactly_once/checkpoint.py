@@ -1,4 +1,4 @@
-"""What Spark's checkpoint directory says about a query and its batches.
+"""Reads Spark's checkpoint directory: the query and its batches.
 
 Spark writes ``offsets/<batch id>`` before a batch runs: a version line, a line of metadata, then one line for each
 source. Version 1 has the sources' offsets by position; version 2 (``spark.sql.streaming.offsetLog.formatVersion``)
@@ -103,7 +103,7 @@ class Checkpoint:
         """Read Spark's entry of a batch.
 
         Raises:
-            CheckpointError: if the batch is not there, or in a version that is not known.
+            CheckpointError: if the batch is not there, or in an unknown version.
         """
         lines = self._read(f"offsets/{batch_id}").split("\n")
         version, sources = lines[0].strip(), lines[HEADER_LINES:]
@@ -121,7 +121,7 @@ class Checkpoint:
     def files_between(self, key: str, start: str | None, end: str) -> list[list[Any]] | None:
         """Return path and modification time of each file that a file source reads between two offsets, in order.
 
-        None for an offset of any other source: it says by itself what it means.
+        None for an offset of any other source: it is complete without a log.
 
         Raises:
             CheckpointError: if the source's log cannot be read.
@@ -156,7 +156,7 @@ class Checkpoint:
         return bool(self.entries("state"))
 
     def entries(self, folder: str) -> list[fs.FileInfo]:
-        """Return what is in a folder of the checkpoint; nothing if it does not exist.
+        """Return the entries of a folder of the checkpoint; none if it does not exist.
 
         Raises:
             CheckpointError: if it cannot be read.
@@ -180,7 +180,7 @@ class Checkpoint:
 
 @contextmanager
 def _errors_of_store(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
-    """Turn what a file system says into a `CheckpointError` that shows no secret and names the settings that help."""
+    """Turn errors of a file system into a `CheckpointError` that shows no secret and names the settings that help."""
     try:
         yield
     except (OSError, ValueError) as error:

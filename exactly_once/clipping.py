@@ -1,13 +1,13 @@
-"""A batch for a target that may have come further than the batch's start: the part of it that is not there yet.
+"""A batch for a target that may be ahead of the batch's start: the part of it that is not there yet.
 
 Two targets of one query, dead letters and rows, each have a chain of offsets of their own, and the first is finished
 before the second. A crash between the two leaves the first ahead. As long as the checkpoint is there, the same batch
-comes again and is known by its number. Without it a query begins at the offsets of the second target, with other
-borders, so those of the first may lie anywhere in its batches, or behind their ends. Then each partition of the batch
-begins, for the first target, where that target stands: ``min(max(start, stored), end)``. Whatever lies before that is
-there, and is left out.
+is replayed and recognized by its number. Without it a query begins at the offsets of the second target, with other
+batch borders, so those of the first may lie anywhere in its batches, or past their ends. Then each partition of the
+batch begins, for the first target, at the offset stored there: ``min(max(start, stored), end)``. Earlier records are
+already there, and are skipped.
 
-That is only possible for rows that say which record they come from: dead letters do.
+That is only possible for rows that name the record they come from: dead letters do.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Behind:
 
 
 def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
-    """Say where the batch begins for a target, from what is stored there.
+    """Return where the batch begins for a target, from what is stored there.
 
-    A batch that the query has written there before is left as it is: its number tells that it is a replay.
+    A batch that the query has written there before is not clipped: its number shows that it is a replay.
     """
     record = batch.record
     if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
@@ -63,5 +63,5 @@ def clipped(batch: Batch, starts: Starts) -> Batch:
 
 
 def still_there(starts: Starts, stored: Stored) -> bool:
-    """Whether all that is left out of a batch is in the target, by a later look than the one that `clip` was given."""
+    """Whether all that is skipped of a batch is in the target, by a later snapshot than the one passed to `clip`."""
     return all(stored.next_offsets.get(key, -1) >= start for key, start in starts.items())

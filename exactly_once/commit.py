@@ -1,16 +1,16 @@
-"""Write one batch: look, decide, commit, and after any failure look again.
+"""Write one batch: read the store, decide, commit, and after any failure read the store again.
 
 `Delivery.begin` runs on the driver before the batch's tasks, `Delivery.finish` after them, in another process; the
 `Plan` travels between the two with the tasks' messages. Each commit is decided from one snapshot and made through
-that snapshot, so whatever moved in between makes it conflict. After *any* exception of a commit the store is looked
-at again, since a commit can land and its answer get lost, or a step after the commit fail: the attempt id in the
-record tells our own commit from that of a twin.
+that snapshot, so any change in between makes it conflict. After *any* exception of a commit the store is read again,
+since a commit can land and its response get lost, or a step after the commit fail: the attempt id in the record
+distinguishes our own commit from that of another driver.
 
-The second of two commits counts on the first: so no hand (`sparkonce offsets`, RESTORE) may have undone that one in
-between. What it finds in the log since then, up to the very snapshot that it commits through, tells.
+The second of two commits relies on the first: no manual change (`sparkonce offsets`, RESTORE) may have undone that one
+in between. The log since then is checked, up to the same snapshot that the second commits through.
 
-Once a batch was planned as fresh, finding it written by somebody else means that two drivers run with one ``appId``:
-the loser stops, and names the commit that won.
+If a batch was planned as fresh and then another driver wrote it, two drivers run with the same ``appId``: the loser
+stops, and names the commit that won.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
 from sparkonce.offset_store.store import Commit, Snapshot
 
 MAX_CONFLICTS = 10
-"""How often a commit that lost against commits of *other* partitions or applications is decided anew."""
+"""How often a commit that conflicted with *other* partitions or applications is decided again."""
 
 
 class SnapshotSource(Protocol):
-    """Whatever gives snapshots: an offset store, or a table that checks itself before it gives one."""
+    """Returns snapshots: an offset store, or a table that checks itself first."""
 
     def snapshot(self) -> Snapshot:
-        """Take a picture of the store as it is now."""
+        """Return a snapshot of the store as it is now."""
 
     def __str__(self) -> str:
         """Name it as the option ``offsetStore`` would, for messages."""
@@ -58,15 +58,15 @@ class SnapshotSource(Protocol):
 
 @runtime_checkable
 class CheckingSource(Protocol):
-    """A `SnapshotSource` that may refuse to give a snapshot: one to look at only, it gives all the same."""
+    """A `SnapshotSource` that may refuse a snapshot, but always returns one that is only read."""
 
     def snapshot_unchecked(self) -> Snapshot:
-        """Take a picture whatever has become of the store, to see what is in it."""
+        """Return a snapshot without checking the store, to read what is in it."""
 
 
 @runtime_checkable
 class LoggedSnapshot(Protocol):
-    """A snapshot of a store whose log also tells what others did, by hand or with other programs."""
+    """A snapshot of a store whose log also has commits of others: manual changes and other programs."""
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
         """Return the commits after a version, up to the snapshot's, newest first."""
@@ -74,10 +74,10 @@ class LoggedSnapshot(Protocol):
 
 @runtime_checkable
 class AccountedSnapshot(Protocol):
-    """A snapshot that can tell "nothing is stored yet" from "what is stored was left behind"."""
+    """A snapshot that can distinguish "nothing is stored yet" from "the offsets are stored elsewhere"."""
 
     def check_rows_have_offsets(self) -> None:
-        """Look where the rows are from, if no offsets are stored.
+        """Check where the rows come from, if no offsets are stored.
 
         Raises:
             RowsWithoutOffsetsError: if they are ours, and their offsets are elsewhere.
@@ -86,15 +86,15 @@ class AccountedSnapshot(Protocol):
 
 @runtime_checkable
 class RestorableSnapshot(Protocol):
-    """A snapshot of a table whose rows can be taken back with the offsets."""
+    """A snapshot of a table whose rows can be restored together with the offsets."""
 
     def due(self, query_id: str) -> int | None:
-        """Return the batch of a query that has to come next, if that ever took batches of it out."""
+        """Return the batch of a query that must come next, if a restore ever removed batches of it."""
 
 
 @runtime_checkable
 class CompletingResult(Protocol):
-    """A result whose commit is a decision: what was decided is carried out afterwards."""
+    """A result whose commit is a decision that is carried out afterwards."""
 
     def complete(self) -> None:
         """Carry out the last commit.
@@ -106,7 +106,7 @@ class CompletingResult(Protocol):
 
 @runtime_checkable
 class ReplacingResult(Protocol):
-    """A result in which a batch may take the place of all rows: then one without rows says something, too."""
+    """A result in which a batch may replace all rows: then a batch without rows counts, too."""
 
     @property
     def replaces(self) -> bool:
@@ -123,7 +123,7 @@ class Plan:
     version: int
     """The version of the store of offsets that this was decided from."""
     rows_version: int
-    """The version of the result at that time; the same number where both are one table."""
+    """The version of the result at that time; the same number if both are one table."""
 
     @property
     def writes_rows(self) -> bool:
@@ -135,15 +135,15 @@ class Plan:
 class Delivery:
     """Writes batches into ``result`` in the order of one guarantee.
 
-    ``offsets`` is where the offsets live, if not in the result's own commits. Only one commit can hold both writes, so
-    exactly-once has them in one place.
+    ``offsets`` is where the offsets are stored, if not in the result's own commits. Exactly-once needs both writes in
+    one commit, so there they are in one place.
     """
 
     result: SnapshotSource
     order: Order
     offsets: SnapshotSource | None = None
     place: Place = THE_TABLE
-    """What messages call the result, where the offsets live in it."""
+    """How messages name the result, if the offsets are stored in it."""
 
     def __post_init__(self) -> None:
         together = any(writes == Writes.ROWS | Writes.OFFSETS for writes in self.order.after_tasks)
@@ -195,7 +195,7 @@ class Delivery:
         return True
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
-        """Whether any rows of this attempt stand in a commit after ``since_version``."""
+        """Whether any commit after ``since_version`` has rows of this attempt."""
         return _find_landed(_to_see(self.result), record, Writes.ROWS, since_version) is not None
 
     def _plan(self, batch: Batch) -> Plan:
@@ -222,7 +222,7 @@ class Delivery:
         return Place(f"the offset store {self.offsets}", str(self.offsets))
 
     def _confirm_passed_over(self, batch: Batch) -> None:
-        """Look again at a batch whose tasks wrote nothing: what was seen before them must still be so."""
+        """Check again a batch whose tasks wrote nothing: the decision made before them must still hold."""
         snapshot = self._offsets.snapshot()
         decision = decide(look(snapshot, batch), batch)
         if isinstance(decision, Fresh):
@@ -280,12 +280,12 @@ class Delivery:
 
 
 def _to_see(source: SnapshotSource) -> Snapshot:
-    """Take a picture that nothing is committed through: a schema that has changed must not hide what has landed."""
+    """Return a snapshot that is only read: a changed schema must not hide a commit that has landed."""
     return source.snapshot_unchecked() if isinstance(source, CheckingSource) else source.snapshot()
 
 
 def look(snapshot: Snapshot, batch: Batch) -> Stored:
-    """Read from a snapshot what the comparison with a batch needs.
+    """Return what a snapshot has stored for a batch.
 
     Raises:
         RowsWithoutOffsetsError: if nothing is stored in a table whose rows were written by batches.
@@ -304,7 +304,7 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
 
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
-    """Whether the batch's checkpoint has another batch under the number of the last one that is stored."""
+    """Whether the checkpoint has another batch under the number of the last stored one."""
     if batch.is_told_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
         return False
     known, logged = snapshot.fingerprint(batch.record.query_id, last_batch_id), batch.logged(last_batch_id)
@@ -312,17 +312,17 @@ def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
 
 
 def _due(snapshot: Snapshot, batch: Batch) -> int | None:
-    """Return the batch that has to come next, where a restore makes that matter and the offsets do not tell."""
+    """Return the batch that must come next, if a restore requires one and the offsets do not show it."""
     if isinstance(snapshot, RestorableSnapshot) and not batch.is_told_by_offsets:
         return snapshot.due(batch.record.query_id)
     return None
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:
-    """See that the first of a batch's two commits still stands.
+    """Check that the first of a batch's two commits is still in force.
 
     Raises:
-        FencedError: if a hand undid it, or may have.
+        FencedError: if a manual change undid it, or may have.
     """
     record = batch.record
     if Writes.OFFSETS in commit.writes:
@@ -363,9 +363,9 @@ def _moves(entry: CommitEntry, app_id: str) -> bool:
 
 
 def _stand(record: BatchRecord, offsets: Snapshot) -> bool:
-    """Whether what this attempt recorded still counts: others may have gone on from it, and nobody back."""
+    """Whether the commit of this attempt is in force: later batches may follow it, but none reverted it."""
     moved = record.moved
-    if moved:  # a consumer group forgets the batch number when another query goes on
+    if moved:  # a consumer group forgets the batch number when another query continues
         stored = offsets.next_offsets(moved)
         return all(stored.get(key, -1) >= extent.end for key, extent in moved.items())
     last = offsets.last_batch(record.query_id)
@@ -377,7 +377,7 @@ def _find_landed(snapshot: Snapshot, record: BatchRecord, writes: Writes, since_
     if newer <= 0:
         return None
     for entry in snapshot.history(newer):
-        # Kafka may take a part of a commit to a consumer group: that is no commit that landed.
+        # Kafka may accept a part of a commit to a consumer group: such a commit has not landed.
         whole = entry.record.moved == record.moved
         if entry.record.attempt_id == record.attempt_id and writes in entry.writes and whole:
             return entry

@@ -2,15 +2,15 @@
 
 A plan is a text, ``point@batch=action``. ``@batch`` may be left out: the first time the point is reached. With several
 queries in one session, ``appId:`` before the point names the one that is meant. A plan fires once: firing creates its
-mark, a file with the point, batch and process id in it, and a plan whose mark exists stays silent. So a restarted job
+mark, a file with the point, batch and process id, and a plan whose mark exists does not fire again. So a restarted job
 gets past it, and a test can prove that its fault happened.
 
 Plans come from the environment, which every process of a pipeline inherits. ``SPARKONCE_CRASH`` is one plan, and
-``SPARKONCE_CRASH_MARK`` names its mark. ``SPARKONCE_CRASH_FOLDER`` is a folder that is looked into each time a point is
+``SPARKONCE_CRASH_MARK`` names its mark. ``SPARKONCE_CRASH_FOLDER`` is a folder that is read each time a point is
 reached, for sessions that outlive many crashes: each ``<name>.plan`` in it is one, with the mark ``<name>.fired``.
 
-Off, a point costs one call and a comparison with None. Nothing of this project is imported here, so that the broker,
-which knows no connector, can have its points in the same list.
+When disabled, a point costs one call and a comparison with None. Nothing of this project is imported here, so that
+the broker, which knows no connector, can have its points in the same list.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class CrashPoint(Enum):
     SINK_BEGUN = "sink.begun"
     """The batch was logged by Spark and compared with the store; nothing of it is written."""
     SINK_WRITING = "sink.writing"
-    """A task has taken some rows; its data file is not finished, or none of them are sent to Kafka."""
+    """A task has received some rows; its data file is not finished, or none of them are sent to Kafka."""
     SINK_FILE_WRITTEN = "sink.file_written"
     """A task has finished a data file, or Kafka has acknowledged all its rows; its driver does not know of it yet."""
     SINK_BEFORE_COMMIT = "sink.before_commit"
     """All files of the batch are written; the table does not name them yet."""
     SINK_OFFSETS_LANDED = "sink.offsets_landed"
-    """A commit of offsets alone is in the log; its answer is on the way."""
+    """A commit of offsets alone is in the log; its response is on the way."""
     SINK_ROWS_LANDED = "sink.rows_landed"
-    """The commit with the rows is in the log; its answer is on the way."""
+    """The commit with the rows is in the log; its response is on the way."""
     SINK_BETWEEN_WRITES = "sink.between_writes"
     """One of the two writes, rows and offsets, has landed; the other has not. Never reached by exactly-once."""
     SINK_AFTER_COMMIT = "sink.after_commit"
@@ -58,7 +58,7 @@ class CrashPoint(Enum):
     MERGE_RECORDED = "merge.recorded"
     """The intent of a MERGE is in the table of offsets; the MERGE has not run."""
     MERGE_UNCONFIRMED = "merge.unconfirmed"
-    """The MERGE has landed; the table of offsets does not say so."""
+    """The MERGE has landed; the table of offsets does not have it confirmed."""
     SINK_BETWEEN_TARGETS = "sink.between_targets"
     """The dead letters of a batch are delivered; its rows are not."""
     TRANSACTION_BEGUN = "transaction.begun"
@@ -70,7 +70,7 @@ class CrashPoint(Enum):
     TRANSACTION_ENDING = "transaction.ending"
     """The first of the tasks' transactions is ended; others are not, if there are any."""
     TRANSACTION_ENDED = "transaction.ended"
-    """All of the tasks' transactions are ended; nothing says so yet."""
+    """All of the tasks' transactions are ended; that is not recorded yet."""
     BROKER_APPENDING = "broker.appending"
     """The broker has a batch to append; the log does not have it."""
     BROKER_APPENDED = "broker.appended"
@@ -85,17 +85,17 @@ class CrashAction(Enum):
     """What happens at a point."""
 
     HOLD = "hold"
-    """Stop right there, until whoever watches the mark ends the process, or lets it go on (`release`)."""
+    """Block until the process that watches the mark kills this one, or releases it (`release`)."""
     KILL = "kill"
     """SIGKILL this process."""
     RAISE = "raise"
-    """Raise `InjectedCrashError`; after a step that has landed, this is a lost acknowledgement."""
+    """Raise `InjectedCrashError`; after a completed step, this is a lost acknowledgement."""
     DISK_FULL = "disk-full"
     """Raise the operating system's error for a full disk (ENOSPC)."""
 
 
 class InjectedCrashError(RuntimeError):
-    """The failure that was asked for."""
+    """The requested failure."""
 
 
 CRASH_VARIABLE = "SPARKONCE_CRASH"
@@ -122,7 +122,7 @@ class CrashPlan:
         """Read ``[appId:]point[@batch]=action``.
 
         Raises:
-            ValueError: if it is something else; the message names all points and actions.
+            ValueError: if the text is anything else; the message names all points and actions.
         """
         where, _, action = text.strip().rpartition("=")
         app_id, _, where = where.rpartition(":")
@@ -142,7 +142,7 @@ class CrashPlan:
         return f"{app}{self.point.value}{batch}={self.action.value}"
 
     def matches(self, point: CrashPoint, batch_id: int | None, app_id: str | None) -> bool:
-        """Whether this plan is meant."""
+        """Whether this plan applies."""
         return self.point is point and self.batch_id in (None, batch_id) and self.app_id in (None, app_id)
 
 
@@ -155,7 +155,7 @@ class CrashPlans:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> CrashPlans | None:
-        """Read the plans, or give None if nothing can ever fire.
+        """Return the plans, or None if nothing can ever fire.
 
         Raises:
             ValueError: if a plan cannot be read or has no mark.
@@ -174,7 +174,7 @@ class CrashPlans:
         return cls(fixed, Path(folder) if folder else None)
 
     def armed(self) -> Iterable[CrashPlan]:
-        """Yield the plans of this moment."""
+        """Yield the plans that are armed now."""
         if self.fixed is not None:
             yield self.fixed
         if self.folder is None:
@@ -191,9 +191,9 @@ _plans = CrashPlans.from_environment(os.environ)
 
 
 def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-    """Say that ``point`` is reached; fails here if the point is armed and has not fired yet.
+    """Report that ``point`` is reached; fails here if the point is armed and has not fired yet.
 
-    ``batch_id`` and ``app_id`` are given where they are known; a plan that names one matches only calls that carry it.
+    Pass ``batch_id`` and ``app_id`` where they are known; a plan that names one matches only calls that have it.
 
     Raises:
         InjectedCrashError, OSError: if that is the armed action.
@@ -215,17 +215,17 @@ def arm(folder: Path, name: str, plan: str) -> CrashPlan:
     parsed = CrashPlan.parse(plan, str(path.with_suffix(MARK_SUFFIX)))
     unfinished = path.with_suffix(".new")
     unfinished.write_text(plan)
-    unfinished.rename(path)  # whoever reads it reads all of it
+    unfinished.rename(path)  # readers never see a partial file
     return parsed
 
 
 def disarm(folder: Path, name: str) -> None:
-    """Take a plan out again; its mark stays."""
+    """Remove a plan; its mark stays."""
     (folder / f"{name}{PLAN_SUFFIX}").unlink(missing_ok=True)
 
 
 def release(plan: CrashPlan) -> None:
-    """Let a process that holds at ``plan`` go on."""
+    """Let a process that holds at ``plan`` continue."""
     Path(plan.mark_path).with_suffix(RELEASE_SUFFIX).touch()
 
 

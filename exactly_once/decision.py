@@ -1,32 +1,32 @@
 """May this batch be written? A pure comparison of what is stored with what the batch covers.
 
 The same offsets do not mean the same batch: a watermark can run a batch without new records that still writes rows.
-Nor does the same batch id: a checkpoint that was brought back from a copy counts on from there, and cuts other batches.
-So the batch id is looked at first, then what the batch was, then the offsets, in this order:
+Nor does the same batch id: a checkpoint that was restored from a copy counts on from there, and cuts other batches.
+So the batch id is compared first, then what the batch was, then the offsets, in this order:
 
 1. this query has stored a batch id at or past ours. `Replay`, the rows are there, if what was stored under our id has
    our fingerprint; `ReusedBatchId` if the batch reaches past the stored offsets; else `OtherBatch`. One exception: of
-   the last batch of a query without state, and of `kafka_once` alone, the offsets tell enough where no fingerprint is
+   the last batch of a query without state, and of `kafka_once` alone, the offsets are enough if no fingerprint is
    stored, since an earlier version of sparkonce wrote it: if all that it moves ends where it is stored, a `Replay`;
 2. a stateful query that never wrote, over offsets that are already stored: `StatefulRestart`, its state is lost;
 3. every partition that moves is stored at the batch's start, or not at all: `Fresh`, write it; unless the query's
    last batch is, in the checkpoint, another one of that number: `AfterOther`;
 4. a query that never wrote, and every partition that moves is stored at or past its end: `AlreadyThere`; unless it
-   also reads other sources, whose rows of this batch nobody knows of: `OthersUnknown`;
+   also reads other sources, whose rows of this batch are unknown: `OthersUnknown`;
 5. anything else: `Mismatch`, an overlap or a gap.
 
-A query that reads other sources, or has state, may write rows that no offset of ours tells of. So each of its batches
-is noted, also one without rows, and a copy of its checkpoint that went another way after that batch is found out by 3.
-Once ``sparkonce offsets rewind --restore`` has taken batches out, the next one must also have the number that is due,
+A query that reads other sources, or has state, may write rows that no offset of ours shows. So each of its batches is
+recorded, also one without rows, and 3 detects a copy of its checkpoint that diverged after that batch.
+Once ``sparkonce offsets rewind --restore`` has removed batches, the next one must also have the number that is due,
 or it is `BehindOthers`.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
-stored, one that is not and begins behind offset 0 may have records before its start that nobody has read. That is
+stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
 `NeverStored`, in place of 3 and 4.
 
-A partition whose log was cut since it was last read (`OffsetRange.cut_from`) begins below what is stored: stored must
-be exactly what had been read before the cut, so such a batch follows the stored offset as any other does. A higher
-offset is no proof that it is there: it may be one from before the cut.
+A partition whose log was truncated since it was last read (`OffsetRange.cut_from`) begins below the stored offset: that
+must be exactly what had been read before the truncation, so such a batch follows the stored offset as any other does.
+A higher stored offset does not prove that the batch is there: it may be from before the truncation.
 
 Partitions that do not move carry no rows and are not compared: a commit would not conflict on them either. A stateful
 query is the exception: a watermark may write rows of records that were read before.
@@ -49,29 +49,29 @@ from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What one snapshot of the store says about a batch's query and partitions."""
+    """What one snapshot has stored for a batch's query and partitions."""
 
     version: int
     last_batch_id: int | None
     next_offsets: Mapping[PartitionKey, int]
     fingerprint: Fingerprint | None = None
-    """What is stored under the batch's id, if that is not past the last one; None if nothing is known of it."""
+    """The stored fingerprint of the batch's id, if that is not past the last one; None if none is known."""
     due: int | None = None
-    """The batch that has to come next, if a restore took batches of the query out; of queries whose offsets do not
-    tell."""
+    """The batch that must come next, if a restore removed batches of the query; only for queries whose offsets do not
+    show it."""
     is_other: bool = False
-    """Whether the last batch is, in the checkpoint of a later one, another batch of that number; of queries whose
-    offsets do not tell."""
+    """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
+    whose offsets do not show it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Nobody has written this batch: write it."""
+    """The batch is not written yet: write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The query wrote this batch before; Spark did not get to note it down."""
+    """The query wrote this batch before, but Spark did not commit it in the checkpoint."""
 
     stored_batch_id: int
 
@@ -88,7 +88,7 @@ class ReusedBatchId:
 
 @dataclass(frozen=True, slots=True)
 class OtherBatch:
-    """The query wrote another batch under this number, or nobody can tell: its checkpoint is older than the store."""
+    """The query wrote another batch under this number, or that is unknown: its checkpoint is older than the store."""
 
     stored_batch_id: int
     is_known: bool
@@ -97,15 +97,15 @@ class OtherBatch:
 
 @dataclass(frozen=True, slots=True)
 class BehindOthers:
-    """The batch follows others that a restore took out of the table: its checkpoint is ahead of the table."""
+    """The batch follows others that a restore removed from the table: its checkpoint is ahead of the table."""
 
     due: int
-    """The batch that has to come next."""
+    """The batch that must come next."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterOther:
-    """The batch follows one that is not the last one stored, though of its number: its checkpoint went another way."""
+    """The batch follows another one than the last stored one, of the same number: its checkpoint diverged."""
 
     stored_batch_id: int
 
@@ -140,7 +140,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class NeverStored:
-    """A partition of a new query that begins behind records which may be nowhere, beside partitions that are stored."""
+    """A partition of a new query that begins past records which may not be written, while others are stored."""
 
     key: PartitionKey
     extent: OffsetRange
@@ -148,7 +148,7 @@ class NeverStored:
 
 @dataclass(frozen=True, slots=True)
 class OthersUnknown:
-    """The first partition of a batch whose range is there, which may have rows of other sources that are not."""
+    """The first partition of a batch whose range is written, but whose rows of other sources may not be."""
 
     key: PartitionKey
     stored: int
@@ -162,7 +162,7 @@ Decision = Fresh | Replay | AlreadyThere | Refused
 
 
 def decide(stored: Stored, batch: Batch) -> Decision:
-    """Compare; see the module's docstring for the order."""
+    """Decide; see the module's docstring for the order."""
     record, moved = batch.record, batch.record.moved
     if stored.last_batch_id is not None and stored.last_batch_id >= record.batch_id:
         return _written_before(stored, stored.last_batch_id, batch)
@@ -194,7 +194,7 @@ def decide(stored: Stored, batch: Batch) -> Decision:
 
 
 def _written_before(stored: Stored, last_batch_id: int, batch: Batch) -> Replay | ReusedBatchId | OtherBatch:
-    """Judge a batch of a number that the query has used."""
+    """Decide about a batch whose number the query has used."""
     record, moved = batch.record, batch.record.moved
     for key in sorted(moved):
         if stored.next_offsets.get(key, -1) < moved[key].end:

@@ -1,10 +1,10 @@
-"""A guarantee for any result: what to give to ``writeStream.foreachBatch``.
+"""A delivery guarantee for any result: the function for ``writeStream.foreachBatch``.
 
-Spark calls the function with a batch's rows and number, after it has logged the batch's offsets and before it notes
-down that the batch is done. So the same look, decision and order of writes as in the sink `delta_once` fit in: only the
-rows are a DataFrame here rather than files, and their result is whatever the caller makes of them. A result that can
-write rows and offsets in one transaction (a database) gets exactly-once; one that cannot (files, a web service) has its
-offsets in a store apart, and gets one of the other two.
+Spark calls the function with a batch's rows and number, after it has logged the batch's offsets and before it commits
+the batch in the checkpoint. So the comparison, decision and order of writes are those of the sink `delta_once`: only
+the rows are a DataFrame rather than files, and the caller decides where they go. A result that can write rows and
+offsets in one transaction (a database) gets exactly-once; one that cannot (files, a web service) has its offsets in a
+separate store, and gets one of the other two.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ForeachBatch:
     """Writes each batch of a query to ``result``, once, at most once or at least once.
 
     Args:
-        result: gives snapshots whose ``commit`` writes the rows, ``commit.files``: a sequence of one DataFrame.
+        result: returns snapshots whose ``commit`` writes the rows, ``commit.files``: a sequence of one DataFrame.
         checkpoint: the query's ``checkpointLocation``.
         app_id: a name for this pipeline, stable over restarts: offsets are kept under it.
         guarantee: what a crash may do to the rows.
-        offsets: where the offsets live, if not in the result. Exactly-once has them there, in the rows' transaction.
-        place: what messages call a result that holds the offsets, and the source's option ``offsetStore`` for it, if it
+        offsets: where the offsets are stored, if not in the result. Exactly-once stores them in the rows' transaction.
+        place: how messages name a result that holds the offsets, and the source's option ``offsetStore`` for it, if it
             can read them there.
         storage_options: for a checkpoint in an object store, as delta-rs takes them.
     """
@@ -76,7 +76,7 @@ class ForeachBatch:
         delivery = self._delivery()
         is_written = delivery.finish(batch, delivery.begin(batch), [rows])
         if not is_written and checkpoint.is_stateful():
-            # Spark saves the state of a batch when its rows are read: without, the next one would not find it.
+            # Spark saves the state of a batch when its rows are read: otherwise the next batch would not find it.
             rows.write.format("noop").mode("overwrite").save()
 
     def _delivery(self) -> Delivery:
@@ -85,16 +85,16 @@ class ForeachBatch:
 
 @dataclass(frozen=True, slots=True)
 class RowsOnly:
-    """A result that takes no part in the bookkeeping: files, a web service. Its offsets live in a store apart.
+    """A result that does not store offsets: files, a web service. Its offsets are in a separate store.
 
-    ``write`` gets a batch's DataFrame, and the `BatchRecord` that says which batch it is: a file named after query and
-    batch is written over when the batch comes again.
+    ``write`` gets a batch's DataFrame, and the `BatchRecord` that identifies the batch: a file named after query and
+    batch is overwritten when the batch is replayed.
     """
 
     write: Callable[[Any, BatchRecord], None]
 
     def snapshot(self) -> RowsOnly:
-        """Return itself: there is nothing to see."""
+        """Return itself: there is nothing to read."""
         return self
 
     @property

@@ -1,7 +1,7 @@
 """The three guarantees: one implementation, three orders of the two writes.
 
-Rows and offsets are the two writes of a batch. Offsets first, and a crash between the two loses the batch's rows;
-rows first, and a crash between the two makes them come twice; both in one commit, and there is no between.
+Rows and offsets are the two writes of a batch. With offsets first, a crash between the two loses the batch's rows; with
+rows first, a crash between the two duplicates them; with both in one commit, there is no such moment.
 """
 
 from __future__ import annotations

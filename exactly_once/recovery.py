@@ -1,9 +1,8 @@
-"""What a change of stored offsets by hand would do: decided purely, from what is stored and what the log still tells.
+"""Plans a manual change of stored offsets: pure functions of what is stored and what the log still has.
 
-Offsets that go back have their records read again; offsets that go forward pass records over for good. Which version a
-rewind goes to is found by walking the log backward, along the line of commits that made the offsets what they are: a
-rewind or restore made by hand leads straight to the version that it went back to, since what lies between was undone
-and is not undone a second time.
+Moving offsets back reads their records again; moving them forward skips records for good. The version that a rewind
+goes to is found by walking the log backward, along the commits that are in force: an earlier manual rewind or restore
+leads directly to the version that it went back to, since the commits in between are already undone.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class RecoveryError(ValueError):
 
 
 def plan_set(stored: Stored, wanted: Mapping[OffsetTxn, int]) -> ManualChange:
-    """Set offsets to given values; those that stand there already are left out.
+    """Set offsets to given values; those that already have them are left out.
 
     Compared by transaction id: the table may have forgotten a topic's name that the user knows.
     """
@@ -46,13 +45,13 @@ def _txn_id(key: OffsetTxn) -> str:
 def plan_rewind(
     now: Stored, then: Stored, entries: Sequence[CommitEntry], *, app_id: str | None, restore: bool
 ) -> ManualChange:
-    """Take offsets back to what they were in ``then``; with ``restore``, batch numbers too, of every application.
+    """Revert offsets to what they were in ``then``; with ``restore``, batch numbers too, of every application.
 
     Without ``restore`` the numbers stay: rows stay as well, so no batch is to be written a second time by a query that
     does not know of the rewind.
 
     Raises:
-        RecoveryError: if an offset of today did not exist then and the log no longer says where it began.
+        RecoveryError: if a current offset did not exist then and the log no longer shows where it began.
     """
     starts = first_starts(entries, then.version)
     moves = []
@@ -76,7 +75,7 @@ def plan_rewind(
 
 
 def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
-    """Take offsets and batch numbers over from the table that this one is a clone of: ``then``, as it was cloned.
+    """Copy offsets and batch numbers from the table that this one is a clone of: ``then``, as it was cloned.
 
     Raises:
         RecoveryError: if there are none, if this table has some of the same applications already, or for upserts.
@@ -103,7 +102,7 @@ def plan_copy(now: Stored, then: Stored, copied_from: str) -> ManualChange:
 
 
 def check_settled(now: Stored, change: ManualChange) -> None:
-    """Refuse a change of offsets that a MERGE, begun and not confirmed, is about to move as well.
+    """Reject a change of offsets that a MERGE, begun and not confirmed, is about to move as well.
 
     Raises:
         RecoveryError: if an application concerned has one.
@@ -118,7 +117,7 @@ def check_settled(now: Stored, change: ManualChange) -> None:
 
 
 def describe_unconfirmed(app_id: str, sequence: int) -> str:
-    """Say what it means that a MERGE was recorded and not confirmed, and the way out."""
+    """Describe a MERGE that was recorded and not confirmed, and how to resolve it."""
     return (
         f"appId {app_id}: MERGE {sequence} is recorded and not confirmed: it may be in the result. Stop the driver, "
         "start the pipeline once, which settles it, then repeat."
@@ -136,7 +135,7 @@ def first_starts(entries: Sequence[CommitEntry], after_version: int) -> dict[Off
 
 
 def version_at(entries: Sequence[CommitEntry], timestamp_ms: int) -> int:
-    """Return the newest version committed at or before a time. Commits without a time of their own are passed over.
+    """Return the newest version committed at or before a time. Commits without a time are skipped.
 
     Raises:
         RecoveryError: if all others that are kept are younger.
@@ -151,7 +150,7 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
     """Return the version just before the last ``count`` batches of an application that are in force.
 
     Raises:
-        RecoveryError: if fewer are kept, or offsets were set by hand among them.
+        RecoveryError: if fewer are kept, or offsets were set manually among them.
     """
     by_version = {entry.version: entry for entry in entries}
     undone: list[CommitEntry] = []
@@ -175,7 +174,7 @@ def version_before_batches(entries: Sequence[CommitEntry], app_id: str, count: i
         raise RecoveryError(f"the log keeps {len(undone)} batches of appId {app_id} that are in force, not {count}")
     assert undone[-1].batch is not None
     attempt = undone[-1].batch.record.attempt_id
-    # Rows first, offsets then: the commit of the rows belongs to the batch too.
+    # Rows first, then offsets: the commit of the rows belongs to the batch too.
     commits = [each.version for each in entries if each.batch and each.batch.record.attempt_id == attempt]
     if min(commits) == 0:
         raise RecoveryError("the oldest of these batches is the first commit of the table: nothing lies before it")
@@ -194,7 +193,7 @@ class Missed:
 
 
 def plain_restores(entries: Sequence[CommitEntry], app_id: str) -> list[CommitEntry]:
-    """Return the RESTORE commits not made by us after which no hand moved this application's offsets, newest first."""
+    """Return foreign RESTORE commits that no manual change of this application's offsets followed, newest first."""
     found = []
     for entry in entries:
         if entry.change is not None and app_id in entry.change.app_ids:
@@ -226,7 +225,7 @@ def describe(key: OffsetTxn) -> str:
 
 
 def consequence(move: Move, *, restored: bool) -> str:
-    """Say what follows from one move; ``restored``: whether the rows go with it."""
+    """Describe the effect of one move; ``restored``: whether the rows are restored with it."""
     where = f"{move.key.partition.topic or move.key.partition.topic_id}-{move.key.partition.partition}"
     if move.before is None:
         return f"{where} was not stored; a query without a checkpoint begins at offset {move.after}"

@@ -1,6 +1,6 @@
-"""Why a batch must not be written: what was found, what can have led to it, and the way out.
+"""Error messages for batches that must not be written: what was found, possible causes, and the way out.
 
-`exactly_once.decision` says what a batch comes to; here that is put into words that name offsets, commits and commands.
+`exactly_once.decision` decides; the messages here name offsets, commits and commands.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Writes
 from sparkonce.offset_store.store import Snapshot
 
 HISTORY_FOR_ERRORS = 200
-"""How many commits back an error looks for the one it should name."""
+"""How many commits back an error searches for the one it should name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the offsets live, for messages: in a sentence, and as the source's option ``offsetStore``."""
+    """Where the offsets are stored, for messages: as text, and as the source's option ``offsetStore``."""
 
     name: str
     spec: str | None
     """None if the source cannot read them there."""
     holds_rows: bool = False
-    """Whether that is a Delta table with the rows in the same commits: then both can be taken back together."""
+    """Whether that is a Delta table with the rows in the same commits: then both can be restored together."""
 
 
 _PARTLY_REFUSED = "; or Kafka refused some partitions of that batch's commit, whose error came first"
@@ -145,7 +145,7 @@ def _other_ways(batch: Batch, snapshot: Snapshot, place: Place) -> str:
 
 
 def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatchError:
-    """Explain why a batch whose rows a RESTORE took out is not skipped."""
+    """Explain why a batch whose rows were removed by a RESTORE is not skipped."""
     _, _, path = (place.spec or "").partition(":")
     back = f"take the offsets of {place.name} to where its rows are"
     if place.holds_rows:
@@ -241,7 +241,7 @@ def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
 
 
 def _take_back(batch: Batch, snapshot: Snapshot, place: Place) -> str:
-    """Say how to make the table fit an older checkpoint; "" if its rows cannot be taken back with its offsets."""
+    """Describe how to restore the table to match an older checkpoint; "" if rows and offsets cannot be restored."""
     kind, _, path = (place.spec or "").partition(":")
     if kind != "delta" or not place.holds_rows:
         return ""
@@ -261,19 +261,19 @@ def _without_store(batch: Batch, snapshot: Snapshot) -> str:
 
 
 _EARLIEST = -2
-"""How the source's option startingOffsets says earliest, as in Spark's own connector."""
+"""Earliest, in the JSON of the source's option startingOffsets, as in Spark's own connector."""
 
 
 def _starting_offsets(batch: Batch, snapshot: Snapshot) -> str:
     """Return the stored offsets as the option of each source; it must name every partition that the source reads.
 
-    One that is not stored has no record in the result. A query that is known there read it up to this batch; the
-    checkpoint of one that is not may have begun behind records that nobody has read, so it is read from its beginning.
+    A partition that is not stored has no record in the result. A query that is known there read it up to this batch;
+    the checkpoint of an unknown one may have begun past records that were never read, so it is read from its start.
     """
     record = batch.record
     try:
         stored = snapshot.next_offsets(record.ranges)
-    except OffsetStoreError:  # a partition that was not compared is another application's: no reason to hide ours
+    except OffsetStoreError:  # an uncompared partition is another application's: still show ours
         return "startingOffsets set to the stored offsets"
     is_known = snapshot.last_batch(record.query_id) is not None
     sources: dict[str, dict[str, dict[str, int]]] = {}

@@ -1,11 +1,11 @@
-"""Whether the rows of a replayed batch are still in the table: a RESTORE may have taken them out.
+"""Whether the rows of a replayed batch are still in the table: a RESTORE may have removed them.
 
-Delta's own RESTORE puts the files of an older version back and leaves all transaction ids as they are. So a batch can
-count as written whose rows are gone. A running query never looks back at those, but one whose checkpoint was restored
-together with the table plans them again, and passing over them would lose them.
+Delta's own RESTORE brings back the files of an older version and leaves all transaction ids unchanged. So a batch can
+count as written although its rows are gone. A running query never replays such batches, but one whose checkpoint was
+restored together with the table plans them again, and skipping them would lose data.
 
-The log is read from its newest commit back, along the line of versions that made the table what it is, as far as to the
-batch: for a batch that a crash made Spark run again that is one commit.
+The log is read backward from its newest commit, along the versions that are in force, to the commit of the batch: for
+a batch that Spark replays after a crash that is one commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *
     """Return the RESTORE after which the rows of a batch are not in the table; None if they are, or never were.
 
     ``entries`` are the kept commits of the table that holds the rows, newest first. Where the commit of the batch is
-    not kept any more, and the table was restored to a version before all that are, nobody knows: then that RESTORE.
+    not kept any more, and the table was restored to an older version than all kept ones, this is unknown: then that
+    RESTORE is returned.
     """
     kept_to: int | None = None
     restore: CommitEntry | None = None
@@ -49,7 +50,7 @@ def restore_that_took_out(record: BatchRecord, entries: Iterable[CommitEntry], *
 
 
 def _is_same(written: BatchRecord, record: BatchRecord, stateful: bool) -> bool:
-    """Whether a batch that was written is the one that comes again, and not only of the same number."""
+    """Whether a written batch is the one that is replayed, and does not only have the same number."""
     if written.batch_id != record.batch_id:
         return False
     if written.fingerprint is None or record.fingerprint is None:

@@ -1,18 +1,18 @@
-"""A batch in Kafka transactions, and the decision that settles what becomes of them.
+"""A batch in Kafka transactions, and the decision to commit or abort them.
 
-Theory of operation. Each task writes its rows under a transaction of its own and leaves it open. The driver then takes
-the decision: one record, in one transaction of its own together with the offsets of the batch. From that moment on the
-batch counts as written, and each of the listed transactions is to be committed, by whoever comes first: the driver, or
-after a crash the next one. A transaction that no decision lists is to be aborted.
+Theory of operation. Each task writes its rows in a transaction of its own and leaves it open. The driver then writes
+the decision: one record, in one transaction of its own together with the offsets of the batch. From then on the batch
+counts as written, and each of the listed transactions must be committed: by this driver, or after a crash by the next
+one. A transaction that no decision lists must be aborted.
 
-Only the last decision of an application can be unfinished, since nothing is decided before the one before is finished.
-So the last one holds all that a recovery must know, and the log of decisions may be compacted by application.
+Only the last decision of an application can be unfinished, since the previous one is finished before the next is made.
+So the last one holds all that a recovery needs, and the log of decisions may be compacted by application.
 
-A transaction is known by transactional id, producer id and epoch. The ids in the last decision are used by nobody
-else (see `connectors.kafka_sink.tasks`), so if the coordinator shows another epoch than the decision, the
-transaction is gone: it timed out, or somebody fenced it by hand. Then, if none of the others is committed yet, the
-decision is undone as it was made: by one record, with the offsets of before. If some are, rows are missing that nobody
-can bring back without repeating others, and only a person can choose.
+A transaction is identified by transactional id, producer id and epoch. The ids in the last decision are not used
+otherwise (see `connectors.kafka_sink.tasks`), so if the coordinator shows another epoch than the decision, the
+transaction is gone: it timed out, or was fenced manually. Then, if none of the others is committed yet, the decision is
+undone as it was made: by one record, with the previous offsets. If some are, rows are missing that cannot be written
+again without duplicating others, and a person must choose.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FORMAT_VERSION = 1
 MARK = "sparkonce"
 FINISHED = "finished"
 KEPT_QUERIES = 50
-"""Of how many queries, the ones decided last, a decision repeats the last batch."""
+"""For how many queries, the most recent ones, a decision repeats the last batch."""
 KEPT_DECISIONS = 20
-"""How many decisions back a reader of the log remembers, for messages and to see what has landed."""
+"""How many earlier decisions a reader of the log keeps, for messages and to see what has landed."""
 
 
 class DecisionFormatError(ValueError):
-    """A record under an application's key that is no decision of ours; the message quotes it."""
+    """A record under an application's key that is not one of our decisions; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Decision:
     group_id: str
     at_ms: int
     offsets: Mapping[PartitionKey, int] = field(default_factory=dict)
-    """The next offset of each partition that the application has ever read. A group forgets offsets that nobody commits
-    for a week (``offsets.retention.minutes``), and then a new checkpoint would begin anywhere."""
+    """The next offset of each partition that the application has ever read. A group forgets offsets that were not
+    committed for a week (``offsets.retention.minutes``), and a new checkpoint would not begin at them."""
     before: int | None = None
     """The last batch of this query before this decision."""
     fingerprints: Mapping[str, Mapping[int, Fingerprint]] = field(default_factory=dict)
-    """What batches of each query were: of this one's the last `RING`, of others' the last."""
+    """Fingerprints of batches of each query: the last `RING` of this query, the last one of others."""
     undone: bool = False
-    """Whether this takes back the decision before, whose transactions were gone."""
+    """Whether this undoes the previous decision, whose transactions were gone."""
 
     @property
     def rows(self) -> int:
@@ -78,7 +78,7 @@ class Decision:
         return sum(transaction.rows for transaction in self.transactions)
 
     def undoing(self, at_ms: int) -> Decision:
-        """Return the decision that takes this one back: its query stands where it stood before."""
+        """Return the decision that undoes this one: its query is back at its previous batch."""
         queries = {query: batch for query, batch in self.queries.items() if query != self.record.query_id}
         if self.before is not None:
             queries[self.record.query_id] = self.before
@@ -101,7 +101,7 @@ class Decision:
         )
 
     def as_committed(self) -> CommittedBatch:
-        """Return what an offset store tells of a commit."""
+        """Return this decision as a commit of an offset store."""
         return CommittedBatch(self.number, self.at_ms, Writes.ROWS | Writes.OFFSETS, self.record)
 
     def to_json(self) -> str:
@@ -128,10 +128,10 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str) -> Decision:
-        """Read what ``to_json`` gave.
+        """Read what ``to_json`` returned.
 
         Raises:
-            DecisionFormatError: if it is something else.
+            DecisionFormatError: if the text is anything else.
         """
         try:
             document = json.loads(text)
@@ -182,7 +182,7 @@ def following(
 
 
 def _known(last: Decision | None, record: BatchRecord, queries: Mapping[str, int]) -> dict[str, dict[int, Fingerprint]]:
-    """Return what batches were, after ``record``; ``queries`` are the last batches by then."""
+    """Return the fingerprints of batches after ``record``; ``queries`` are the last batches by then."""
     oldest = {**queries, record.query_id: record.batch_id - RING + 1}
     before = {} if last is None else last.fingerprints
     kept = {
@@ -218,12 +218,12 @@ def decision_key(app_id: str) -> bytes:
 
 
 def finished_key(app_id: str) -> bytes:
-    """Return the key under which it is noted which of an application's decisions is finished."""
+    """Return the key of the note that records which of an application's decisions is finished."""
     return decision_key(app_id) + f"/{FINISHED}".encode()
 
 
 def app_of_key(key: bytes | None) -> tuple[str, bool] | None:
-    """Read a key: the application, and whether it is of a note that a decision is finished; None for others' keys."""
+    """Return the application of a key, and whether it is the key of a finished note; None for keys of others."""
     parts = (key or b"").decode("utf-8", "replace").split("/")
     if parts[0] != MARK or len(parts) not in (2, 3) or parts[2:] not in ([], [FINISHED]):
         return None
@@ -232,11 +232,11 @@ def app_of_key(key: bytes | None) -> tuple[str, bool] | None:
 
 @dataclass(slots=True)
 class Decisions:
-    """What the log says of one application, record by record."""
+    """The log of decisions of one application, read record by record."""
 
     recent: list[Decision] = field(default_factory=list)
     finished: int = 0
-    """The number of the newest decision that is noted as finished."""
+    """The number of the newest finished decision."""
 
     @property
     def last(self) -> Decision | None:
@@ -250,18 +250,18 @@ class Decisions:
 
     @property
     def standing(self) -> list[Decision]:
-        """The newest decisions, without those that were taken back and those that took them back."""
+        """The newest decisions, without undone ones and those that undid them."""
         undone = {decision.record.attempt_id for decision in self.recent if decision.undone}
         return [decision for decision in self.recent if decision.record.attempt_id not in undone]
 
     @property
     def unfinished(self) -> Decision | None:
-        """The decision whose transactions are still to be ended, if there is one."""
+        """The decision whose transactions must still be ended, if there is one."""
         last = self.last
         return None if last is None or last.undone or last.number <= self.finished else last
 
     def take(self, is_note: bool, value: bytes | None) -> None:
-        """Take one committed record.
+        """Apply one committed record.
 
         Raises:
             DecisionFormatError: if it cannot be read.
@@ -274,53 +274,53 @@ class Decisions:
                 raise DecisionFormatError(f"not a note of sparkonce: {text[:200]!r} ({error!r})") from error
             return
         decision = Decision.from_json(text)
-        if decision.number > self.number:  # compaction keeps order, so an older one behind a newer is a copy
+        if decision.number > self.number:  # compaction keeps order, so an older one after a newer is a copy
             self.recent = [*self.recent[-(KEPT_DECISIONS - 1) :], decision]
 
 
 def finished_note(number: int) -> str:
-    """Return the text that notes a decision as finished."""
+    """Return the text that marks a decision as finished."""
     return json.dumps({"number": number}, separators=(",", ":"))
 
 
 class Fate(Enum):
-    """What has become of one transaction that was decided to be committed."""
+    """The state of one transaction that a decision commits."""
 
     WAITS = "waits"
-    """It is open, as its task left it."""
+    """It is still open, as its task left it."""
     COMMITTED = "committed"
     GONE = "gone"
-    """It was aborted: it timed out, or its transactional id was claimed by somebody."""
+    """It was aborted: it timed out, or another producer claimed its transactional id."""
     UNKNOWN = "unknown"
-    """Its transactional id has expired, so nobody knows."""
+    """Its transactional id has expired, so its outcome is unknown."""
 
 
 class Settlement(Enum):
-    """What is to be done about a decision that is not finished."""
+    """How to settle an unfinished decision."""
 
     FINISH = "finish"
-    """Commit what waits."""
+    """Commit the open transactions."""
     UNDO = "undo"
-    """Some are gone and none is committed: take the decision back."""
+    """Some are gone and none is committed: undo the decision."""
     LOST = "lost"
-    """Some are gone and others committed: nobody can make it whole."""
+    """Some are gone and others committed: the batch cannot be completed."""
     UNKNOWN = "unknown"
-    """Some can no longer be looked at."""
+    """The outcome of some is unknown."""
 
 
 def settle(fates: Sequence[Fate]) -> Settlement:
-    """Choose."""
+    """Return how to settle a decision from the states of its transactions."""
     found = set(fates)
     if found <= {Fate.WAITS, Fate.COMMITTED}:
         return Settlement.FINISH
     if Fate.UNKNOWN in found:
-        # All of them expire at about the same time, a week after they were last used: most likely all is well.
+        # All of them expire at about the same time, a week after they were last used: most likely all were committed.
         return Settlement.UNKNOWN
     return Settlement.LOST if Fate.COMMITTED in found else Settlement.UNDO
 
 
 def ranges_text(record: BatchRecord, most: int = 5) -> str:
-    """Name the records of a batch, for messages."""
+    """Return the offset ranges of a batch as text, for messages."""
     moved: list[tuple[PartitionKey, Any]] = sorted(record.moved.items())
     shown = ", ".join(f"{tp} [{extent.start}, {extent.end})" for (_, tp), extent in moved[:most])
     more = f" and {len(moved) - most} more partitions" if len(moved) > most else ""

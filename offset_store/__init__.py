@@ -1,4 +1,4 @@
-"""Where offsets live: in the transaction identifiers of a Delta table, in a Kafka consumer group, or in memory.
+"""Where offsets are stored: in the transaction identifiers of a Delta table, in a Kafka consumer group, or in memory.
 
 `open_store` turns the text of the option ``offsetStore`` into a store.
 """
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 DELTA, GROUP = "delta:", "group:"
-"""How the texts begin that name a store."""
+"""Prefixes of the option ``offsetStore``."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import `DeltaOffsetStore` on first use: delta-rs is a quarter of the start of a query that needs none of it."""
+    """Import `DeltaOffsetStore` on first use: delta-rs takes a quarter of the start of a query without it."""
     if name != "DeltaOffsetStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sparkonce.offset_store.delta import DeltaOffsetStore
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 def check_spec(spec: str) -> str:
-    """Return ``spec`` if it names a store by its form.
+    """Return ``spec`` if it has the form of a store's name.
 
     Raises:
         ValueError: if it does not.
@@ -65,8 +65,8 @@ def open_store(
 ) -> OffsetStore:
     """Open the store that ``spec`` names: ``delta:<path of a table>`` or ``group:<id of a Kafka consumer group>``.
 
-    The table need not exist yet: until it does, no offsets are stored; ``create_missing`` makes it when a snapshot is
-    taken. ``groups`` gives the consumer group of an id, since only the caller knows the cluster.
+    The table need not exist yet: until it does, no offsets are stored; ``create_missing`` creates it with the
+    first snapshot. ``groups`` returns the consumer group of an id, since only the caller knows the cluster.
 
     Raises:
         ValueError: if ``spec`` names no store, or a group without ``groups``, or ``app_id`` is empty.

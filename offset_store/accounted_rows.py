@@ -1,16 +1,16 @@
-"""Rows of ours without offsets of ours: a table that no query must begin anew from.
+"""Rows of ours without offsets of ours: a table that no query may start from as if it were new.
 
 A query without a checkpoint begins at the offsets in a table. Where there are none it begins at ``startingOffsets``,
-and writes every row that is there once more. So before "none" is believed, the table's log is asked where its rows are
-from. They are ours, and their offsets elsewhere, if
+and writes every existing row again. So before "none" is accepted, the table's log is searched for the origin of its
+rows. They are ours, and their offsets elsewhere, if
 
 1. the table is a clone (`offset_store.clones`) of one that had offsets, or that cannot be read;
 2. a kept commit holds rows of a batch of the application after the first, which is only written once the first has its
-   offsets: they live in a store of their own;
-3. its history does not tell (the commits were cleaned up, or files were converted to a table), and a file has a name
-   that our sink gives, or lies in another table's folder.
+   offsets: they are in a separate store;
+3. its history does not show it (the commits were cleaned up, or files were converted to a table), and a file has a name
+   as our sink writes it, or lies in another table's folder.
 
-What cannot be seen: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
+Not detected: rows that a query copied (``CREATE TABLE … AS SELECT``), and those of a clone whose log was cleaned
 up after its files were rewritten.
 """
 
@@ -42,7 +42,7 @@ _BY_HAND = (
 
 
 def check_rows_have_offsets(table: DeltaTable, log: DeltaLog, location: Location, app_id: str) -> None:
-    """Refuse a table without any offsets of ours whose rows are ours all the same, for the query of an application.
+    """Reject a table without any offsets of ours whose rows are nevertheless ours, for the query of an application.
 
     Raises:
         RowsWithoutOffsetsError: if it is one.
@@ -79,13 +79,13 @@ def stored_in(source: CloneSource, storage_options: Mapping[str, str]) -> Stored
 
 
 def is_own_or_elsewhere(path: str) -> bool:
-    """Whether a data file's path says that our sink wrote it, or that it lies in another table's folder."""
+    """Whether, by its path, a data file was written by our sink or lies in another table's folder."""
     return lies_elsewhere(path) or _OWN_FILE.fullmatch(path.rpartition("/")[2]) is not None
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the log of a table without offsets tells."""
+    """What the log of a table without offsets shows."""
 
     oldest_version: int
     clones: list[CommitEntry] = field(default_factory=list)

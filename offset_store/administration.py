@@ -1,21 +1,20 @@
-"""Stored offsets seen and moved by hand: what `sparkonce offsets` does to a Delta table.
+"""Stored offsets shown and changed manually: what `sparkonce offsets` does to a Delta table.
 
 A manual change is a commit like any other: its ``txn`` actions set next offsets (Delta lets them go backward), and its
-``commitInfo`` says under the key of our batches what moved from where to where, so that history and audit can tell a
-hand from a loss. It is decided from one handle and committed through it, as every batch is, and it also writes the
-batch numbers of the application's queries anew, unchanged, and the numbers of its MERGEs: so any commit that a driver
-made in between conflicts, even one of other partitions, or one that only records a MERGE. (Before its first batch or
-first MERGE an application has no such numbers: there the partitions that both move decide.)
+``commitInfo`` records under the key of our batches what moved from where to where, so that history and audit can
+distinguish a manual change from data loss. It is decided from one handle and committed through it, as every batch is.
+It also writes the batch numbers of the application's queries again, unchanged, and the numbers of its MERGEs: so any
+commit that a driver made in between conflicts, even one of other partitions, or one that only records a MERGE. (Before
+its first batch or first MERGE an application has no such numbers: there only changes of the same partitions conflict.)
 
-A batch that is written in two commits (at-least-once, at-most-once) may stand half in the table while a hand changes
-it. The second commit looks for such a change among the commits after the first, and is not made if there is one. Both
-also write one id of the application, `hand_txn_id`: so whichever of the two comes later, and did not see the other,
-conflicts. Where rows and offsets lie in two tables, nothing can conflict: there the look alone, right before the
-commit, guards the batch.
+A batch that is written in two commits (at-least-once, at-most-once) may be half written during a manual change. The
+second commit looks for such a change among the commits after the first, and is not made if there is one. Both also
+write one id of the application, `hand_txn_id`: so the later of the two conflicts if it did not see the other. If rows
+and offsets are in two tables, nothing can conflict: there only the check right before the commit protects the batch.
 
-A restore takes files back to an older version *and* sets offsets and batch numbers to what they were there, in one
-commit. Delta's own RESTORE leaves ``txn`` actions where they are: rows go back, offsets stay, and the records between
-are in neither.
+A restore reverts files to an older version *and* sets offsets and batch numbers to what they were there, in one commit.
+Delta's own RESTORE leaves ``txn`` actions unchanged: rows go back, offsets stay, and the records between are in
+neither.
 """
 
 from __future__ import annotations
@@ -68,23 +67,23 @@ LAST_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 NOTHING_KEPT = -1
-"""The batch number of a query none of whose batches is in the table any more: ids can be set, not removed."""
+"""The batch number of a query without any batch left in the table: ids can be set, not removed."""
 
 
 class ChangeKind(Enum):
-    """What was done by hand."""
+    """The kind of a manual change."""
 
     SET = "set"
     REWIND = "rewind"
     RESTORE = "restore"
     """Rows and offsets together."""
     COPY = "copy"
-    """Offsets and batch numbers taken over from the table that this one is a clone of."""
+    """Offsets and batch numbers copied from the table that this one is a clone of."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Move:
-    """One stored offset, before (None: not stored) and after."""
+    """The change of one stored offset; None before: it was not stored."""
 
     key: OffsetTxn
     before: int | None
@@ -102,7 +101,7 @@ class BatchMove:
 
 @dataclass(frozen=True, slots=True)
 class ManualChange:
-    """One commit made by hand."""
+    """One manual commit."""
 
     kind: ChangeKind
     moves: tuple[Move, ...]
@@ -150,10 +149,10 @@ class ManualChange:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> ManualChange:
-        """Read what `to_commit_info` gave.
+        """Read what `to_commit_info` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is something else.
+            KeyError, TypeError, ValueError: if it is anything else.
         """
         moves = tuple(
             Move(
@@ -178,7 +177,7 @@ class ManualChange:
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """One kept commit, as far as offsets care; ``timestamp_ms`` counts from 1970."""
+    """One kept commit, as far as it concerns offsets; ``timestamp_ms`` is since 1970."""
 
     version: int
     timestamp_ms: int
@@ -186,23 +185,23 @@ class CommitEntry:
     batch: CommittedBatch | None = None
     change: ManualChange | None = None
     restored_to: int | None = None
-    """For a RESTORE of Delta's own, which moved rows and left the offsets: the version."""
+    """The version of a RESTORE by Delta itself, which reverted rows and left the offsets."""
     txn_ids: frozenset[str] = frozenset()
     own: OwnCommit | None = None
-    """What it is, if it is ours and not of a batch alone."""
+    """Its kind, if it is ours and not only of a batch."""
     clone: CloneSource | None = None
-    """For a CLONE: what it took its files from, and left the offsets of."""
+    """The source of a CLONE, whose files were referenced and whose offsets were not copied."""
 
     @property
     def name(self) -> str:
-        """What it is, for people: our own name for it, or the operation that Delta knows; "" if that is unknown."""
+        """A readable name: our own, or Delta's operation; "" if that is unknown."""
         return self.own.value if self.own is not None else self.operation
 
 
 def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = ()) -> CommitEntry:
     """Read the ``commitInfo`` of one commit; of a commit that is not ours, little more than its version.
 
-    Others may write there what they like: what is not of the type that Delta's protocol says counts as not there.
+    Other writers may put anything there: fields of another type than in Delta's protocol are ignored.
     """
     timestamp_ms = _timestamp_ms(info.get("inCommitTimestamp")) or _timestamp_ms(info.get("timestamp"))
     batches = read_history([{**info, "version": version, "timestamp": timestamp_ms}])
@@ -223,7 +222,7 @@ def read_entry(version: int, info: Mapping[str, Any], txn_ids: Iterable[str] = (
 
 
 def _timestamp_ms(value: object) -> int:
-    """Return a time that a commit says, in ms since 1970; 0, which is no known time, for all that cannot be one."""
+    """Return a commit's timestamp in ms since 1970; 0, which means unknown, for anything that cannot be one."""
     return value if type(value) is int and 0 < value <= LAST_TIME_MS else 0
 
 
@@ -237,7 +236,7 @@ class Stored:
     recorded: Mapping[str, int] = field(default_factory=dict)
     """For each application with upserts, the number of the last MERGE that was begun."""
     confirmed: Mapping[str, int] = field(default_factory=dict)
-    """The number of the last whose offsets are among these."""
+    """The number of the last MERGE whose offsets are among these."""
 
     @property
     def app_ids(self) -> set[str]:
@@ -316,7 +315,7 @@ class OffsetsTable:
             yield read_entry(version, infos[0], (txn["appId"] for txn in found["txn"]))
 
     def stored(self, version: int | None = None) -> Stored:
-        """Return what is stored now, or was at an older version. Topics have names where the log still tells them.
+        """Return what is stored now, or was at an older version. Topics have names where the log still has them.
 
         Raises:
             OffsetStoreError: if that version cannot be loaded any more.
@@ -347,7 +346,7 @@ class OffsetsTable:
     def last_moved(self) -> dict[str, CommitEntry]:
         """Return the newest kept commit that moved each transaction id.
 
-        A manual change writes some ids anew only to conflict with a driver: it moved those that it says.
+        A manual change rewrites some ids only to conflict with a driver: it moved those in its record.
         """
         newest: dict[str, CommitEntry] = {}
         for entry in self.entries():
@@ -357,13 +356,13 @@ class OffsetsTable:
         return newest
 
     def apply(self, change: ManualChange) -> int:
-        """Commit a change that was decided from this very handle; returns the version of the commit.
+        """Commit a change that was decided from this same handle; returns the version of the commit.
 
         Raises:
             CommitConflictError: if a driver wrote since this handle was loaded: nothing was changed.
             OffsetStoreError: if the commit failed.
         """
-        since = self.version  # a restore takes its handle along
+        since = self.version  # a restore moves its handle
         stored, app_ids = self.stored(), change.app_ids | self._losing_rows(change)
         hands = dict.fromkeys(map(hand_txn_id, app_ids), since)
         transactions = stored.numbers(app_ids) | hands | self._epochs_forgotten(change) | change.transactions()
@@ -381,14 +380,14 @@ class OffsetsTable:
         return landed
 
     def _epochs_forgotten(self, change: ManualChange) -> dict[str, int]:
-        """Return the ids of stored leader epochs that are not those of the moved offsets any more."""
+        """Return the ids of stored leader epochs that no longer belong to the moved offsets."""
         ids = (epoch_txn_id(move.key.app_id, move.key.source, move.key.partition) for move in change.moves)
         stored = StoredTransactions(self.table, lambda: self.log)
         stored.expect(len(change.moves))
         return {txn_id: UNKNOWN_EPOCH for txn_id in ids if stored.look_up(txn_id) is not None}
 
     def _of_queries(self, change: ManualChange, stored: Stored) -> dict[str, int]:
-        """Return what a restore says of the batches of each query besides their last numbers.
+        """Return what a restore writes about the batches of each query besides their last numbers.
 
         Raises:
             OffsetStoreError: if the version that is restored cannot be loaded.
@@ -399,7 +398,7 @@ class OffsetsTable:
         return self._fingerprints(then, stored) | self._due(then, change, change.to_version, stored)
 
     def _fingerprints(self, then: LookUp, stored: Stored) -> dict[str, int]:
-        """Return the ids of the fingerprints that batches got which a restore takes out: earlier ones had their places.
+        """Return the ids of the fingerprints of batches that a restore removes: earlier batches had their places.
 
         Also of queries whose last batch keeps its number: another one may have it now.
         """
@@ -409,10 +408,10 @@ class OffsetsTable:
         return {txn_id: UNKNOWN_FINGERPRINT if before is None else before for txn_id, before in moved.items()}
 
     def _due(self, then: LookUp, change: ManualChange, to_version: int, stored: Stored) -> dict[str, int]:
-        """Return, for each query that a restore takes batches of, now or as it was back then, which has to come next.
+        """Return the next batch of each query that a restore removes batches of, now or in the restored version.
 
-        That is the first one taken out whose number is not kept; or, where the kept ones are others of the same
-        numbers, the one after them.
+        That is the first removed one whose number is not kept; or, if the kept ones are others of the same numbers,
+        the one after them.
         """
         moved = {move.key: move.after for move in change.batches}
         removed = self._removed(to_version)
@@ -437,13 +436,13 @@ class OffsetsTable:
         return removed
 
     def _transactions(self, table: DeltaTable) -> LookUp:
-        """Return what looks up many transaction ids of a version at the price of one reading of the log."""
+        """Return a function that looks up transaction ids of a version; it reads the log once."""
         found = StoredTransactions(table, lambda: self.log)
         found.expect(RING)
         return found.look_up
 
     def _losing_rows(self, change: ManualChange) -> set[str]:
-        """Return the applications whose rows a restore takes out, of which some may have stored no offset as yet."""
+        """Return the applications whose rows a restore removes; some may not have stored an offset yet."""
         if change.kind is not ChangeKind.RESTORE:
             return set()
         target = -1 if change.to_version is None else change.to_version

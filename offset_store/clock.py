@@ -1,4 +1,4 @@
-"""The time of day, for stores that note when a commit was made. Their tests pass another clock."""
+"""The wall clock, for stores that record when a commit was made. Their tests pass another clock."""
 
 from __future__ import annotations
 

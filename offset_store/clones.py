@@ -1,7 +1,7 @@
-"""What a table's log says of the table that it was cloned from.
+"""Reads from a table's log which table it was cloned from.
 
 delta-spark's ``CREATE TABLE … SHALLOW CLONE`` writes one commit that names files of another table by absolute paths. It
-copies schema and properties, and no transaction identifier: rows come along, offsets do not. (PROTOCOL.md of
+copies schema and properties, but no transaction identifiers: the clone has the rows, not the offsets. (PROTOCOL.md of
 delta-io/delta does not mention clones; the commit info is `CloneTableBase` in delta-spark 4.4.)
 """
 
@@ -26,11 +26,11 @@ class CloneSource:
     name: str
     """As the commit names it: a path in ``delta.`…```, or a name of a catalog."""
     version: int | None
-    """None if the commit does not say."""
+    """None if it is not in the commit."""
 
     @property
     def location(self) -> Location | None:
-        """Where it is; None if only a catalog knows."""
+        """Its location; None if only a catalog knows it."""
         path = _PATH.fullmatch(self.name)
         return Location.parse(path[1].replace("``", "`")) if path else None
 

@@ -1,12 +1,12 @@
-"""A Delta table's kept commits, oldest first, as far as they tell about offsets.
+"""A Delta table's kept commits, oldest first, as far as they concern offsets.
 
 Files of old versions are removed from ``_delta_log`` in time (``delta.logRetentionDuration``, 30 days by default), but
-only where a checkpoint stands in for them. So what is kept is an unbroken run of versions up to the newest, and if it
-does not begin at 0, at least one checkpoint near its beginning, whose ``txn`` actions tell which offsets were stored
-by then.
+only where a checkpoint replaces them. So the kept commits are an unbroken run of versions up to the newest, and if it
+does not begin at 0, there is at least one checkpoint near its beginning, whose ``txn`` actions show the offsets that
+were stored by then.
 
-delta-rs gives the commit infos of a history, but not the ``txn`` actions of each commit; so the files are read here,
-one after the other, and nothing of one is held when the next is looked at. On object stores, where each file is
+delta-rs returns the commit infos of a history, but not the ``txn`` actions of each commit; so the files are read here,
+one after the other, and only one is held in memory. On object stores, where each file is
 a round trip, a few are fetched ahead.
 """
 
@@ -30,17 +30,17 @@ _KINDS = ("commitInfo", "txn", "remove", DAMAGE)
 
 @dataclass(frozen=True, slots=True)
 class LogCommit:
-    """One version of a table: which operation made it, and what it says about offsets."""
+    """One version of a table: its operation, and what it records about offsets."""
 
     entry: CommitEntry
     transactions: Mapping[str, int]
     """The ``txn`` actions whose ids are ours."""
     unreadable: object = None
-    """What stands where a record of ours would, if it is neither of a batch nor of a manual change."""
+    """The value in place of our record, if it is neither of a batch nor of a manual change."""
     damage: str | None = None
-    """What is wrong with the commit's file, if it is not whole."""
+    """How the commit's file is damaged; None if it is complete."""
     removed_files: int = 0
-    """How many data files it took out or replaced, and changed what rows there are; compaction changes none."""
+    """Data files that it removed or replaced with a change of the rows; compaction changes none."""
 
     @property
     def version(self) -> int:
@@ -50,7 +50,7 @@ class LogCommit:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """The transaction identifiers of ours, as of one version."""
+    """Our transaction identifiers, as of one version."""
 
     version: int
     transactions: Mapping[str, int]
@@ -94,12 +94,12 @@ class CommitLog:
 
     @property
     def missing_below(self) -> int | None:
-        """The version missing right before the oldest that is followed, if older ones are there: no clean-up did so."""
+        """The version missing right before the oldest one read, if older ones exist: no clean-up leaves such a gap."""
         return self.oldest_version - 1 if self.listing.commits[0] < self.oldest_version else None
 
     @property
     def newest_version(self) -> int:
-        """The version up to which commits are given; later ones came while this log was read."""
+        """The version up to which commits are returned; later ones came while this log was read."""
         return self.table.version()
 
     def commits(self) -> Iterator[LogCommit]:
@@ -118,10 +118,10 @@ class CommitLog:
                 ) from error
 
     def oldest_state(self) -> StoredState | None:
-        """Return what was stored at the oldest checkpoint from which kept commits lead on; None if none is missing.
+        """Return what was stored at the oldest checkpoint that kept commits continue from; None if none is missing.
 
         Raises:
-            OffsetStoreError: if there should be one and there is none, or it cannot be read.
+            OffsetStoreError: if it is needed and missing, or cannot be read.
         """
         if self.oldest_version == 0:
             return None
@@ -152,7 +152,7 @@ def _commit(version: int, actions: Mapping[str, list[Action]]) -> LogCommit:
 
 
 def _first_damage(log: DeltaLog) -> str | None:
-    """Say which commit after the newest checkpoint keeps readers from loading the table; None if none is seen to."""
+    """Return which commit after the newest checkpoint prevents readers from loading the table; None if none does."""
     listing = log.listing()
     if not listing.commits:
         return None

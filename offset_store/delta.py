@@ -1,13 +1,12 @@
 """Offsets in the transaction identifiers of a Delta table, read and committed with delta-rs.
 
 A Delta commit is one file that exists or does not, so rows and ``txn`` actions in it are there together or not at
-all. delta-rs refuses a commit whose txn id was also written by a commit *after* the handle's version; against
-anything at or before that version it checks nothing, so reading and committing go through one handle, the one in a
-`DeltaSnapshot`.
+all. delta-rs rejects a commit whose txn id was also written by a commit *after* the handle's version; it checks nothing
+against that version or earlier ones, so reading and committing go through one handle, the one in a `DeltaSnapshot`.
 
-Loading a table anew costs more the longer its log is; a handle that is kept and brought up to date costs a
-millisecond or two. A kept handle would go on as if nothing had happened if the table were deleted and made anew
-at the same path, so the log file of its version is looked at first: if that is not the same file, it is loaded anew.
+Loading a table costs more the longer its log is; updating a cached handle costs a millisecond or two. A cached handle
+would not notice if the table were deleted and recreated at the same path, so the log file of its version is checked
+first: if that is not the same file, the table is loaded again.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ EMPTY_COLUMN = "none"
 DESCRIPTION = "Offsets of sparkonce: the transaction identifiers and commit infos are the content; it never has rows."
 
 COMMITS_LOOKED_AT = 100
-"""How many of the newest commits are asked which range of a partition was the last."""
+"""How many of the newest commits are searched for the last range of a partition."""
 
 _accounted: set[tuple[Location, str, str]] = set()
-"""Tables, by place and id, and applications whose rows there have their offsets, as this process has found."""
+"""Tables, by location and id, with applications whose rows have their offsets, as far as this process has checked."""
 
 LogFile = tuple[int, int, int]
 """Inode, size and modification time (ns) of the log file of a handle's version."""
@@ -60,13 +59,13 @@ LogFile = tuple[int, int, int]
 
 @dataclass(slots=True)
 class DeltaOffsetStore:
-    """The offsets of one application in one Delta table, which may be the very table that its rows go to."""
+    """The offsets of one application in one Delta table, which may be the table that its rows go to."""
 
     location: Location
     app_id: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     create_missing: bool = False
-    """Whether to make the table, with no more than a column that stays empty, when there is none."""
+    """Whether to create a missing table, with a single column that stays empty."""
     _table: DeltaTable | None = None
     _log_file: LogFile | None = None
     _log: DeltaLog | None = None
@@ -86,8 +85,8 @@ class DeltaOffsetStore:
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `OffsetStore.epochs`.
 
-        A version of sparkonce that knows no epochs moves an offset and leaves the epoch behind, which is then not that
-        of the offset any more: the newest commit that moved the partition tells.
+        A version of sparkonce without epochs moves an offset and leaves the epoch, which then no longer belongs to the
+        offset: the newest commit that moved the partition shows it.
         """
         try:
             snapshot = self.snapshot()
@@ -101,13 +100,13 @@ class DeltaOffsetStore:
         return {tp: at for tp, at in found.items() if (source, tp) not in moved or moved[source, tp].epoch == at}
 
     def snapshot(self) -> DeltaSnapshot:
-        """See `OffsetStore.snapshot`. Snapshots share one handle: taking the next one moves the one before."""
+        """See `OffsetStore.snapshot`. Snapshots share one handle: the next snapshot moves the previous one."""
         snapshot = self.snapshot_unchecked()
         check_remembers(self.location, snapshot.table.metadata().configuration)
         return snapshot
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
-        """As `snapshot`, of a table whatever its properties: to see what is in it."""
+        """As `snapshot`, without checking the table's properties: only to read it."""
         table = self._kept()
         if table is None:
             with hidden_secrets(self.storage_options):
@@ -118,7 +117,7 @@ class DeltaOffsetStore:
         return DeltaSnapshot(table, self.app_id, self.log, self._stored)
 
     def log(self) -> DeltaLog:
-        """Return the table's log; only histories need it, so it is opened when the first is asked for."""
+        """Return the table's log; only histories need it, so it is opened on first use."""
         if self._log is None:
             self._log = DeltaLog.open(self.location, self.storage_options)
         return self._log
@@ -131,7 +130,7 @@ class DeltaOffsetStore:
             return None
         try:
             table.update_incremental()
-        except (DeltaError, OSError, ValueError):  # loading it anew tells what is wrong
+        except (DeltaError, OSError, ValueError):  # loading it again shows what is wrong
             return None
         return table
 
@@ -152,7 +151,7 @@ class DeltaOffsetStore:
             )
         except (DeltaError, OSError) as error:
             try:
-                return self._load()  # a driver that made it at the same moment is welcome to be first
+                return self._load()  # another driver created it at the same moment
             except OffsetStoreError:
                 raise OffsetStoreError(
                     f"cannot create the table of offsets at {self.location}: {plain(error)}"
@@ -217,7 +216,7 @@ class DeltaSnapshot:
             _accounted.add(place)
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """See `Snapshot.commit`. The handle stays where it was: take a new snapshot to see the result."""
+        """See `Snapshot.commit`. The handle keeps its version: take a new snapshot to see the result."""
         adds = [file for file in commit.files if isinstance(file, AddAction)]
         assert len(adds) == len(commit.files), "rows go into a Delta table as add actions"
         assert not adds or Writes.ROWS in commit.writes
@@ -226,7 +225,7 @@ class DeltaSnapshot:
         self.write(self.transactions(commit) | against_hands, info, adds)
 
     def write(self, transactions: Mapping[str, int], info: Mapping[str, Any], files: Sequence[AddAction]) -> None:
-        """Make the commit itself: an append, unless a table of another kind replaces what it has."""
+        """Make the commit itself: an append, unless a subclass replaces the table's rows."""
         append(self.table, transactions, info, files)
 
     def transactions(self, commit: Commit[FileT]) -> dict[str, int]:
@@ -243,7 +242,7 @@ class DeltaSnapshot:
         return read_history(self.commit_infos(limit))
 
     def last_moved(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, OffsetRange]:
-        """Return the last range of each partition, as far as the newest `COMMITS_LOOKED_AT` commits tell."""
+        """Return the last range of each partition, as far as the newest `COMMITS_LOOKED_AT` commits show it."""
         found: dict[PartitionKey, OffsetRange] = {}
         infos = self.commit_infos(COMMITS_LOOKED_AT)
         while len(found) < len(keys) and (info := next(infos, None)) is not None:
@@ -253,15 +252,15 @@ class DeltaSnapshot:
         return found
 
     def entries_since(self, version: int) -> Iterator[CommitEntry]:
-        """Return the commits after a version, newest first, whoever made them: among them those made by hand."""
+        """Return the commits after a version, newest first, of all writers, manual changes included."""
         infos = self.commit_infos(self.version - version)
         return (read_entry(int(info["version"]), info) for info in infos)
 
     def commit_infos(self, limit: int | None = None, version: int | None = None) -> Iterator[dict[str, Any]]:
-        """Return what the newest kept commits up to a version, or this one, say of themselves: `DeltaLog.commit_infos`.
+        """Return the commit infos of the newest kept commits up to a version, or this one: `DeltaLog.commit_infos`.
 
-        They are read one after the other, as far as they are asked for. Never use delta-rs's own ``history`` here: its
-        version numbers are wrong once somebody has committed after the handle was loaded.
+        They are read lazily, one after the other. Never use delta-rs's own ``history`` here: its version numbers are
+        wrong once another writer has committed after the handle was loaded.
 
         Raises:
             OffsetStoreError: if the log cannot be read.

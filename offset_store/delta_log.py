@@ -1,7 +1,7 @@
-"""A Delta table's log, read file by file: what delta-rs does not tell.
+"""A Delta table's log, read file by file, for what delta-rs does not return.
 
-delta-rs answers what one transaction id stands at, but cannot list the ids, and it forgets a file that a commit named
-once nobody reads it any more. Both are in the log: ``_delta_log/<version>.json``, one action in a line, and
+delta-rs returns the version of one transaction id, but cannot list the ids, and it forgets a file that a commit named
+once the file is no longer read. Both are in the log: ``_delta_log/<version>.json``, one action in a line, and
 checkpoints, which hold the state at a version in Parquet (in one file, in several parts, or, in V2 checkpoints, as
 JSON or with sidecar files). Commits before a checkpoint are cleaned up after a while, so what is older than the oldest
 kept commit is known from checkpoints only. (The protocol: `PROTOCOL.md` of delta-io/delta.)
@@ -28,9 +28,9 @@ from sparkonce.offset_store.tables import join, table_filesystem
 
 LOG_FOLDER = "_delta_log"
 DAMAGE = "(damage)"
-"""Asked for as a kind of action: what is wrong with the file itself, as `{"what": …}`; lines cut off are left out."""
+"""A pseudo kind of action: damage of the file itself, as `{"what": …}`; truncated lines are left out."""
 FETCHED_AHEAD = 32
-"""Files asked for at the same time, on stores that are not local."""
+"""Files fetched at the same time, on stores that are not local."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(parquet|json)")
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
@@ -57,7 +57,7 @@ class DeltaLog:
     filesystem: fs.FileSystem
     folder: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What errors must not show."""
+    """Secrets that errors must not show."""
 
     @classmethod
     def open(cls, location: Location, storage_options: Mapping[str, str]) -> DeltaLog:
@@ -92,8 +92,8 @@ class DeltaLog:
     def actions_of(self, versions: Iterable[int], kinds: Iterable[str]) -> Iterator[dict[str, list[Action]]]:
         """Yield the actions of these kinds in each of some commits, one commit after the other.
 
-        On object stores, where each file is a round trip, more and more are fetched ahead, up to `FETCHED_AHEAD`: who
-        stops after the first has asked for no other.
+        On object stores, where each file is a round trip, more and more are fetched ahead, up to `FETCHED_AHEAD`: a
+        caller that stops after the first fetches no other.
 
         Raises:
             LogFileMissingError, OffsetStoreError: as `actions`, when it is that commit's turn.
@@ -115,11 +115,11 @@ class DeltaLog:
                 yield waiting.popleft().result()
 
     def commit_infos(self, version: int, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield what the newest commits up to ``version`` say of themselves, newest first, with each its ``version``.
+        """Yield the commit infos of the newest commits up to ``version``, newest first, each with its ``version``.
 
-        As delta-rs's ``history``, but read as far as it is asked for, and by the names of the files: delta-rs (1.6)
-        counts down from the version of its handle, but begins with the newest commit of the log, so every commit that
-        came after the handle was loaded puts its numbers out by one.
+        As delta-rs's ``history``, but read lazily, and by the names of the files: delta-rs (1.6) counts down from the
+        version of its handle, but begins with the newest commit of the log, so every commit that came after the handle
+        was loaded shifts its numbers by one.
 
         Raises:
             LogFileMissingError: if there is no commit of that version.
@@ -139,10 +139,10 @@ class DeltaLog:
             yield {**(infos[0] if infos else {}), "version": each}
 
     def transactions(self, version: int, since: int | None = None) -> dict[str, int]:
-        """Return what the transaction identifiers stand at in a version; only those moved ``since``, if that is named.
+        """Return the versions of the transaction identifiers in a table version; only those moved ``since``, if given.
 
         Raises:
-            OffsetStoreError: if a file that tells cannot be read, or was cleaned up.
+            OffsetStoreError: if a needed file cannot be read, or was cleaned up.
         """
         found: dict[str, int] = {}
         if since is None:
@@ -155,7 +155,7 @@ class DeltaLog:
         return found
 
     def checkpoint_transactions(self, listing: LogListing, version: int) -> dict[str, int]:
-        """Return what the transaction identifiers stand at in a checkpoint.
+        """Return the versions of the transaction identifiers in a checkpoint.
 
         Raises:
             OffsetStoreError: if a file of it cannot be read.
@@ -228,9 +228,9 @@ def _parse_actions(data: bytes, kinds: set[str], where: str) -> dict[str, list[A
 
 
 def _damage(data: bytes) -> str | None:
-    """Say what a crash or a broken disk left of a commit's file; None if it is whole.
+    """Describe how a crash or a broken disk damaged a commit's file; None if it is complete.
 
-    Only the last line is parsed: files are cut at their end. Others are whole if they begin and end as objects do.
+    Only the last line is parsed: files are truncated at their end. Other lines only need to begin and end as objects.
     """
     if not data.strip():
         return f"its file is empty ({len(data)} bytes)"
@@ -248,7 +248,7 @@ def _damage(data: bytes) -> str | None:
 
 
 def _complete_checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """Group checkpoint files by version; several kinds of one version say the same, so one of them is enough."""
+    """Group checkpoint files by version; several kinds of one version are equivalent, so one of them is enough."""
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):

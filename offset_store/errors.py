@@ -1,4 +1,4 @@
-"""What can go wrong where offsets live."""
+"""Errors of offset stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CAUSES = "caused by:"
 
 
 def plain(error: BaseException) -> str:
-    """Return what an error of delta-rs says, without the colours of a terminal and without Rust's backtrace.
+    """Return the message of an error of delta-rs, without terminal colours and without Rust's backtrace.
 
     With ``RUST_BACKTRACE`` set, delta-rs puts the frames of its own stack after its message.
     """
@@ -31,7 +31,7 @@ class OffsetStoreError(RuntimeError):
 
 
 class CommitConflictError(OffsetStoreError):
-    """Somebody committed after the snapshot that this commit was decided from: look again, and decide again."""
+    """Another writer committed after the snapshot that this commit was decided from: read again and decide again."""
 
 
 class LogFileMissingError(OffsetStoreError):
@@ -39,8 +39,8 @@ class LogFileMissingError(OffsetStoreError):
 
 
 class RowsWithoutOffsetsError(OffsetStoreError):
-    """A table holds rows of ours whose offsets are not there: whoever began anew would write them again."""
+    """A table holds rows of ours without their offsets: a query that starts from the beginning would duplicate them."""
 
 
 class StoreMissingError(OffsetStoreError):
-    """There is nothing at the store's address yet."""
+    """There is no store at this address yet."""

@@ -1,7 +1,7 @@
-"""What a batch was, in one number: so that a batch that comes again is told from another one of the same id.
+"""The contents of a batch, in one number: distinguishes a replayed batch from another one of the same id.
 
-Spark counts batches within a checkpoint. A checkpoint that was brought back from a copy counts from there once more, so
-a number says nothing by itself. The fingerprint covers Spark's own log entry of the batch, in two parts:
+Spark counts batches within a checkpoint. A checkpoint that was restored from a copy counts on from there, so a number
+alone does not identify a batch. The fingerprint covers Spark's own log entry of the batch, in two parts:
 
 - the *inputs*: batch id, and where each source begins and ends;
 - the *clock*: watermark and time of the batch, on which the rows of a query with state depend, and nothing else's.
@@ -9,7 +9,7 @@ a number says nothing by itself. The fingerprint covers Spark's own log entry of
 Offset stores keep the fingerprints of the last `RING` batches of each query: at least as many as Spark keeps entries
 of (``spark.sql.streaming.minBatchesToRetain``, 100), so every batch that Spark can run again is known.
 
-What is hashed, and how, must stay as it is: another hash would make a stranger of the last batch of every table.
+What is hashed, and how, must not change: with another hash the last batch of every table would not be recognized.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 RING = 128
-"""Of how many batches of a query fingerprints are kept: a batch's takes the place of the one this many before."""
+"""How many fingerprints are kept for a query: a new one replaces the one this many batches before."""
 _INPUT_BITS, _CLOCK_BITS = 36, 27
 
 
@@ -46,7 +46,7 @@ class Fingerprint:
         return self.inputs << _CLOCK_BITS | self.clock
 
     def matches(self, other: Fingerprint, *, stateful: bool) -> bool:
-        """Whether two batches are the same: a query without state may run one again at another time."""
+        """Whether two batches are the same: a query without state may replay one with another clock."""
         return self == other if stateful else self.inputs == other.inputs
 
 

@@ -1,4 +1,4 @@
-"""The history of a store as a table: who committed which range, when, in which version.
+"""The history of a store as a table: which query committed which range, when, in which version.
 
 One row for each commit and each partition that it moved, newest commit first. A commit that moved no partition (a batch
 of rows only, such as a watermark brings about) has no row. The history reaches as far back as the store keeps commits:
@@ -55,7 +55,7 @@ def history_arrow(store: OffsetStore | Snapshot, limit: int | None = None) -> pa
 
 
 def history_frame(spark: SparkSession, store: OffsetStore | Snapshot, limit: int | None = None) -> DataFrame:
-    """Return `history_arrow` as a DataFrame of Spark's; ``committed_at`` is a timestamp in the session's time zone."""
+    """Return `history_arrow` as a Spark DataFrame; ``committed_at`` is a timestamp in the session's time zone."""
     return spark.createDataFrame(history_arrow(store, limit))
 
 
@@ -83,6 +83,6 @@ def _rows(entry: CommittedBatch) -> Iterator[dict[str, Any]]:
 
 
 def _some_at_once(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in lists, so that no more of them than one list are Python objects at a time."""
+    """Yield rows in lists, so that only one list of Python objects is in memory at a time."""
     while some := list(islice(rows, _ROWS_AT_ONCE)):
         yield some

@@ -1,17 +1,17 @@
-"""Offsets as the committed offsets of a Kafka consumer group: lag tools see them, and so does anybody who joins later.
+"""Offsets as the committed offsets of a Kafka consumer group, visible to lag tools and to consumers that join later.
 
-A group keeps one number for each partition, and a text beside it (the commit's metadata, 4096 bytes at most unless the
-broker says otherwise: ``offset.metadata.max.bytes``). The text carries what a Delta commit says in its commit info:
-application, source, query, batch, attempt, where the range began, the topic's id, and what the batch was. So all
-questions can be answered from the newest commit of each partition; older ones are gone, and with them their history:
-of batches before the last one nothing is known but the offsets.
+A group keeps one number for each partition, and a text with it (the commit's metadata, 4096 bytes at most by default:
+``offset.metadata.max.bytes``). The text carries what a Delta commit has in its commit info: application, source, query,
+batch, attempt, where the range began, the topic's id, and the fingerprint of the batch. So the newest commit of each
+partition is enough; older ones are gone, and with them their history: of batches before the last one only the offsets
+are known.
 
-Kafka's OffsetCommit compares nothing. This store looks again right before it commits, which finds a rival unless both
-do so in the same moment: two drivers are *not* fenced by a group. Exactly-once therefore never decides by one.
+Kafka's OffsetCommit compares nothing. This store fetches again right before it commits, which detects another driver
+unless both commit at the same moment: a group does *not* fence drivers. Exactly-once therefore never relies on one.
 
 A partition whose text is not ours (a consumer committed, or ``kafka-consumer-groups --reset-offsets``) counts as
-stored, as for any member of the group. One that belongs to another application or source is an error: one group keeps
-one position.
+stored, as for any member of the group. One that belongs to another application or source is an error: a group keeps
+one position only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparkonce.offset_store.store import Commit, FileT, read_offsets
 
 MARK = "sparkonce"
 REFRESH_MS = 24 * 60 * 60 * 1000
-"""After how long an offset that has not moved is committed again, where that costs nothing extra."""
+"""How long until an unchanged offset is committed again, where that costs nothing extra."""
 
 Slot = tuple[str, int]
 """What a group keeps an offset for: a topic's name, and a partition."""
@@ -60,15 +60,15 @@ class GroupOffsets(Protocol):
         """
 
     def update(self, build: Callable[[Committed], Committed]) -> None:
-        """Fetch, and commit what ``build`` makes of it; again from the fetch on after an error that may pass.
+        """Fetch, and commit what ``build`` returns for it; retry from the fetch after a retriable error.
 
         Raises:
             CommitConflictError: if ``build`` does.
-            OffsetStoreError, ConnectionError: if the group or a partition refuses, or nobody answers.
+            OffsetStoreError, ConnectionError: if the group or a partition refuses, or no broker answers.
         """
 
     def check_vacant(self) -> None:
-        """Make sure that no consumer is a member just now: a group with members takes commits from them only.
+        """Check that the group has no members: a group with members accepts commits from them only.
 
         Raises:
             OffsetStoreError: if there are members.
@@ -80,7 +80,7 @@ class GroupOffsets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The text beside a committed offset."""
+    """The metadata of a committed offset."""
 
     app_id: str
     source: str
@@ -90,10 +90,10 @@ class Note:
     start: int
     topic_id: str
     number: int
-    """Of the commit: one more than the highest number in the group before it."""
+    """The number of the commit: one more than the highest number in the group before it."""
     at_ms: int
     fingerprint: int | None = None
-    """`Fingerprint.to_int`; None in notes of versions of sparkonce that kept none."""
+    """`Fingerprint.to_int`; None in notes of earlier versions of sparkonce."""
     cut_from: int | None = None
     """As `OffsetRange.cut_from`."""
 
@@ -111,7 +111,7 @@ class Note:
 
     @classmethod
     def from_text(cls, text: str) -> Note | None:
-        """Read what ``to_text`` gave; None for the text of others."""
+        """Read what ``to_text`` returned; None for metadata of others."""
         try:
             fields = json.loads(text)[MARK]
             return cls(
@@ -140,7 +140,7 @@ class GroupOffsetStore:
     now_ms: Callable[[], int] = now_ms
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `OffsetStore.read`. A group that has live members may be read."""
+        """See `OffsetStore.read`. A group with active members may be read."""
         return read_offsets(self._picture(), source, partitions)
 
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:  # noqa: ARG002
@@ -150,7 +150,7 @@ class GroupOffsetStore:
         return {tp: entry.epoch for tp, entry in entries if entry is not None and entry.epoch is not None}
 
     def snapshot(self) -> GroupSnapshot:
-        """See `OffsetStore.snapshot`. A group that has live members is refused here, before anything is written."""
+        """See `OffsetStore.snapshot`. A group with active members is rejected here, before anything is written."""
         self.group.check_vacant()
         return self._picture()
 
@@ -208,7 +208,7 @@ class GroupSnapshot:
                 continue
             note = Note.from_text(entry.metadata)
             if note is not None and note.topic_id and tp.topic_id and note.topic_id != tp.topic_id:
-                continue  # of a topic of that name that is gone; one without an id is from before Kafka 2.8
+                continue  # a deleted topic of that name; one without an id is from before Kafka 2.8
             if note is not None and (note.app_id, note.source) != (self.app_id, source):
                 raise OffsetStoreError(
                     f"{self.group} keeps the offset of {tp} for appId {note.app_id!r}, source {note.source!r}; this is "
@@ -221,7 +221,7 @@ class GroupSnapshot:
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`; the comparison and the commit are two requests, one right after the other.
 
-        A batch that moves no partition is noted beside the offsets that stand where the batch does.
+        A batch that moves no partition is recorded with the offsets that already are at its position.
 
         Raises:
             CommitConflictError: if something that it moves was moved after this snapshot.
@@ -248,14 +248,14 @@ class GroupSnapshot:
         return sorted(found, key=lambda entry: entry.version, reverse=True)[:limit]
 
     def is_noted(self, tp: TopicPartition) -> bool:
-        """Whether this application has committed the partition's offset, and no hand or consumer since."""
+        """Whether this application was the last to commit the partition's offset."""
         return (tp.topic, tp.partition) in self._notes()
 
     def entries(self, record: BatchRecord) -> dict[Slot, CommittedOffset]:
         """Return what a commit of a batch writes into the group, if none of it is there yet.
 
-        Partitions that stand still are written again once a day: a group that has no members forgets an offset that was
-        not committed for ``offsets.retention.minutes``, a week if nobody has said otherwise.
+        Unchanged partitions are written again once a day: a group without members forgets an offset that was not
+        committed for ``offsets.retention.minutes``, a week by default.
         """
         return {**self._refreshed(record), **self._entries(record, self.version + 1)}
 
@@ -284,7 +284,7 @@ class GroupSnapshot:
     def _changes(self, committed: Committed, record: BatchRecord) -> dict[Slot, CommittedOffset]:
         """Return what to commit now that the group holds ``committed``; nothing if this attempt's commit has landed.
 
-        Kafka judges each partition of a commit by itself. So a part of it may be there already, and the rest is sent.
+        Kafka accepts each partition of a commit separately. So a part of it may be there already, and the rest is sent.
         """
         current = GroupSnapshot(self.group, self.app_id, committed, self.now_ms)
         notes = current._notes()

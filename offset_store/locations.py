@@ -1,4 +1,4 @@
-"""Addresses of tables and checkpoints: what Spark, delta-rs and pyarrow each call the same place.
+"""Addresses of tables and checkpoints, in the forms of Spark, delta-rs and pyarrow.
 
 Spark takes plain paths, ``file:/x``, ``file:///x`` and ``s3a://``; delta-rs and pyarrow want ``s3://`` and no
 ``file:/x``. Everything is brought to one form here: an absolute path for local files, a URI for the rest.
@@ -26,7 +26,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Read a path or a URI as Spark's users write it; a relative path counts from the working directory.
+        """Read a path or a URI in Spark's form; a relative path is relative to the working directory.
 
         Raises:
             ValueError: if the text is empty.
@@ -44,7 +44,7 @@ class Location:
 
     @property
     def in_object_store(self) -> bool:
-        """Whether delta-rs and its options reach this place."""
+        """Whether delta-rs and its options can reach this location."""
         return not self.is_local and self.text.partition(":")[0] in _OBJECT_STORES
 
     @property
@@ -62,8 +62,8 @@ class Location:
         """Return a file system for this place, and the path within it.
 
         Args:
-            storage_options: delta-rs's, which then reads an object store. Without any, pyarrow does, and finds endpoint
-                and credentials in its environment.
+            storage_options: options for delta-rs, which then reads an object store. Without any, pyarrow reads it, with
+                endpoint and credentials from its environment.
 
         Raises:
             ValueError: if the scheme cannot be read; the message names those that can.

@@ -1,4 +1,4 @@
-"""A store in memory, with the same rules of conflict as a Delta table: for tests, and for trying the promises out."""
+"""A store in memory, with the same conflict rules as a Delta table: for tests and experiments."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MemorySnapshot:
 
 
 def _moves(commits: Iterable[Commit[Any]]) -> list[dict[str, int]]:
-    """Return what each of all commits from the first on moved."""
+    """Return the transaction ids that each commit moved, oldest first."""
     txns: dict[str, int] = {}
     moves = []
     for commit in commits:

@@ -1,15 +1,15 @@
-"""The offsets of one source, as they stand in Spark's checkpoint.
+"""The offsets of one source, as Spark's checkpoint stores them.
 
-Spark keeps a streaming source's position as one line of JSON and compares positions as text, so the text is
-canonical: sorted keys, no spaces. Each partition carries two numbers. ``next`` is the offset that will be read
-next. ``origin`` is where this checkpoint began: Spark persists no initial offset, so only the origin inside every
-end offset lets batch 0 be replayed with the same start after a crash. The topic id tells a recreated topic from
-the one it replaced.
+Spark stores a streaming source's position as one line of JSON and compares positions as text, so the text is
+canonical: sorted keys, no spaces. Each partition has two numbers. ``next`` is the next offset to read. ``origin`` is
+where this checkpoint began: Spark does not persist the initial offset, so only the origin inside every end offset lets
+batch 0 be replayed with the same start after a crash. The topic id distinguishes a recreated topic from the one it
+replaced.
 
-``epoch`` is the leader epoch of the record before ``next``, where brokers tell it (KIP-320): by it a reader sees that
-the log was cut and written anew below ``next``, however long it has grown since. It follows from the position, so it
-never makes a difference between two positions. Where a log was found to be cut, the position goes back to where it
-parts from what was read: that is the new ``origin``, and ``cutFrom`` says how far had been read before.
+``epoch`` is the leader epoch of the record before ``next``, where brokers return it (KIP-320): it shows a reader that
+the log was truncated and rewritten below ``next``, however long it has grown since. It follows from the position, so it
+is ignored when positions are compared. If a log was truncated, the position goes back to where the log diverges from
+what was read: that is the new ``origin``, and ``cutFrom`` is how far had been read before.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MARK = "sparkonce"
 
 
 class OffsetFormatError(ValueError):
-    """A text that is not an offset of ours; the message says what was found and what was expected."""
+    """A text that is not one of our offsets; the message says what was found and what was expected."""
 
 
 class TopicPartition(NamedTuple):
     """One partition of one topic, by the topic's id as well as its name.
 
-    A tuple, since planning looks thousands of them up for every batch.
+    A tuple, since planning looks up thousands of them for every batch.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class TopicPartition(NamedTuple):
 
     @property
     def by_name(self) -> TopicPartition:
-        """The same partition as brokers before Kafka 2.8 know it, which give topics no ids."""
+        """The same partition without a topic id, as for brokers before Kafka 2.8."""
         return TopicPartition(self.topic, "", self.partition)
 
     def __str__(self) -> str:
@@ -48,21 +48,21 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a checkpoint began on a partition, and where it reads next."""
+    """Where a checkpoint began on a partition, and its next offset."""
 
     origin: int
     next: int
     epoch: int | None = field(default=None, compare=False)
-    """The leader epoch of the record before ``next``; None if it is not known."""
+    """The leader epoch of the record before ``next``; None if unknown."""
     cut_from: int | None = None
-    """Up to where records had been read when the log was found to be cut back to ``origin``; None if it was not."""
+    """How far records had been read when the log was truncated to ``origin``; None if it was not."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.origin <= self.next:
             raise OffsetFormatError(f"offsets must satisfy 0 <= origin <= next, got {self.origin}, {self.next}")
 
     def to_document(self) -> dict[str, int]:
-        """Return the JSON object; what is not known is left out, as in the lines of earlier versions."""
+        """Return the JSON object; unknown values are left out, as in the lines of earlier versions."""
         document = {"next": self.next, "origin": self.origin}
         if self.epoch is not None:
             document = {"epoch": self.epoch, **document}
@@ -70,10 +70,10 @@ class Position:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Position:
-        """Read what `to_document` gave, or an earlier version.
+        """Read what `to_document` returned, in this version or an earlier one.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is something else.
+            KeyError, TypeError, ValueError: if it is anything else.
         """
         return cls(document["origin"], document["next"], document.get("epoch"), document.get("cutFrom"))
 
@@ -85,11 +85,11 @@ class OffsetRange:
     start: int
     end: int
     epoch: int | None = field(default=None, compare=False)
-    """The leader epoch of the record before ``end``; None if it is not known."""
+    """The leader epoch of the record before ``end``; None if unknown."""
     cut_from: int | None = field(default=None, compare=False)
-    """Up to where records had been read before, if the log was cut back to ``start`` since; else None."""
+    """How far records had been read before, if the log was truncated to ``start`` since; else None."""
     epoch_before: int | None = field(default=None, compare=False)
-    """The leader epoch that the batch before noted for ``start``; None if it noted none, or that is not known."""
+    """The leader epoch that the previous batch stored for ``start``; None if unknown."""
 
     @property
     def follows(self) -> int:
@@ -133,7 +133,7 @@ class SourceOffset:
 
     @classmethod
     def from_document(cls, document: Any) -> SourceOffset:
-        """Read what ``to_document`` gave, after its way through JSON.
+        """Read what ``to_document`` returned, after a round trip through JSON.
 
         Raises:
             OffsetFormatError: if it is anything else.
@@ -169,9 +169,9 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
     """Return the range of each partition of the batch that leads from ``start`` to ``end``.
 
     ``start`` is None for batch 0, and is not trusted for a partition whose origin it does not share with ``end``:
-    the initial offset is asked for again after a restart, when the world may have moved on. Nor is it for one that
-    went back: its log was cut, and the query went on where it parts, which is then the origin. A topic that has an id
-    in ``end`` and none in ``start`` was given one between the two: its broker was upgraded from before Kafka 2.8.
+    the initial offset is requested again after a restart and may have changed. Nor for one that went back: its log was
+    truncated, and the query continued where it diverges, which is then the origin. A topic with an id in ``end`` and
+    none in ``start`` got it between the two: its broker was upgraded from before Kafka 2.8.
     """
     ranges = {}
     for tp, position in end.positions.items():
@@ -185,5 +185,5 @@ def batch_ranges(start: SourceOffset | None, end: SourceOffset) -> dict[TopicPar
 
 
 def _life(position: Position) -> tuple[int, int | None]:
-    """Return what positions have alike that lie on one line: a cut begins a new one."""
+    """Return what is equal for positions of one unbroken log; a truncation changes it."""
     return position.origin, position.cut_from

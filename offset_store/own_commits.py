@@ -1,7 +1,7 @@
-"""What our commits are, beyond those of batches: told from the commit info and from which transaction ids were written.
+"""The kinds of our commits besides batches, recognized by the commit info and the written transaction ids.
 
-Delta's own name for most of them is WRITE, as for anybody's. So audit and `sparkonce offsets` name them by what they
-are here. A commit that says nothing of us keeps the name that Delta has for it.
+Delta's own name for most of them is WRITE, as for any writer. So audit and `sparkonce offsets` use these names. A
+commit without our records keeps Delta's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INTENT_INFO_KEY = "sparkonceIntent"
 SEQUENCE_KEY = "sequence"
 """The number of a MERGE, in the record of an intent and of a confirmation."""
 COMPACTION_INFO_KEY = "sparkonceCompaction"
-"""The field of the commit info of whatever a run of `sparkonce compact` commits."""
+"""The field of the commit info of all commits of `sparkonce compact`."""
 CLAIMED_UNTIL_KEY = "claimedUntil"
 """In that field: until when the table is claimed, in ms since 1970."""
 
@@ -47,7 +47,7 @@ _BY_HAND = {
 
 
 def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | None:
-    """Tell what a commit of ours is from its ``commitInfo``; None for those of batches alone, and of others."""
+    """Return the kind of our commit from its ``commitInfo``; None for commits only of batches, and of others."""
     compaction, record = info.get(COMPACTION_INFO_KEY), info.get(COMMIT_INFO_KEY)
     if isinstance(info.get(INTENT_INFO_KEY), Mapping):
         return OwnCommit.MERGE_INTENT
@@ -59,6 +59,6 @@ def own_commit(info: Mapping[str, Any], txn_ids: Iterable[str]) -> OwnCommit | N
         return _BY_HAND.get(str(record.get("kind")))
     kinds = {type(parse_txn_id(txn_id)) for txn_id in txn_ids}
     if MergeTxn in kinds:
-        # A hand may have moved all of its offsets meanwhile: then its number alone is confirmed, without a record.
+        # All of its offsets may have been moved manually meanwhile: then only its number is confirmed, with no record.
         return OwnCommit.MERGE_CONFIRMATION if IntentTxn in kinds else OwnCommit.MERGE
     return None

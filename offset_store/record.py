@@ -1,9 +1,9 @@
-"""The record of one batch, as it stands in the commit that carries its offsets.
+"""The record of one batch, in the commit that carries its offsets.
 
-Transaction ids say only where a partition stands now. The record says how it got there: which query and batch moved
-which partition from where to where. It travels as the field ``sparkonce`` of a Delta commit's ``commitInfo`` and is
-what an error quotes and an audit follows. Logs are cleaned up after a while (30 days by default), so nothing that
-must be known for ever is read from it.
+Transaction ids only hold the current offset of a partition. The record says how it got there: which query and batch
+moved which partition from where to where. It is the field ``sparkonce`` of a Delta commit's ``commitInfo``, for error
+messages and audits. Logs are cleaned up after a while (30 days by default), so nothing that must be known for ever is
+read from it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class BatchRecord:
     query_id: str
     batch_id: int
     attempt_id: str
-    """Unique to one run of one batch: tells our own commit from a twin's with the same query and batch."""
+    """Unique to one attempt of one batch: distinguishes our commit from another driver's of the same batch."""
     ranges: Mapping[PartitionKey, OffsetRange]
     fingerprint: Fingerprint | None = None
-    """What the batch was; None in records of versions of sparkonce that kept none."""
+    """The fingerprint of the batch; None in records of earlier versions of sparkonce."""
 
     @property
     def moved(self) -> dict[PartitionKey, OffsetRange]:
@@ -71,10 +71,10 @@ class BatchRecord:
 
     @classmethod
     def from_commit_info(cls, info: Mapping[str, Any]) -> BatchRecord:
-        """Read what ``to_commit_info`` gave.
+        """Read what ``to_commit_info`` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is something else.
+            KeyError, TypeError, ValueError: if it is anything else.
         """
         ranges = {
             (source, TopicPartition(name, topic["id"], int(partition))): OffsetRange(
@@ -100,7 +100,7 @@ class CommittedBatch:
 
 
 def read_history(entries: Iterable[Mapping[str, Any]]) -> list[CommittedBatch]:
-    """Pick our records out of a Delta history, as it came; commits of others are passed over."""
+    """Return our records of a Delta history, in its order; commits of others are skipped."""
     found = []
     for entry in entries:
         info = entry.get(COMMIT_INFO_KEY)

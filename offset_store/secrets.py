@@ -1,7 +1,7 @@
 """Secrets of object stores in errors: hidden where the text is made.
 
 delta-rs's errors quote the request, and some stores take their keys in the address: a shared access signature of Azure,
-a presigned address of S3. So whatever loads a table, commits to it or reads its log does so under `hidden_secrets`.
+a presigned address of S3. So all code that loads a table, commits to it or reads its log runs under `hidden_secrets`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNED = re.compile(r"(?i)\b(sig|x-amz-signature|x-amz-security-token|x-goog-si
 
 @contextmanager
 def hidden_secrets(storage_options: Mapping[str, str]) -> Iterator[None]:
-    """Let errors out as they are, unless they, or what led to them, show a secret: then without it and without these.
+    """Pass errors on unchanged, unless they or their causes show a secret: then without the secret and the causes.
 
     Raises:
         OffsetStoreError: in place of an error of another library. One of our own keeps its class.
@@ -52,7 +52,7 @@ def without_secrets(text: str, storage_options: Mapping[str, str]) -> str:
 
 
 def shows_secret(error: BaseException, storage_options: Mapping[str, str]) -> bool:
-    """Whether an error or one of those that led to it has a secret in its text."""
+    """Whether an error or one of its causes has a secret in its text."""
     return any(without_secrets(text, storage_options) != text for text in _texts(error))
 
 
@@ -68,7 +68,7 @@ def retold(error: Exception, told: str) -> Exception:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Yield the texts of an error and of all that led to it."""
+    """Yield the texts of an error and of all its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

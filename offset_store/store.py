@@ -1,8 +1,8 @@
-"""What every place where offsets live must do: show one consistent picture, and commit against that very picture.
+"""The interface of offset stores: return a consistent snapshot, and commit against that same snapshot.
 
-A `Snapshot` is a picture of the store at one moment. Whoever decides from a snapshot commits through the same
-snapshot: a commit is refused if anything that it would move has been moved since. That is the whole of the
-concurrency control, so comparing with one picture and committing through another would lose it.
+A `Snapshot` is the store at one version. A decision made from a snapshot must be committed through the same snapshot:
+the commit is rejected if anything that it would move has been moved since. This is the entire concurrency control, so
+reading from one snapshot and committing through another would lose it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Commit(Generic[FileT]):
     writes: Writes
     files: Sequence[FileT] = ()
     is_second: bool = False
-    """Whether the other half of the batch stands in a commit of its own already: a hand must not have undone it."""
+    """Whether the other half of the batch is already committed: no manual change may have undone it."""
     in_sequence: bool = False
-    """Whether the batch that has to come next is stored too, since a restore took batches of the query out once."""
+    """Whether the batch that must come next is stored too, since a restore removed batches of the query."""
 
 
 class Snapshot(Protocol):
@@ -42,9 +42,9 @@ class Snapshot(Protocol):
         """Return the last batch id written by a query, or None if it never wrote."""
 
     def fingerprint(self, query_id: str, batch_id: int) -> Fingerprint | None:
-        """Return what a query wrote under a number, as far as it is kept; None if nothing is kept for the number.
+        """Return the fingerprint that a query stored for a batch; None if none is kept.
 
-        Only for numbers up to the last batch, and less than `RING` below it: the place of an older one is another's.
+        Only for batch ids up to the last one, and less than `RING` below it: older ones are overwritten.
         """
 
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
@@ -62,7 +62,7 @@ class Snapshot(Protocol):
 
 
 class OffsetStore(Protocol):
-    """A place where offsets live, seen by one application (``appId``)."""
+    """A place that stores offsets, as one application (``appId``) sees it."""
 
     def read(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset to read next for each of ``partitions`` that has one stored; {} if the store is empty.
@@ -74,14 +74,14 @@ class OffsetStore(Protocol):
     def epochs(self, source: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the leader epoch of the record before each stored offset, where it is known.
 
-        Ask for it after `read`: an epoch that is newer than its offset is an upper bound, which hides no record.
+        Call it after `read`: an epoch that is newer than its offset is an upper bound, which hides no record.
 
         Raises:
             OffsetStoreError: if the store cannot be read.
         """
 
     def snapshot(self) -> Snapshot:
-        """Take a picture of the store as it is now.
+        """Return a snapshot of the store as it is now.
 
         Raises:
             StoreMissingError: if there is nothing there yet.

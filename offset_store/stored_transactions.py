@@ -1,8 +1,8 @@
-"""What the transaction identifiers of a Delta table stand at, for a handle that moves along with the table.
+"""The versions of a Delta table's transaction identifiers, for a handle that is updated with the table.
 
-delta-rs tells one identifier at a time and reads the log back for each, up to the newest checkpoint if nobody wrote it
-for long: half a millisecond to ten. For a few that is nothing. For the partitions of a large topic the log is read
-once instead, and from then on only the commits that are new.
+delta-rs returns one identifier at a time and reads the log back for each, up to the newest checkpoint if it was not
+written for long: half a millisecond to ten. For a few that does not matter. For the partitions of a large
+topic the log is read once instead, and after that only the new commits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sparkonce.offset_store.delta_log import DeltaLog
 from sparkonce.offset_store.errors import OffsetStoreError
 
 FEW = 16
-"""Up to so many identifiers are asked of delta-rs one by one."""
+"""Up to this many identifiers are looked up one by one with delta-rs."""
 
 _UNREADABLE = (OffsetStoreError, KeyError, TypeError, ValueError)
-"""What a log that was cleaned up, or that another writer has put strange things into, may raise."""
+"""Errors of a log that was cleaned up, or in which another writer put unexpected content."""
 
 
 @dataclass(slots=True)
@@ -31,9 +31,9 @@ class StoredTransactions:
     open_log: Callable[[], DeltaLog] = field(repr=False)
     _found: dict[str, int | None] = field(default_factory=dict, repr=False)
     _version: int = -1
-    """The version that `_found` is of."""
+    """The version of `_found`."""
     _is_whole: bool = False
-    """Whether what is not in `_found` is not stored."""
+    """Whether `_found` is complete: identifiers not in it are not stored."""
 
     def look_up(self, txn_id: str) -> int | None:
         """Return the stored version of an identifier, or None."""
@@ -43,7 +43,7 @@ class StoredTransactions:
         return self._found[txn_id]
 
     def expect(self, count: int) -> None:
-        """Say that so many identifiers are about to be looked up. A log that cannot be read is left to delta-rs."""
+        """Announce that this many identifiers will be looked up. A log that cannot be read is left to delta-rs."""
         self._follow()
         if count <= FEW or self._is_whole:
             return
@@ -52,12 +52,12 @@ class StoredTransactions:
             self._is_whole = True
 
     def _follow(self) -> None:
-        """Go to the version that the handle is at by now."""
+        """Follow the handle to its current version."""
         version = self.table.version()
         if version == self._version:
             return
         known, since, is_whole = dict(self._found), self._version, self._is_whole
-        self._found.clear()  # whatever fails from here on, nothing that is old is left
+        self._found.clear()  # no stale entries, even if the rest fails
         self._version, self._is_whole = version, False
         if is_whole and since < version:
             with suppress(*_UNREADABLE):

@@ -1,8 +1,8 @@
 """A Delta table at a location: loading it with delta-rs, committing to it, and reaching the files of its folder.
 
-Every load goes through `load_table`, so that a table that is not there, and one that cannot be read, is told in the
-same words by all that look at tables. Every commit that carries transaction ids is made by `append` (or is a restore
-with the same `commit_properties`), so that none of them gets a form that makes a table forget.
+Every load goes through `load_table`, so that missing and unreadable tables are always reported in the same words. Every
+commit with transaction ids is made by `append` (or is a restore with the same `commit_properties`), so that no commit
+lets a table expire them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import hidden_secrets
 
 COMMIT_ATTEMPTS = 100
-"""How often delta-rs tries the next version when others, whose commits do not touch ours, are quicker."""
+"""How often delta-rs tries the next version after losing to other commits that do not conflict."""
 LOG_CLEANUP_EVERY = 97
-"""Versions: after so many commits delta-rs looks for files of the log that are older than the table keeps them. It
-would do so after each, and looks at every file there is: 14 ms for 2,000 versions. A prime, so that writers who take
-turns all get theirs."""
+"""Versions: after this many commits delta-rs cleans up expired files of the log. By default it does so after each
+commit, and checks every file: 14 ms for 2,000 versions. A prime, so that with alternating writers each of them does
+it."""
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION_PROPERTY = "delta.setTransactionRetentionDuration"
 """The table property with which delta-spark drops transaction ids when it writes a checkpoint."""
@@ -58,7 +58,7 @@ def load_table(location: Location, storage_options: Mapping[str, str], version: 
 
 
 def check_remembers(location: Location, configuration: Mapping[str, str | None]) -> None:
-    """Refuse a table that drops transaction ids after a while, and offsets with them.
+    """Reject a table that expires transaction ids, and offsets with them.
 
     Raises:
         OffsetStoreError: if it has the property `RETENTION_PROPERTY`.
@@ -80,8 +80,8 @@ def commit_properties(
     """Return what a commit carries besides files: the versions of transaction ids, and fields of its ``commitInfo``."""
     return CommitProperties(
         custom_metadata=dict(info),
-        # No lastUpdated, which only serves to forget ids by age. Where a table does so (`check_remembers`), neither
-        # choice keeps them: delta-spark's checkpoints then drop those that are old and those that carry no date.
+        # No lastUpdated, which is only used to expire ids by age. In a table that does so (`check_remembers`), neither
+        # choice keeps them: delta-spark's checkpoints then drop old ids and those without a date.
         app_transactions=[Transaction(txn_id, version) for txn_id, version in transactions.items()],
         max_commit_retries=retries,
     )
@@ -108,8 +108,8 @@ def append(
 
     Raises:
         CommitConflictError: if a commit after that version moved one of these ids, or delta-rs gave up.
-        DeltaError, OSError: if the commit failed otherwise. It may have landed all the same, so look.
-        OffsetStoreError: in their place, if they show a secret.
+        DeltaError, OSError: if the commit failed otherwise. It may still have landed: read the store again.
+        OffsetStoreError: instead of these, if they show a secret.
     """
     with hidden_secrets(table._storage_options or {}):  # the handle keeps what it was loaded with
         try:
@@ -118,7 +118,7 @@ def append(
                 "overwrite" if replace else "append",
                 table.schema(),
                 partition_by=table.metadata().partition_columns,
-                # delta-rs (1.6) would go behind an OPTIMIZE that has put the same rows into other files.
+                # delta-rs (1.6) would commit after an OPTIMIZE that has put the same rows into other files.
                 commit_properties=commit_properties(transactions, info, 0 if replace else COMMIT_ATTEMPTS),
                 post_commithook_properties=after_commit(table.version() + 1),
             )

@@ -1,17 +1,17 @@
-"""Names of the transaction identifiers under which offsets and batch ids stand in a Delta table.
+"""Names of the transaction identifiers under which a Delta table stores offsets and batch ids.
 
 A Delta ``txn`` action is a pair (application id, version), and a table keeps the last version of each id for ever.
-Three kinds of ids are ours: where a partition of a source is read next, which batch of a query was written last, and
-what its last batches were (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size).
-Beside the first stands the leader epoch of the record before that offset, written only when it changes.
+Three kinds of ids are ours: the next offset of a partition of a source, the last batch of a query, and the fingerprints
+of its last batches (`offset_store.fingerprint`: a ring of ids, one for each batch id modulo the ring's size). The first
+is accompanied by the leader epoch of the record before that offset, written only when it changes.
 MERGEs have two more: the last sequence number that was recorded, and the last that landed or is confirmed.
 Ids cannot collide: ``appId`` and the source's name are percent-encoded, so a slash only ever separates parts, and a
-topic stands by its id, so a topic that was deleted and made again has a life of its own. Brokers before Kafka 2.8 give
-no ids: there it stands by its name, behind a sign that neither ids nor names have.
+topic is named by its id, so a recreated topic has ids of its own. Brokers before Kafka 2.8 have no topic ids: there the
+topic is named by its name, after a character that neither ids nor names have.
 
-Once brokers give an id, offsets are still found under the name, and the first commit under the id says under the name
-that they have moved. So they are taken over once: by the topic that was there, and not by a later one of its name. And
-a driver that still has no id conflicts with that commit.
+Once brokers have topic ids, offsets are still found under the name, and the first commit under the id marks the name as
+moved. So they are taken over once: by the topic that was there, not by a later one of the same name. And a driver that
+still has no id conflicts with that commit.
 """
 
 from __future__ import annotations
@@ -30,69 +30,69 @@ from sparkonce.offset_store.store import Commit, FileT
 PREFIX = "sparkonce"
 
 MOVED_TO_ID = -1
-"""What is stored under a topic's name from the first commit on that stores its offset under its id."""
+"""Stored under a topic's name once its offset is stored under its id."""
 
 UNKNOWN_EPOCH = -1
-"""What is stored for an epoch from the first commit on that moves the offset and does not know it."""
+"""Stored for an epoch once a commit moves the offset without knowing the epoch."""
 
 UNKNOWN_FINGERPRINT = -1
-"""What is stored for a fingerprint that a restore has taken out, if nothing had its place before."""
+"""Stored for a fingerprint that a restore removed, if its place was empty before."""
 
 NOTHING_DUE = -1
-"""What is stored of a query under `due_txn_id` where any batch may come next again."""
+"""Stored for a query under `due_txn_id` when any batch may come next again."""
 
 LookUp = Callable[[str], int | None]
-"""Gives the stored version of a transaction id, or None."""
+"""Returns the stored version of a transaction id, or None."""
 
 
 def offset_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
-    """Name the id whose version is the next offset of ``partition``."""
+    """Return the id whose version is the next offset of ``partition``."""
     topic = partition.topic_id or f"name={partition.topic}"
     return f"{PREFIX}/{_encode(app_id)}/offset/{_encode(source)}/{topic}/{partition.partition}"
 
 
 def epoch_txn_id(app_id: str, source: str, partition: TopicPartition) -> str:
-    """Name the id whose version is the leader epoch of the record before the next offset of ``partition``."""
+    """Return the id whose version is the leader epoch of the record before the next offset of ``partition``."""
     topic = partition.topic_id or f"name={partition.topic}"
     return f"{PREFIX}/{_encode(app_id)}/epoch/{_encode(source)}/{topic}/{partition.partition}"
 
 
 def query_txn_id(app_id: str, query_id: str) -> str:
-    """Name the id whose version is the last batch id written by Spark's query ``query_id``."""
+    """Return the id whose version is the last batch id written by Spark's query ``query_id``."""
     return f"{PREFIX}/{_encode(app_id)}/query/{query_id}"
 
 
 def batch_txn_id(app_id: str, query_id: str, batch_id: int) -> str:
-    """Name the id whose version is the fingerprint of a batch, or of one a multiple of `RING` before."""
+    """Return the id whose version is the fingerprint of a batch, or of one a multiple of `RING` before."""
     return f"{PREFIX}/{_encode(app_id)}/batch/{query_id}/{batch_id % RING}"
 
 
 def merge_txn_id(app_id: str) -> str:
-    """Name the id whose version is a sequence number: the last that landed (result), or is confirmed (offsets)."""
+    """Return the id whose version is a sequence number: the last that landed (result), or is confirmed (offsets)."""
     return f"{PREFIX}/{_encode(app_id)}/merge"
 
 
 def intent_txn_id(app_id: str) -> str:
-    """Name the id whose version is the last sequence number that was recorded."""
+    """Return the id whose version is the last sequence number that was recorded."""
     return f"{PREFIX}/{_encode(app_id)}/intent"
 
 
 def hand_txn_id(app_id: str) -> str:
-    """Name the id that changes by hand and the second of a batch's two commits both write, so that they conflict."""
+    """Return the id that manual changes and the second of a batch's two commits both write, so that they conflict."""
     return f"{PREFIX}/{_encode(app_id)}/hand"
 
 
 def due_txn_id(app_id: str, query_id: str) -> str:
-    """Identify the batch of a query that has to come next, once a restore has taken batches of it out.
+    """Return the id whose version is the batch that must come next, after a restore removed batches of the query.
 
-    Of queries whose offsets show no gap: those with state, or with sources that are not ours.
+    Only for queries whose offsets show no gap: those with state, or with sources that are not ours.
     """
     return f"{PREFIX}/{_encode(app_id)}/due/{query_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetTxn:
-    """What an id of an offset says; the topic's name is empty where the topic stands by its id."""
+    """The parts of an id of an offset; the topic's name is empty where the topic is named by its id."""
 
     app_id: str
     source: str
@@ -101,7 +101,7 @@ class OffsetTxn:
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueryTxn:
-    """What an id of a query says."""
+    """The parts of an id of a query."""
 
     app_id: str
     query_id: str
@@ -109,7 +109,7 @@ class QueryTxn:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchTxn:
-    """What an id of `batch_txn_id` says."""
+    """The parts of an id of `batch_txn_id`."""
 
     app_id: str
     query_id: str
@@ -119,20 +119,20 @@ class BatchTxn:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MergeTxn:
-    """What an id of `merge_txn_id` says."""
+    """The parts of an id of `merge_txn_id`."""
 
     app_id: str
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class IntentTxn:
-    """What an id of `intent_txn_id` says."""
+    """The parts of an id of `intent_txn_id`."""
 
     app_id: str
 
 
 def parse_txn_id(text: str) -> OffsetTxn | QueryTxn | BatchTxn | MergeTxn | IntentTxn | None:
-    """Read what the functions above gave; None for ids that are not ours."""
+    """Return the parts of an id of the functions above; None for ids that are not ours."""
     match text.split("/"):
         case [str(prefix), app_id, "offset", source, topic, partition] if prefix == PREFIX and partition.isdecimal():
             name = topic.removeprefix("name=") if topic.startswith("name=") else ""
@@ -167,7 +167,7 @@ def transactions_of(commit: Commit[FileT]) -> dict[str, int]:
 
 
 def stored_fingerprint(look_up: LookUp, app_id: str, query_id: str, batch_id: int) -> Fingerprint | None:
-    """Return what stands at a batch's place in the ring."""
+    """Return the fingerprint at a batch's place in the ring."""
     number = look_up(batch_txn_id(app_id, query_id, batch_id))
     return None if number is None or number == UNKNOWN_FINGERPRINT else Fingerprint.from_int(number)
 
@@ -198,7 +198,7 @@ def stored_epoch(look_up: LookUp, app_id: str, key: PartitionKey) -> int | None:
 
 
 def batch_due(look_up: LookUp, app_id: str, query_id: str) -> int | None:
-    """Return what stands under `due_txn_id`; None if any batch may come next."""
+    """Return what is stored under `due_txn_id`; None if any batch may come next."""
     number = look_up(due_txn_id(app_id, query_id))
     return None if number == NOTHING_DUE else number
 
@@ -217,10 +217,10 @@ def transactions_onto(look_up: LookUp, commit: Commit[FileT]) -> dict[str, int]:
 
 
 def _epochs_onto(look_up: LookUp, record: BatchRecord) -> dict[str, int]:
-    """Return the leader epochs that a batch writes: those that are others than the batch before it wrote.
+    """Return the leader epochs that a batch writes: those that differ from the previous batch.
 
-    A stored epoch is looked up only where that is not known: it stands in an old commit, so delta-rs reads the log back
-    to the last checkpoint for each, which for hundreds of partitions takes longer than all else in a batch.
+    A stored epoch is looked up only where that is unknown: it is in an old commit, so delta-rs reads the log back to
+    the last checkpoint for each, which for hundreds of partitions takes longer than all else in a batch.
     """
     written = {}
     for key, extent in record.moved.items():
@@ -234,7 +234,7 @@ def _epochs_onto(look_up: LookUp, record: BatchRecord) -> dict[str, int]:
 
 
 def named_txn_ids(commit: Commit[FileT]) -> dict[str, str]:
-    """Give, for each id that a commit moves of a topic with an id, the one under which it would stand by name."""
+    """Return, for each id that a commit moves of a topic with an id, the corresponding id by the topic's name."""
     if Writes.OFFSETS not in commit.writes:
         return {}
     app_id, moved = commit.record.app_id, commit.record.moved

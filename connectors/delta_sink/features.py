@@ -1,6 +1,6 @@
-"""What a table asks of its writers, and what of it this sink honours.
+"""What a table requires of its writers, and what this sink supports.
 
-A table names its features in its protocol, and most are only in use when a property or a column's metadata says so.
+A table names its features in its protocol, and most are only in use if a property or a column's metadata enables them.
 delta-rs does part of the work; what neither it nor this sink does for files that a task wrote is refused by name,
 before the first batch writes anything, and the way out is always the same: delta-spark knows them all.
 (PROTOCOL.md of delta-io/delta, "Table Features" and "Valid Feature Names in Table Features".)
@@ -69,7 +69,7 @@ _USED_BY_COLUMN = {
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table says about itself, as far as a writer must heed it."""
+    """The properties of a table that a writer must respect."""
 
     table_id: str
     """Given to a table when it is made, and kept for its life."""
@@ -115,7 +115,7 @@ class TableFacts:
 
     @property
     def statistics_columns(self) -> tuple[Path, ...] | None:
-        """Which columns get statistics, under the names that files have, if the table says so; else None."""
+        """Which columns get statistics, under the names that files have, if the table sets them; else None."""
         text = dict(self.configuration).get(_STATISTICS_COLUMNS)
         if text is None:
             return None
@@ -126,7 +126,7 @@ class TableFacts:
         return dict(self.configuration).get(name, default).lower()
 
     def is_on(self, name: str) -> bool:
-        """Whether a property says true."""
+        """Whether a property is true."""
         return self._property(name, "false") == "true"
 
 
@@ -160,7 +160,7 @@ def refusals(facts: TableFacts, *, replace: bool = False) -> list[str]:
 
 
 def growth_refusals(facts: TableFacts, grown: tuple[t.StructField, ...]) -> list[str]:
-    """Say why ``mergeSchema`` cannot add these columns to the table."""
+    """Return why ``mergeSchema`` cannot add these columns to the table."""
     if not grown:
         return []
     names = ", ".join(column.name for column in grown)

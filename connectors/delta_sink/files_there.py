@@ -1,9 +1,9 @@
-"""See whether a batch's data files are still there when the driver is about to name them in the log.
+"""Check that a batch's data files still exist when the driver is about to add them to the log.
 
-Nothing names them between the task that wrote them and the commit, so VACUUM takes them for orphans once they are older
-than what it retains, and a hand may do anything. A commit that names a file which is gone leaves a table that nobody
-can read. So each file is looked at right before the commit: a few microseconds on a local disk, one request each on an
-object store, `ASKED_AT_ONCE` at a time. A VACUUM that listed the folder before and deletes afterwards is not seen.
+The log does not name them until the commit, so VACUUM treats them as orphans once they are older than its retention,
+and they can be deleted manually. A commit of a deleted file leaves an unreadable table. So each file is checked right
+before the commit: a few microseconds on a local disk, one request each on an object store, `ASKED_AT_ONCE` at a time. A
+VACUUM that listed the folder before and deletes afterwards is not detected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data files: Arrow batches in, finished Parquet files of the table's folder out, with what the log will say of them.
+"""Data files: Arrow batches in, finished Parquet files of the table's folder out, with their entries for the log.
 
 Batches are gathered into row groups of a fair size, since every write of its own makes a row group of its own. A
 dictionary is built only for columns whose first rows repeat: for values that are all different, hashing them and then
@@ -102,7 +102,7 @@ class TableWriter:
     _waiting_bytes: int = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of one batch of the query."""
+        """Write the rows of one batch of the query."""
         if batch.num_rows == 0:
             return
         schema = self.settings.schema
@@ -111,16 +111,16 @@ class TableWriter:
             self._add(values, rows)
 
     def close(self) -> list[DataFile]:
-        """Finish every file, and give them all."""
+        """Finish every file, and return them all."""
         while self._open:
             self._finish(next(iter(self._open)))
         return self.finished
 
     def discard(self) -> None:
-        """Remove every file begun: the task failed, so nobody will ever name them. Never raises."""
+        """Remove every file begun: the task failed, so they will never be committed. Never raises."""
         for file in self._open.values():
             if file.stream is not None:
-                # On an object store this finishes an upload, and may fail; why the task failed is what is to be told.
+                # On an object store this finishes an upload, and may fail; the error of the task is the one to report.
                 with suppress(OSError, NotImplementedError, pa.ArrowException):
                     file.stream.close()
         self._open.clear()
@@ -154,7 +154,7 @@ class TableWriter:
 
     def _begin(self, values: PartitionValues) -> _OpenFile:
         schema = self.settings.schema
-        # Physical names say nothing to people, so files are spread over short random folders, as Delta's writer does.
+        # Physical names need not be readable, so files are spread over short random folders, as Delta's writer does.
         folder = _random_folder() if schema.is_mapped and values else directory(schema.partition_columns, values)
         path = f"{folder}/{_new_name(self.settings)}" if folder else _new_name(self.settings)
         file = self._open[values] = _OpenFile(path, values, StatisticsCollector(self.settings.covered))

@@ -54,7 +54,7 @@ class WriteSchema:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether files have physical names, which say nothing to people."""
+        """Whether files have physical names instead of readable ones."""
         return self.named is not None
 
     def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -119,7 +119,7 @@ def table_schema(query: t.StructType) -> t.StructType:
 
 
 def check_partition_columns(columns: Sequence[str], schema: t.StructType) -> list[str]:
-    """Check the partition columns of a table to be made, and give them as the schema spells them.
+    """Check the partition columns of a new table, and return them as the schema spells them.
 
     Raises:
         SchemaError: for a column that is not there, or of a type that cannot be a directory's name.

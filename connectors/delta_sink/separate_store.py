@@ -1,10 +1,10 @@
-"""Offsets that live apart from the rows: the store that the option ``offsetStore`` names, and copies into it.
+"""Offsets stored apart from the rows: the store that the option ``offsetStore`` names, and copies into it.
 
 For at-most-once and at-least-once that store is the truth, and the result table holds rows only. Exactly-once needs
 both writes in one commit, so there the table stays the truth, and the store gets a copy after each commit, for lag
-tools and other readers. Nothing is ever decided from a copy. So a copy that fails costs no batch: it is logged, and the
-next batch brings the store up to date, as does the first batch of a new process, since the last one may have died
-before it copied.
+tools and other readers. A copy is never used for a decision. So a failed copy does not fail the batch: it is logged,
+and the next batch brings the store up to date, as does the first batch of a new process, since the last one may have
+died before it copied.
 """
 
 from __future__ import annotations

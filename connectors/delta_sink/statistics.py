@@ -1,7 +1,7 @@
 """Statistics of one data file, in the JSON that Delta's readers skip files by.
 
-A reader leaves a file out when its statistics say that no row can match, so a bound that is too tight loses rows in
-silence: where a bound cannot be given exactly or safely wider, none is given. Bounds come from the Parquet footer,
+A reader skips a file when its statistics show that no row can match, so a bound that is too tight silently loses rows:
+if a bound cannot be exact or safely wider, it is omitted. Bounds come from the Parquet footer,
 where the writer has collected them anyway; nulls are counted from the rows, since a footer counts the leaves of lists.
 
 Not bounded: booleans, binaries, anything inside lists and maps, floating-point columns with a NaN (Spark orders NaN
@@ -9,7 +9,7 @@ above all, Parquet leaves it out), infinities (JSON has none), years that Python
 Strings are cut to a prefix; an upper bound that was cut is completed with a character above what was cut off: the
 highest of ASCII if that will do, as Delta's own writer does, or the highest of all.
 Only the columns are covered that Delta's properties ``delta.dataSkippingStatsColumns`` and
-``delta.dataSkippingNumIndexedCols`` say, the former before the latter.
+``delta.dataSkippingNumIndexedCols`` select, the former before the latter.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 @dataclass(slots=True)
 class StatisticsCollector:
-    """Counts what the footer does not tell, while a file is written."""
+    """Counts what the footer does not have, while a file is written."""
 
     columns: Mapping[Path, pa.DataType]
     rows: int = 0
@@ -100,7 +100,7 @@ class StatisticsCollector:
     has_nan: set[Path] = field(default_factory=set)
 
     def observe(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch into account."""
+        """Count the rows of a batch."""
         self.rows += batch.num_rows
         for path, kind in self.columns.items():
             column = _descend(batch, path)
@@ -123,7 +123,7 @@ class StatisticsCollector:
         return _encode({"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls})
 
     def _bounds(self, footer: pq.FileMetaData) -> tuple[dict[Path, Any], dict[Path, Any]]:
-        """Return the lowest and highest value of each column, only where every row group that has values tells."""
+        """Return the lowest and highest value of each column, only where every row group with values has bounds."""
         lows: dict[Path, Any] = {}
         highs: dict[Path, Any] = {}
         # A column named "a.b" and a field b of a struct a look alike in a footer: neither gets bounds.
@@ -153,7 +153,7 @@ class StatisticsCollector:
 
 
 _SILENT: Any = object()
-"""A row group that has values, and does not tell their bounds."""
+"""A row group with values, but without bounds."""
 
 
 def _names(footer: pq.FileMetaData) -> Counter[str]:
@@ -165,7 +165,7 @@ def _names(footer: pq.FileMetaData) -> Counter[str]:
 
 
 def _footer_bounds(column: pq.ColumnChunkMetaData, rows: int) -> tuple[Any, Any] | None:
-    """Return a column's bounds in one row group; None if it has no values, `_SILENT` if it does not tell."""
+    """Return a column's bounds in one row group; None if it has no values, `_SILENT` if it has no bounds."""
     found = column.statistics
     if found is None:
         return _SILENT  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""What object stores say when something is wrong, told so that it helps and shows no secret.
+"""Errors of object stores, reported with a hint and without secrets.
 
-What is a secret in it is known to `offset_store.secrets`. And where no credentials are given, delta-rs asks the cloud's
-metadata service, whose failure says nothing of what is missing.
+`offset_store.secrets` knows the secrets in them. Without credentials delta-rs asks the cloud's metadata service, whose
+error does not mention the missing credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREDENTIALS = {
 
 @contextmanager
 def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iterator[None]:
-    """Let errors out as they are, unless they show a secret, or come from missing credentials.
+    """Pass errors on unchanged, unless they show a secret, or come from missing credentials.
 
     Raises:
         OffsetStoreError: in place of those; but an error of our own that shows a secret keeps its class.
@@ -44,7 +44,7 @@ def store_errors(location: Location, storage_options: Mapping[str, str]) -> Iter
 
 
 def credentials_hint(location: Location, text: str) -> str:
-    """Say which credentials a store wants, if an error shows that none were found; else ""."""
+    """Return which credentials a store needs, if an error shows that none were found; else ""."""
     if location.is_local or not any(service in text for service in _METADATA_SERVICES):
         return ""
     names = _CREDENTIALS.get(location.text.partition(":")[0], ())

@@ -1,9 +1,9 @@
-"""The result table: made when it is missing, refused when rows in it could go wrong, and looked at afresh each batch.
+"""The result table: created if missing, rejected if rows in it could go wrong, and loaded again for each batch.
 
-What a table asks of its writers is in `connectors.delta_sink.features`, how its columns and the query's fit in
+What a table requires of its writers is in `connectors.delta_sink.features`, how its columns and the query's fit in
 `connectors.delta_sink.schema`. With ``mergeSchema`` the table gets what it lacks in a commit of its own, before the
-rows: between the two it has columns that are null everywhere, which is what it has after a crash there, too. Whoever
-comes next looks, compares, and finds nothing to add.
+rows: between the two, or after a crash there, the new columns are null everywhere. The next writer compares again, and
+finds nothing to add.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INSTEAD = "write to it with delta-spark (foreachBatch), or to another table"
 _CATALOG_MANAGED = "catalog-managed"
 """In delta-rs's error: it does not load such a table at all."""
 _MERGE_ATTEMPTS = 10
-"""How often columns are compared and added anew when other writers change the table at the same time."""
+"""How often columns are compared and added again when other writers change the table at the same time."""
 
 
 class TableError(ValueError):
@@ -58,11 +58,11 @@ def kept_store(options: SinkOptions) -> DeltaOffsetStore:
 
 @dataclass(frozen=True, slots=True)
 class ResultSnapshot(DeltaSnapshot):
-    """A picture of the table that takes only files written the way it wants rows.
+    """A snapshot of the table that only accepts files written for its schema.
 
-    The comparison is made where the commit is, so a schema that changes between the two makes the commit conflict, and
-    is found when it is tried again. Looking, and commits without files, need no schema: so a change never hides
-    whether a commit has landed.
+    The comparison uses the snapshot of the commit, so a schema change between the two makes the commit conflict, and is
+    found by the retry. Reading, and commits without files, need no schema: so a change never hides whether a commit
+    has landed.
     """
 
     location: Location
@@ -71,7 +71,7 @@ class ResultSnapshot(DeltaSnapshot):
     written_as: WriteSchema | None = field(repr=False)
     """How the files that are to be committed were written."""
     replace: bool
-    """Whether the rows of a commit take the place of all that were there."""
+    """Whether the rows of a commit replace all existing rows."""
 
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`.
@@ -97,9 +97,9 @@ class ResultSnapshot(DeltaSnapshot):
 
 
 class ResultTable:
-    """The table of one query: every snapshot that it gives has been checked against the query's rows.
+    """The table of one query: every snapshot that it returns has been checked against the query's rows.
 
-    With ``table_id`` only that very table will do: files written for it are nowhere else. With ``written_as`` only
+    With ``table_id`` only that table is accepted: files written for it are nowhere else. With ``written_as`` only
     files of that schema are committed.
     """
 
@@ -112,7 +112,7 @@ class ResultTable:
         *,
         replace: bool = False,
     ) -> None:
-        """Look after the table of ``options`` for rows of ``query``, which ``replace`` what is there or are added."""
+        """Use the table of ``options`` for rows of ``query``, which ``replace`` the existing rows or are appended."""
         self._options = options
         self._query = query
         self._wanted_id = table_id
@@ -124,7 +124,7 @@ class ResultTable:
         self._fit: Fit | None = None
 
     def snapshot(self) -> ResultSnapshot:
-        """Take a picture of the table, which is made first if it is missing.
+        """Return a snapshot of the table, which is created first if it is missing.
 
         Raises:
             TableError, SchemaError: if the query's rows must not go into it.
@@ -151,7 +151,7 @@ class ResultTable:
         )
 
     def snapshot_unchecked(self) -> DeltaSnapshot:
-        """Take a picture of the table, whatever has become of its schema and properties, to see what is in it.
+        """Return a snapshot of the table without checking its schema and properties, only to read it.
 
         Raises:
             TableError: if it is not the table that is meant any more.
@@ -180,7 +180,7 @@ class ResultTable:
 
     @property
     def facts(self) -> TableFacts:
-        """What the table says about itself, as of the last snapshot."""
+        """The properties of the table, as of the last snapshot."""
         assert self._facts is not None, "known after the first snapshot"
         return self._facts
 
@@ -213,7 +213,7 @@ class ResultTable:
             fields = Schema.from_json(t.StructType(list(grown)).json()).fields
             try:
                 snapshot.table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
-            except (DeltaError, OSError) as error:  # it may have landed, or another's: what is there tells
+            except (DeltaError, OSError) as error:  # it, or another one, may have landed: read again
                 last = error
         self.snapshot()
         if self.fit.grown:
@@ -229,7 +229,7 @@ class ResultTable:
         )
 
     def _create(self) -> None:
-        """Make an empty table; a driver that makes it at the same moment is welcome to be first."""
+        """Create an empty table, unless another driver creates it at the same moment."""
         schema = table_schema(self._query)
         columns = check_partition_columns(self._options.partition_by, schema)
         try:
@@ -244,7 +244,7 @@ class ResultTable:
             try:
                 self._store.snapshot_unchecked()
             except OffsetStoreError:
-                why = " ".join(plain(error).split())  # the first line alone says that it failed, and not why
+                why = " ".join(plain(error).split())  # the first line says only that it failed, not why
                 raise TableError(f"cannot create the table {self._options.table}: {why}") from error
 
     def _check(self, facts: TableFacts) -> Fit:

@@ -53,7 +53,7 @@ class DeltaTarget:
     ) -> None:
         """Write rows of ``schema``; ``place`` is what messages call the table.
 
-        With ``replace`` each batch takes the place of all rows that are in the table.
+        With ``replace`` each batch replaces all rows of the table.
         """
         self._options = options
         self._schema = schema
@@ -144,12 +144,12 @@ class DeltaTarget:
 
     def _may_have_landed(self, batch: Batch, plan: DeltaPlan) -> bool:
         try:
-            # Whatever has become of the table's schema: that may be why the batch failed.
+            # Unchecked: a changed schema may be why the batch failed.
             _, delivery = self._delivery(plan.settings.table_id)
             with self._store_errors():
                 return delivery.has_landed(batch.record, plan.plan.rows_version)
         except Exception as error:
-            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning("delta_once: %s: its files stay, since the log cannot be read: %s", batch, error)
             return True
 
@@ -175,12 +175,12 @@ class FileWriter:
     store_errors: Callable[[], AbstractContextManager[None]]
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Write rows."""
         with self.store_errors():
             self.table_writer.write(rows)
 
     def close(self) -> tuple[DataFile, ...] | None:
-        """Finish every file, and give them all."""
+        """Finish every file, and return them all."""
         with self.store_errors():
             files = tuple(self.table_writer.close())
         if not files:
@@ -196,9 +196,9 @@ class FileWriter:
 def may_land_later(table: Location, *, every_task_answered: bool) -> bool:
     """Whether a commit that has failed by now could be in the log later on.
 
-    On a local disk it is there or not. An object store can do a write whose sender has given up. Spark aborts in
-    another process than it committed in, so what is known here is only whether all tasks answered, as they have
-    when a commit was tried.
+    On a local disk it is there or not. An object store can complete a write whose sender has timed out. Spark aborts in
+    another process than it commits in, so this only knows whether all tasks answered, as they have if a commit was
+    tried.
     """
     return not table.is_local and every_task_answered
 

@@ -39,7 +39,7 @@ _INVALID_IN_NAMES = set(" ,;{}()\n\t=")
 
 
 def unsupported(data_type: t.DataType) -> t.DataType | None:
-    """Return the first type within that Delta does not have, or that this sink does not write; None if all is well."""
+    """Return the first type within that Delta does not have, or that this sink does not write; else None."""
     if isinstance(data_type, t.ArrayType):
         return unsupported(data_type.elementType)
     if isinstance(data_type, t.MapType):
@@ -54,7 +54,7 @@ def unsupported(data_type: t.DataType) -> t.DataType | None:
 
 
 def unsupported_text(column: str, kind: t.DataType) -> str:
-    """Say that a column's type cannot be written, and what to do."""
+    """Return the message that a column's type cannot be written, and what to do."""
     instead = f"cast it: to_json({column}), for example" if isinstance(kind, t.VariantType) else "cast it"
     return f"column {column}: delta_once cannot write the type {kind.simpleString()}; {instead}"
 

@@ -1,1 +1,1 @@
-"""The formats that Spark finds, put together from the rooms beside this one."""
+"""The formats that Spark finds, assembled from the folders beside this one."""

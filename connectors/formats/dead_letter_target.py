@@ -1,9 +1,9 @@
-"""Dead letters on the sink's side: dealt out from the rows, and written to a target of their own, each once.
+"""Dead letters on the sink's side: split from the rows, and written to a target of their own, each once.
 
-`split` parts the rows of a batch. The target of the dead letters is finished before that of the rows, so after a crash
-it may be ahead of it; `LetterTarget` makes up for that: it clips the batch to what its target does not have yet (see
-`exactly_once.clipping`), and drops the letters of records before that. A letter says itself which record it is. For
-this to be sound a letter must be of a record of the batch: anything else is refused.
+`split` divides the rows of a batch. The target of the dead letters is finished before that of the rows, so after a
+crash it may be ahead of it. Then `LetterTarget` clips the batch to what its target does not have yet (see
+`exactly_once.clipping`), and drops the letters of earlier records. A letter names its record. For this to be correct a
+letter must be of a record of the batch: anything else is rejected.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ RECORD = t.StructType(
         ),
     ]
 )
-"""The columns that `as_records` gives."""
+"""The columns that `as_records` returns."""
 
 
 def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace | None) -> None:
-    """See that rows have the column of dead letters if, and only if, there is a place for them.
+    """Check that rows have the column of dead letters if, and only if, there is a place for them.
 
     Raises:
-        OptionError: if one is there without the other, or the column is of another type.
+        OptionError: if one is missing, or the column is of another type.
     """
     found = next((field for field in schema.fields if field.name == COLUMN), None)
     if place is None and found is not None:
@@ -77,7 +77,7 @@ def check_column(format_name: str, schema: t.StructType, place: DeadLetterPlace 
 
 
 def rows_schema(schema: t.StructType) -> t.StructType:
-    """Return the schema of the rows that are no dead letters: all columns but that one."""
+    """Return the schema of the rows that are not dead letters: all columns but that one."""
     return t.StructType([field for field in schema.fields if field.name != COLUMN])
 
 
@@ -118,7 +118,7 @@ def letters_topic(
 
 
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Part a batch into its dead letters, with the columns of `LETTER`, and its other rows, without that column."""
+    """Split a batch into its dead letters, with the columns of `LETTER`, and its other rows, without that column."""
     column = batch.column(COLUMN)
     rows = batch.drop_columns([COLUMN])
     if column.null_count == batch.num_rows:
@@ -135,7 +135,7 @@ def as_records(letters: pa.RecordBatch) -> pa.RecordBatch:
         if name == "timestamp":
             column = pc.cast(column, pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
         texts.append(column.cast(pa.string()).cast(pa.binary()))
-    # Row by row, out of columns: the header h of the row r stands at h * count + r.
+    # Row by row, out of columns: the header h of the row r is at h * count + r.
     order = np.arange(len(HEADERS) * count).reshape(len(HEADERS), count).T.ravel()
     values = pa.concat_arrays(texts).take(pa.array(order))
     names = pa.array(HEADERS).take(pa.array(order // max(count, 1)))
@@ -174,7 +174,7 @@ class LetterTarget:
         self._place = place
         self._shape = shape
         self._extents: Extents = {}
-        """Known after `begin`; tasks need it, and their answers do not."""
+        """Set by `begin`; tasks need it, and their messages do not."""
 
     def __str__(self) -> str:
         """See `Target`."""
@@ -189,7 +189,7 @@ class LetterTarget:
 
         Raises:
             OffsetMismatchError: if the target has not seen all records before the batch.
-            DeliveryError: if the query has state, or its rows do not tell which record they are.
+            DeliveryError: if the query has state, or its rows do not name their record.
         """
         self._refuse_state(batch)
         starts = clip(batch, self._target.stored(batch))
@@ -213,7 +213,7 @@ class LetterTarget:
 
     def finish(self, batch: Batch, plan: TargetPlan, parts: Sequence[object]) -> None:
         """See `Target.finish`."""
-        # Spark makes the folder of states while it plans batch 0: it may have appeared since `begin`.
+        # Spark creates the state folder while it plans batch 0: it may have appeared since `begin`.
         self._refuse_state(batch)
         self._target.finish(clipped(batch, _own(plan).starts), _own(plan).plan, parts)
 
@@ -258,7 +258,7 @@ class LetterWriter:
     batch_id: int
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take dead letters.
+        """Write dead letters.
 
         Raises:
             DeliveryError: if one is not of a record of this batch.
@@ -310,7 +310,7 @@ def not_yet_there(letters: pa.RecordBatch, extents: Extents, batch_id: int) -> p
 
 
 def _extents(batch: Batch, own: Batch) -> Extents:
-    """Return the extents by what a row can tell: it does not know its source's name, nor the topic's id.
+    """Return the extents by topic name and partition: rows have neither the source's name nor the topic's id.
 
     Raises:
         DeliveryError: if two sources read a partition of one name from different clusters or at different offsets.

@@ -1,7 +1,6 @@
 """The sink `delta_once`: rows and offsets of a micro-batch in one Delta commit.
 
-The steps of a batch are in `connectors.sinks.stream_sink`, what is done with the table in
-`connectors.delta_sink.target`.
+The steps of a batch are in `connectors.sinks.stream_sink`, the writes to the table in `connectors.delta_sink.target`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class DeltaOnceDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Refuse ``spark.read``.
+        """Reject ``spark.read``.
 
         Raises:
             OptionError: always.
@@ -46,7 +45,7 @@ class DeltaOnceDataSource(DataSource):
         raise OptionError(f"{FORMAT} only writes: read the table with delta-spark or deltalake")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
-        """Refuse ``df.write``: a batch has no offsets to commit.
+        """Reject ``df.write``: a batch has no offsets to commit.
 
         Raises:
             OptionError: always.

@@ -1,8 +1,8 @@
 """The format ``kafka_once`` as PySpark sees it: a source and a sink, for streams and for batches.
 
-Spark makes this object anew in every Python process that does something for a query, and says only afterwards what for.
-So options are read when a reader or a writer is asked for, as a source's or as a sink's; and what only a sink needs is
-imported then, since a worker that only reads should not wait for it.
+Spark creates this object in every Python process of a query, before it asks for a reader or a writer. So options are
+read only then, as those of a source or of a sink, and what only a sink needs is imported then, since a worker that only
+reads should not wait for it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class KafkaOnceDataSource(DataSource):
         return self._source_options().rows.spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader of a batch query.
+        """Return the reader of a batch query.
 
         Raises:
             OptionError: for options that cannot work, or a schema of the user's own.
@@ -67,7 +67,7 @@ class KafkaOnceDataSource(DataSource):
         return KafkaOnceReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Make the reader of a stream.
+        """Return the reader of a stream.
 
         Raises:
             OptionError: for options that cannot work, or a schema of the user's own.
@@ -75,7 +75,7 @@ class KafkaOnceDataSource(DataSource):
         return KafkaOnceStreamReader(self._checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Make the writer of a batch.
+        """Return the writer of a batch.
 
         Raises:
             OptionError: for options or columns that cannot work, or the mode overwrite.
@@ -89,7 +89,7 @@ class KafkaOnceDataSource(DataSource):
         return KafkaBatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
-        """Make the writer of one batch of a stream; `connectors.sinks.stream_sink` says when it is asked for.
+        """Return the writer of one batch of a stream; see `connectors.sinks.stream_sink` for when.
 
         As in Spark's own Kafka sink, the output modes append the rows of the batch; Spark itself refuses update.
 

@@ -27,10 +27,10 @@ from sparkonce.connectors.sinks.target import Routing, Target
 def kafka_stream_sink(options: KafkaSinkOptions, schema: StructType) -> StreamSink:
     """Make the sink for rows of ``schema``.
 
-    Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets tells of both.
+    Dead letters that go to a topic are in the same transactions as the rows, so one chain of offsets covers both.
 
     Raises:
-        OptionError: if the columns are not those of records, or dead letters have no place, or no column.
+        OptionError: if the columns are not those of records, or dead letters lack a place or a column.
     """
     place = options.dead_letters
     check_column(FORMAT, schema, place)

@@ -1,9 +1,9 @@
 """The client: metadata, offsets and fetches, from whichever broker leads, through restarts and moves of leaders.
 
 A `Client` belongs to one thread at a time. It keeps a connection per broker and what it learned of leaders. Every call
-is tried again, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first
-contact with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
-(`default.api.timeout.ms`), because a wrong address should not take a minute to be told.
+is retried, with a bounded back-off, on errors that Kafka calls retriable and on broken connections; the first contact
+with the cluster has a shorter deadline (`socket.connection.setup.timeout.ms`) than later calls
+(`default.api.timeout.ms`), because a wrong address should not take a minute to be reported.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from sparkonce.connectors.kafka_client.list_offsets import Asked
 from sparkonce.connectors.kafka_client.settings import ClientSettings
 
 LATEST, EARLIEST = -1, -2
-"""What ListOffsets takes for a timestamp, and how JSON offsets say latest and earliest, as in Spark's connector."""
+"""Special timestamps of ListOffsets, and latest and earliest in JSON offsets, as in Spark's connector."""
 
 REPLICA_ID_FROM = 3
-"""From which version of OffsetForLeaderEpoch on it says who asks."""
+"""The first version of OffsetForLeaderEpoch with a replica id."""
 _CONSUMER = -1
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Client:
         return self.retry("ask for the topics " + ", ".join(wanted), attempt)
 
     def matching_topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicMetadata]:
-        """Ask for all topics and give those whose names are ``wanted``, without Kafka's internal ones.
+        """Ask for all topics and return those whose names are ``wanted``, without Kafka's internal ones.
 
         Raises:
             KafkaUnreachableError: if no broker answers.
@@ -149,8 +149,8 @@ class Client:
     ) -> dict[tuple[str, int], int]:
         """Ask for the offset at a timestamp, LATEST or EARLIEST, of each (topic, partition).
 
-        With ``read_committed`` the latest is the last stable offset. ``known`` saves the question for leaders, and is
-        brought up to date if they have changed: the leader epochs in it are those that the answers are of.
+        With ``read_committed`` the latest is the last stable offset. ``known`` saves the request for leaders, and is
+        updated if they have changed: the leader epochs in it are those of the results.
         """
         return self._ask_leaders("ask for offsets", lambda: self._offsets(wanted, known), wanted, known)
 
@@ -188,7 +188,7 @@ class Client:
         return {topic.name: _topic_metadata(topic, brokers) for topic in found}
 
     def _describe(self, names: list[str] | None, *, create: bool = False) -> tuple[list[Any], dict[int, _Address]]:
-        """Ask for topics, all of them if ``names`` is None, and give the answer's topics and brokers."""
+        """Ask for topics, all of them if ``names`` is None, and return the topics and brokers of the response."""
         connection = self.any_connection()
         version = connection.version(ApiKey.METADATA)
         request_topic = apis.request_class(ApiKey.METADATA).MetadataRequestTopic
@@ -283,7 +283,7 @@ class Client:
         return [self.connection(address) for address in self._known_brokers]
 
     def ask(self, connection: Connection, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Send one request by the generated codecs, and give the decoded answer; a broken connection is dropped."""
+        """Send one request by the generated codecs, and return the decoded response; a broken connection is dropped."""
         body = apis.encode_request(apis.request(api_key, version, **fields), version)
         try:
             return apis.decode_response(api_key, version, connection.request(api_key, version, body))
@@ -406,8 +406,8 @@ def _may_pass(error: Exception, reached: bool) -> bool:
         return error.code in RETRIABLE
     if isinstance(error, (PermissionError, ssl.SSLCertVerificationError)):
         return False
-    # A name that nobody knows is a typing error, unless the cluster was reached before: a container's name goes away
-    # while it is started again.
+    # An unknown host name is a typing error, unless the cluster was reached before: a container's name is unknown
+    # while it restarts.
     return reached or not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME)
 
 
@@ -415,7 +415,7 @@ _shared: dict[tuple[int, ClientSettings], Client] = {}
 
 
 def shared_client(settings: ClientSettings) -> Client:
-    """Return this process's client for these settings, whose connections live on from one batch to the next.
+    """Return this process's client for these settings, whose connections are kept from one batch to the next.
 
     Python workers run one task at a time; a forked child gets clients of its own.
     """

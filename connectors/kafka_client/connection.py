@@ -80,7 +80,7 @@ class Connection:
         return max(low, APIS[api_key].min_version) <= min(high, APIS[api_key].max_version)
 
     def request(self, api_key: int, version: int, body: bytes | bytearray) -> memoryview:
-        """Send a request and give the body of its answer."""
+        """Send a request and return the body of its response."""
         self.send(api_key, version, body)
         return self.receive(bytearray())
 
@@ -95,7 +95,7 @@ class Connection:
             self._pending.append((api_key, version, correlation_id))
 
     def receive(self, buffer: bytearray) -> memoryview:
-        """Wait for the answer to the oldest request and give its body, as a slice of ``buffer`` or of a larger one."""
+        """Wait for the oldest request's response and return its body, as a slice of ``buffer`` or of a larger one."""
         api_key, version, expected = self._pending[0]
         head = bytearray(_SIZE.size)
         self._fill(memoryview(head))

@@ -1,9 +1,9 @@
 """A consumer group's committed offsets, over our own client: what `offset_store.group` keeps its offsets in.
 
-Commits are those of a simple consumer, which assigns its partitions itself: generation -1 and no member id. Kafka takes
-them only while the group has no members (`ClassicGroup.validateOffsetCommit`, `ConsumerGroup.validateOffsetCommit`).
-Both requests are sent in versions that name topics and hold one group, which every broker from Kafka 0.11 to 4.x
-serves; absent are topic ids (v10) and several groups at once (v8 of OffsetFetch).
+Commits are those of a simple consumer, which assigns its partitions itself: generation -1 and no member id. Kafka
+accepts them only while the group has no members (`ClassicGroup.validateOffsetCommit`,
+`ConsumerGroup.validateOffsetCommit`). Both requests are sent in versions that name topics and hold one group, which
+every broker from Kafka 0.11 to 4.x serves; absent are topic ids (v10) and several groups at once (v8 of OffsetFetch).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EPOCH_FROM = 6
 """From which version on a commit has the leader epoch of the record before the offset (KIP-320)."""
 DEAD = "Dead"
 VACANT_STATES = ("", "Empty", DEAD)
-"""States in which a group has no members; an id that nobody used is Dead."""
+"""States in which a group has no members; an unused id is Dead."""
 MEMBERSHIP_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -85,7 +85,7 @@ class KafkaGroupOffsets:
         )
 
     def _retry(self, what: str, attempt: Callable[[], _Result]) -> _Result:
-        """Call ``attempt`` until it succeeds, looking for the coordinator anew after a failure."""
+        """Call ``attempt`` until it succeeds, finding the coordinator again after a failure."""
 
         def with_fresh_coordinator() -> _Result:
             try:

@@ -48,7 +48,7 @@ def read_key_store(
 ) -> KeyStore | None:
     """Read a PKCS12 or JKS store; None if it is neither, as a PEM file is.
 
-    Without ``with_key``, as of a trust store, the private keys of a JKS store are passed over, as Java does: they may
+    Without ``with_key``, as of a trust store, the private keys of a JKS store are ignored, as Java does: they may
     have a password of their own.
 
     Raises:
@@ -148,7 +148,7 @@ def _entries(data: bytes) -> Iterator[tuple[bytes | None, list[bytes]]]:
 
 
 def _unprotected(protected: bytes, password: str) -> bytes:
-    """Take the key, in PKCS8, out of an ``EncryptedPrivateKeyInfo`` of Sun's key protector."""
+    """Return the key, in PKCS8, of an ``EncryptedPrivateKeyInfo`` of Sun's key protector."""
     secret = password.encode("utf-16-be")
     algorithm, value = _sequence(_sequence(protected)[0])
     if _sequence(algorithm)[0] != _SUN_KEY_PROTECTOR:

@@ -1,4 +1,4 @@
-"""ListOffsets v1 to v11, the client's side, written by hand: every micro-batch asks it of every partition.
+"""ListOffsets v1 to v11, the client's side, hand-written: every micro-batch requests it for every partition.
 
 The generated codecs make an object for each partition on the way out and another on the way in, which for a topic of a
 thousand partitions is a good part of planning a batch. Absent: v0, which Kafka 0.10 spoke.
@@ -16,7 +16,7 @@ from sparkonce.broker_lite.protocol.primitives import Buffer, Reader, put_array_
 
 ISOLATION_FROM, EPOCH_FROM, FLEXIBLE_FROM, TIMEOUT_FROM = 2, 4, 6, 10
 _CONSUMER = -1
-"""The replica id of who is none."""
+"""The replica id of a consumer."""
 
 Asked = tuple[int, int, int]
 """A partition, its leader's epoch, and a timestamp."""

@@ -1,7 +1,7 @@
 """SASL over Kafka's own requests (KIP-43, KIP-152): SaslHandshake names the mechanism, SaslAuthenticate carries it.
 
-The mechanisms' arithmetic is kafka-python's. Both requests are small and their old versions plain, so they are written
-by hand here.
+The mechanisms' arithmetic is kafka-python's. Both requests are small and their old versions plain, so they are
+hand-written here.
 """
 
 from __future__ import annotations
@@ -83,6 +83,6 @@ class _Bearer:
         return self._message
 
     def receive(self, answer: bytes) -> None:
-        """Take the broker's answer: nothing, or why it refuses, which it says in so many words after one byte more."""
+        """Handle the broker's response: empty, or why it refuses, which it explains after one more byte."""
         self._done = not answer
         self._message = b"\x01"

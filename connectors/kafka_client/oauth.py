@@ -1,7 +1,7 @@
-"""Tokens for SASL/OAUTHBEARER (RFC 7628, KIP-768): had by a client's credentials, or from a file.
+"""Tokens for SASL/OAUTHBEARER (RFC 7628, KIP-768), by client credentials or from a file.
 
-A token is kept in this process until it is about to expire, since each connection needs one. How long it lives is what
-the server says (``expires_in``), or, of a file or a server that does not say, what is in the token itself (``exp``).
+A token is kept in this process until it is about to expire, since each connection needs one. Its lifetime is the
+server's ``expires_in``, or else, as with a file, ``exp`` in the token itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARGIN_S = 30
 MAX_ANSWER_BYTES = 1 << 20
 
 _tokens: dict[OAuth, tuple[str, float]] = {}
-"""By who asks: a token, and until when it is used, in seconds since 1970."""
+"""By settings: a token, and until when it is used, in seconds since 1970."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -40,7 +40,7 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 
 class TokenError(PermissionError):
-    """There is no token to be had; the message says where from, and no secret. Never retried."""
+    """There is no token; the message names its source, and no secret. Never retried."""
 
 
 class TokenServerError(ConnectionError):

@@ -55,14 +55,14 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """Where tokens come from: a client's credentials, or a file that somebody else keeps fresh."""
+    """Where tokens come from: a client's credentials, or a file that another process refreshes."""
 
     token_url: str
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     scope: str | None = None
     url_encoded: bool = False
-    """Whether id and secret are encoded before they are put together (RFC 6749 says so, not every server does it)."""
+    """Whether id and secret are encoded before they are joined (RFC 6749 requires it, not every server does it)."""
     timeout_ms: int = 10_000
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Sent along with the token (KIP-342)."""
@@ -70,7 +70,7 @@ class OAuth:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """Who logs in, and how."""
+    """The user, and the mechanism."""
 
     mechanism: str
     username: str
@@ -218,7 +218,7 @@ SECURITY = by_name(
     ),
     group="Logging in",
 )
-"""What readers and producers take for TLS and for logging in."""
+"""Settings of readers and producers for TLS and authentication."""
 
 _MECHANISMS_TEXT = ", ".join(MECHANISMS)
 _JAVA_CLASS = "a Java class cannot be loaded"
@@ -240,7 +240,7 @@ REFUSED_SECURITY = {
     "ssl.provider": _JAVA_TLS,
     "security.providers": _JAVA_TLS,
 }
-"""What neither a reader nor a producer takes, and what to use instead."""
+"""Settings that neither readers nor producers support, and what to use instead."""
 
 _BROKERS = "tokens are judged by the broker; the client sends them as they are"
 _REFRESH = "a token is asked for when a connection is made and the last one is about to expire"
@@ -305,7 +305,7 @@ def read_security(given: Mapping[str, str]) -> tuple[Tls | None, Sasl | None]:
 
 
 def _check_files(given: Mapping[str, str]) -> None:
-    """Refuse what would be passed over: the system's authorities would be trusted, or no certificate be shown."""
+    """Reject what would be ignored: the system's authorities would be trusted, or no certificate be sent."""
     for name in _FILES:
         if given.get(name) == "":
             raise OptionError(f"{FORMAT}: option kafka.{name} is empty: name a file, or leave it out")

@@ -1,4 +1,4 @@
-"""The ``kafka.*`` options of a reader: what the client honours, what it passes over, and what it refuses.
+"""The ``kafka.*`` options of a reader: what the client supports, ignores, and rejects.
 
 Names are those of Kafka's Java consumer (``ConsumerConfig`` of Kafka 4.3). What all clients share is here as well;
 `connectors.kafka_client.security` has TLS and logging in, `connectors.kafka_sink.settings` what only a producer has.
@@ -224,7 +224,7 @@ REFUSED_EVERYWHERE = {
     "config.providers": "values are taken as they stand and ${…} is not looked up; give the values themselves",
     "config.providers.*": "values are taken as they stand and ${…} is not looked up; give the values themselves",
 }
-"""What neither a reader nor a producer takes, and what to use instead."""
+"""Settings that neither readers nor producers support, and what to use instead."""
 
 READER = SettingTable(
     honoured={**COMMON, **_FETCH, **SECURITY},
@@ -264,11 +264,11 @@ READER = SettingTable(
         "interceptor.classes": "there is no Java consumer to intercept; transform the DataFrame instead",
     },
 )
-"""All that a reader knows."""
+"""All settings of a reader."""
 
 
 def read_settings(options: Mapping[str, str]) -> ClientSettings:
-    """Read a reader's settings among ``options``, whose names begin with ``kafka.``; others are passed over.
+    """Read a reader's settings among ``options``, whose names begin with ``kafka.``; others are ignored.
 
     Raises:
         OptionError: for a setting that is unknown, refused, unreadable or at odds with another. Secrets are not shown.

@@ -1,4 +1,4 @@
-"""The client's side of TLS: a context from the settings, and what the settings say of a connection that has it.
+"""The client's side of TLS: a context from the settings, and the options of a connection that uses it.
 
 Stores of Java become PEM first. OpenSSL takes a private key from a file only; one that comes from a store or from the
 settings themselves goes through a file in memory, which ends with this process whatever ends it. Systems that have no
@@ -156,7 +156,7 @@ def _load_chain(context: ssl.SSLContext, text: str, key_password: str | None, wh
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file with this content, which nobody else can read and which no crash leaves behind."""
+    """Yield the name of a file with this content, which no other user can read and which no crash leaves behind."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("key.pem"), "wb") as file:
             file.write(content)

@@ -1,7 +1,7 @@
-"""What a person may do about an application's transactions: finish what was decided, and abort what was not.
+"""Manual actions on an application's transactions: finish what was decided, and abort what was not.
 
 The same steps as a driver's `take_over`, one at a time. Aborting claims the driver's transactional id first, so that no
-decision about what is aborted can land meanwhile; and so does taking a decision back. A query that runs is then fenced.
+decision about what is aborted can land meanwhile; and so does undoing a decision. A running query is then fenced.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sparkonce.exactly_once.transactions import Decision, Fate, PreparedTransact
 
 
 class AdministrationError(RuntimeError):
-    """What was asked for would break a promise, or makes no sense; the message says why, and what to do."""
+    """The requested action would break a guarantee, or makes no sense; the message says why, and what to do."""
 
 
 def finish(driver: Driver) -> Ended | None:
-    """Finish the last decision, or take it back if nothing of it is visible; None if there is nothing to finish.
+    """Finish the last decision, or undo it if nothing of it is visible; None if there is nothing to finish.
 
     Raises:
         TransactionsGoneError: if some of its transactions are gone or unknown, and others committed.
-        OffsetStoreError: if it is to be taken back, and the group has members.
+        OffsetStoreError: if it must be undone, and the group has members.
         TransactionError: if Kafka refuses something.
     """
     undone = driver.take_back_if_gone()
@@ -34,7 +34,7 @@ def finish(driver: Driver) -> Ended | None:
 
 
 def accept(driver: Driver) -> Ended | None:
-    """As `finish`; and where that cannot be done, commit what is left and note the decision as finished all the same.
+    """As `finish`; and where that cannot be done, commit what is left and still mark the decision as finished.
 
     Raises:
         OffsetStoreError, TransactionError: as `finish`.
@@ -51,10 +51,10 @@ def accept(driver: Driver) -> Ended | None:
 
 
 def abort(driver: Driver, transactional_id: str | None = None) -> list[str]:
-    """Abort what is open and not decided, or one transaction of it, and give their ids. The running driver is fenced.
+    """Abort open undecided transactions, or one of them, and return their ids. The running driver is fenced.
 
     Raises:
-        ByHandError: if ``transactional_id`` is decided, or not open.
+        AdministrationError: if ``transactional_id`` is decided, or not open.
         TransactionError: if Kafka refuses something.
     """
     driver_id = driver.scope.driver_id
@@ -71,10 +71,10 @@ def abort(driver: Driver, transactional_id: str | None = None) -> list[str]:
 
 
 def check_undecided(driver: Driver, transactional_id: str, last: Decision | None) -> None:
-    """See that a transaction may be aborted.
+    """Check that a transaction may be aborted.
 
     Raises:
-        ByHandError: if not.
+        AdministrationError: if not.
     """
     app_id = driver.scope.app_id
     if not transactional_id.startswith(driver.scope.prefix):

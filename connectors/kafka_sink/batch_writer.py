@@ -37,7 +37,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         """Check the columns.
 
         Raises:
-            OptionError: if one is missing or of another type, or nothing says which topic rows go to; or if there are
+            OptionError: if one is missing or of another type, or no topic is defined for the rows; or if there are
                 dead letters among the rows, which would be written as rows.
         """
         if COLUMN in schema.names:
@@ -53,7 +53,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
         Raises:
             RowError: if a row cannot become a record.
-            DeliveryTimeoutError, DeliveryRefusedError, RecordTooLargeError: if a record is not taken.
+            DeliveryTimeoutError, DeliveryRefusedError, RecordTooLargeError: if a record is not accepted.
             MissingTopicError: if a topic does not exist, and is not created by being written to.
             KafkaUnreachableError: if no broker answers in time.
         """

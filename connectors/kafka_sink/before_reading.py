@@ -1,9 +1,9 @@
-"""What a source looks after before it begins at a group's offsets: a sink's decision that can only be taken back.
+"""What a source settles before it starts from a group's offsets: a sink's decision that can only be undone.
 
-The offsets of a decision stand in the group as soon as it has landed. If all of its transactions have timed out since,
-the next driver takes it back; but a source without a checkpoint asks the group before the sink begins anything, and
-would begin behind records that are written nowhere. So the source asks for that to be done first. It changes nothing
-where a decision can be finished: its offsets hold then, whoever finishes it.
+The offsets of a decision are in the group as soon as it has landed. If all of its transactions have timed out since,
+the next driver undoes it; but a source without a checkpoint reads the group before the sink does anything, and would
+start past records that were never written. So the source requests that first. Nothing changes if a decision can be
+finished: then its offsets are valid.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 def settled_group(client: Client, group_id: str, app_id: str) -> KafkaGroupOffsets:
-    """Return a group whose offsets were not left by a decision that has to be taken back.
+    """Return a group whose offsets were not left by a decision that must be undone.
 
-    Where that cannot be seen or done, the group is given as it is: the sink compares again, and stops at a gap.
+    If that cannot be checked or done, the group is returned unchanged: the sink compares again, and stops at a gap.
     """
     group = KafkaGroupOffsets(client, group_id)
     notes = (Note.from_text(entry.metadata) for entry in group.fetch().values())

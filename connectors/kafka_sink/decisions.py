@@ -1,8 +1,8 @@
-"""The topic in which decisions stand: one partition, compacted, one key for each application.
+"""The topic of decisions: one partition, compacted, one key for each application.
 
-It is read up to the high watermark, not to the last stable offset, so that a transaction that another application has
-left open there holds nobody up: batches of a transaction wait for its marker, and only a marker that says commit lets
-them count. A reader goes on where it stopped.
+It is read up to the high watermark, not to the last stable offset, so that an open transaction of another application
+does not block readers: batches of a transaction are kept until its marker, and count only after a commit marker. A
+reader continues where it stopped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TOPIC_CONFIGS: Mapping[str, str] = {
     CLEANUP_POLICY: "compact",
     # A segment that is written to is not compacted: with Kafka's own size, 1 GiB, a start would read days of decisions.
     "segment.bytes": str(16 << 20),
-    # Our records have no timestamp: a topic with CreateTime, made by hand, refuses one that is far ahead of its clock.
+    # Our records have no timestamp: a manually created topic with CreateTime rejects one far ahead of its clock.
     "message.timestamp.type": "LogAppendTime",
 }
 POLL_S = 0.005
@@ -72,7 +72,7 @@ _Result = TypeVar("_Result")
 
 
 class DecisionTopicError(RuntimeError):
-    """The topic of decisions is missing and cannot be made, or cannot be used; the message says what to do."""
+    """The topic of decisions is missing and cannot be created, or cannot be used; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +85,24 @@ class _Open:
 
 @dataclass(slots=True)
 class DecisionLog:
-    """The decisions of one application, as far as they have been read; or of all, to look at."""
+    """The decisions of one application, as far as they have been read; or of all applications, read only."""
 
     client: Client
     topic: str
     app_id: str | None
-    """Whose decisions these are; None: everybody's."""
+    """The application of the decisions; None: all applications."""
     decisions: dict[str, Decisions] = field(default_factory=lambda: defaultdict(Decisions))
     """What has been read, by application."""
     _next: int | None = None
     _leader: Leader | None = None
     _topic_id: str = ""
     _is_kept: bool = False
-    """Whether the topic was seen to keep what is in it."""
+    """Whether the topic is known to keep its records."""
     _pending: dict[int, _Open] = field(default_factory=dict)
     """Transactions without a marker yet that hold records that are wanted, by producer id."""
 
     def ensure(self) -> None:
-        """Make the topic if it is not there, and see that it keeps what is in it.
+        """Create the topic if it is missing, and check that it keeps its records.
 
         Raises:
             DecisionTopicError: if this user may not, or Kafka refuses it, or records expire in the topic.
@@ -125,7 +125,7 @@ class DecisionLog:
             time.sleep(POLL_S)
 
     def _recognize(self) -> None:
-        """See whether this is the topic that was read before; if it was made anew, what was read is of no use."""
+        """Check that this is the topic that was read before; if it was recreated, forget what was read."""
         topic_id = self.client.topics([self.topic])[self.topic].topic_id
         if topic_id != self._topic_id:
             self._forget()
@@ -133,7 +133,7 @@ class DecisionLog:
         self._topic_id = topic_id
 
     def _check_kept(self) -> None:
-        """See that the topic is compacted and nothing else: retention would delete the last decision one day."""
+        """Check that the topic is only compacted: retention would eventually delete the last decision."""
         if self._is_kept:
             return
         policy = self._retry(f"look at the topic {self.topic}", self._cleanup_policy)
@@ -190,11 +190,11 @@ class DecisionLog:
 
     @property
     def known(self) -> Decisions:
-        """What has been read of the own application's decisions."""
+        """The decisions of this application that have been read."""
         return self.decisions[self._own]
 
     def look(self) -> Mapping[str, Decisions]:
-        """Read what is new, and wait for nothing: what is not committed yet is left out, see `deciding`.
+        """Read what is new, without waiting: what is not committed yet is left out, see `deciding`.
 
         Raises:
             as `read`.
@@ -220,7 +220,7 @@ class DecisionLog:
         self._append(record, identity, sequence)
 
     def append_finished(self, number: int) -> None:
-        """Note that a decision is finished.
+        """Mark a decision as finished.
 
         Raises:
             DecisionTopicError, KafkaUnreachableError: as `append_decision`.
@@ -279,13 +279,13 @@ class DecisionLog:
                 except Exception:
                     self._forget()
                     raise
-            # A broker reads what lies below the high watermark that it tells. If there is nothing, compaction has
+            # A broker returns records below the high watermark that it reports. If there is nothing, compaction has
             # removed the end of the log: the marker of an aborted decision, say, before a segment that is empty yet.
             if self._next >= result.high_watermark or self._next == before:
                 return
 
     def _forget(self) -> None:
-        """Begin anew: whoever asks next must not go on behind what could not be read."""
+        """Start again from the beginning: the next read must not skip what could not be read."""
         self._next = self._leader = None
         self._pending.clear()
         self.decisions.clear()
@@ -309,7 +309,7 @@ class DecisionLog:
         return self._of_leader(ask)
 
     def _of_leader(self, ask: Callable[[Connection], _Result]) -> _Result:
-        """Ask the partition's leader, which is looked for anew after a failure."""
+        """Send a request to the partition's leader, which is found again after a failure."""
         if self._leader is None:
             self._leader = leader_of(self.client.topics_now([self.topic]), self.topic, PARTITION)
         leader = self._leader

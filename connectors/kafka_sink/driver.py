@@ -1,8 +1,8 @@
 """What the driver knows and does about the transactions of one application: decide, finish, undo, abort.
 
 One `Driver` lives in each of the processes that Spark's driver keeps for a sink: the one that begins batches and the
-one that commits them. `take_over` is the door: it claims the application's own transactional id, which fences every
-other driver, and leaves nothing behind that is half done.
+one that commits them. `take_over` is the entry point: it claims the application's own transactional id, which fences
+every other driver, and settles everything that is half done.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from sparkonce.offset_store.group import CommittedOffset, Note, Slot
 from sparkonce.offset_store.record import BatchRecord, PartitionKey
 
 DRIVER = "driver"
-"""Ends the transactional id of an application's driver; tasks' ids go on with an incarnation and have one part more."""
+"""The suffix of a driver's transactional id; tasks' ids have an incarnation and one more part instead."""
 DRIVER_TIMEOUT_MS = 20_000
-"""A decision takes milliseconds, or as long as a broker needs to come back. If its driver dies in the middle, readers
-of the group wait no longer than this; a source without a checkpoint is one, and gives up after a minute."""
+"""A decision takes milliseconds, or as long as a broker needs to restart. If its driver dies in the middle, readers of
+the group wait no longer than this; a source without a checkpoint is one, and fails after a minute."""
 LEAST_LEFT_MS, LEAST_SHARE_LEFT = 10_000, 0.1
-"""What must be left of a transaction's time when it is decided, whichever is less: so long its end may take."""
+"""The remaining time that a transaction needs when it is decided, whichever is less: ending it may take that long."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose transactions these are, and where its decisions and offsets stand."""
+    """The application of the transactions, and where its decisions and offsets are."""
 
     settings: ClientSettings
     app_id: str
@@ -65,7 +65,7 @@ class Scope:
 
     @property
     def prefix(self) -> str:
-        """How all transactional ids of the application begin."""
+        """The prefix of all transactional ids of the application."""
         return transactional_prefix(self.app_id)
 
     @property
@@ -81,19 +81,19 @@ class _Begun:
     query_id: str
     batch_id: int
     identity: ProducerIdentity
-    """Whom it claimed for it."""
+    """The producer identity that it claimed for the batch."""
 
     def is_before(self, record: BatchRecord) -> bool:
         """Whether ``record`` is of the next batch of the same query."""
         return (self.query_id, self.batch_id + 1) == (record.query_id, record.batch_id)
 
     def was_last(self, identity: ProducerIdentity) -> bool:
-        """Whether nobody else has claimed the application between this and ``identity``."""
+        """Whether no other driver claimed the application between this and ``identity``."""
         return (self.identity.producer_id, self.identity.epoch + 1) == (identity.producer_id, identity.epoch)
 
 
 class Driver:
-    """The driver's hold on one application's transactions; for one thread at a time."""
+    """Manages the transactions of one application for the driver; for one thread at a time."""
 
     def __init__(self, scope: Scope, client: Client) -> None:
         self.scope = scope
@@ -107,12 +107,12 @@ class Driver:
         """Topics, with their ids, that this cluster was seen to have."""
         self._is_settled = False
         self._read_under: ProducerIdentity | None = None
-        """Whose claim the log was read under, if nobody has used what was read yet."""
+        """The claim under which the log was read, if the result was not used yet."""
 
     def begin(
         self, record: BatchRecord, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0
     ) -> ProducerIdentity:
-        """Claim the application for one batch. What an earlier run may have left is looked after first.
+        """Claim the application for one batch, after settling what an earlier run may have left.
 
         ``timeout_ms`` bounds the transaction of the decision, ``task_timeout_ms`` those of tasks.
 
@@ -131,15 +131,15 @@ class Driver:
         return identity
 
     def decisions(self, identity: ProducerIdentity | None) -> Decisions:
-        """Return what the log says. What `begin` has read since it claimed ``identity`` is not read again.
+        """Return the decisions of the log. What `begin` has read since it claimed ``identity`` is not read again.
 
-        Whatever others decide after the claim takes another claim, and so keeps ``identity`` from deciding anything.
+        Any later decision of another driver needs another claim, which prevents ``identity`` from deciding anything.
         """
         begun, self._read_under = self._read_under, None
         return self.log.known if identity is not None and begun == identity else self.log.read()
 
     def settle_earlier(self) -> None:
-        """Look after what a run with exactly-once has left, before one with a weaker guarantee begins; once only.
+        """Settle what a run with exactly-once has left, before one with a weaker guarantee begins; only once.
 
         Raises:
             as `take_over`.
@@ -152,15 +152,15 @@ class Driver:
             decisions = Decisions()
         else:
             decisions = self.log.read()
-        if decisions.number:  # a driver that is alive still is fenced first: what it decides must not be aborted
+        if decisions.number:  # a driver that still runs is fenced first: what it decides must not be aborted
             self.take_over()
         self._is_settled = True
 
     def settle_pending(self) -> None:
-        """See that what is stored can be read now, and stays so.
+        """Make sure that stored offsets can be read now and do not change.
 
-        The decision that a driver may have left open when it died is aborted, and one that has landed and can only be
-        taken back is taken back. Nobody is fenced where neither is the case.
+        A decision that a dead driver may have left open is aborted, and a committed one that can only be undone is
+        undone. No driver is fenced if neither is the case.
 
         Raises:
             OffsetStoreError, TransactionError, DecisionTopicError: if Kafka refuses something.
@@ -171,7 +171,7 @@ class Driver:
         self.take_back_if_gone()
 
     def take_back_if_gone(self) -> Ended | None:
-        """Undo the last decision, if nothing of it is visible and something of it is gone; None if it is not so.
+        """Undo the last decision, if none of it is visible and some of it is gone; otherwise return None.
 
         Raises:
             TransactionsGoneError: if a driver that was held up has committed a part of it in the meantime.
@@ -182,7 +182,7 @@ class Driver:
             return None
         self.group.check_vacant()
         identity = self.claim()
-        # From here on nobody else decides, so what the log says holds: another driver may have been quicker.
+        # From here on no other driver decides, so the log is final: another driver may have been faster.
         found = self.unfinished()
         if found is None or found.settlement is not Settlement.UNDO:
             return None
@@ -190,18 +190,18 @@ class Driver:
         return replace(found, undone=True)
 
     def unfinished(self) -> Ended | None:
-        """Return the decision that is to be finished, if there is one, and what has become of its transactions."""
+        """Return the unfinished decision, if there is one, with the states of its transactions."""
         decision = self.log.read().unfinished
         return None if decision is None else Ended(decision, self.fates(decision.transactions))
 
     def claim(self, timeout_ms: int = DRIVER_TIMEOUT_MS) -> ProducerIdentity:
-        """Become the one driver that may decide; whoever was it before is fenced."""
+        """Become the only driver that may decide; the previous one is fenced."""
         return self.transactions.init_producer_id(self.scope.driver_id, timeout_ms)
 
     def take_over(self, timeout_ms: int = DRIVER_TIMEOUT_MS, task_timeout_ms: int = 0) -> ProducerIdentity:
-        """Claim, finish or undo what was decided, and abort all else, so that nothing of an earlier run is open.
+        """Claim, finish or undo what was decided, and abort all else, so that nothing of an earlier run stays open.
 
-        A ``task_timeout_ms`` that brokers do not allow is refused here, and not by every task.
+        A ``task_timeout_ms`` that brokers do not allow is rejected here, instead of in every task.
 
         Raises:
             TransactionsGoneError: if what was decided can be neither finished nor undone.
@@ -234,14 +234,13 @@ class Driver:
     ) -> None:
         """Write a decision and its offsets in one transaction, and commit it.
 
-        ``prepare`` is called when the transaction has begun: it may send rows in it, or say by raising that nothing is
-        to be decided.
+        ``prepare`` is called when the transaction has begun: it may send rows in it, or raise to cancel the decision.
 
         Raises:
             FencedProducerError: if another driver has claimed the application since, or this took too long.
             TransactionError: if Kafka refuses it.
         """
-        if identity == self._spent:  # its sequence numbers are used: Kafka would take a second decision for the first
+        if identity == self._spent:  # sequence numbers are used: Kafka would see a second decision as a duplicate
             raise FencedProducerError(f"the transactional id {identity.name!r} must be claimed anew for each decision")
         self._spent = identity
         try:
@@ -258,7 +257,7 @@ class Driver:
             raise
 
     def finish(self, decision: Decision) -> None:
-        """Commit every transaction of a decision that is not committed yet, and note that.
+        """Commit every transaction of a decision that is not committed yet, and mark the decision as finished.
 
         Raises:
             TransactionsGoneError: if that cannot be done, since some have timed out.
@@ -283,14 +282,14 @@ class Driver:
         self.log.append_finished(decision.number)
 
     def undo(self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], identity: ProducerIdentity) -> None:
-        """Take a decision back none of whose transactions is committed: the batch is free to be written again.
+        """Undo a decision of which no transaction is committed: the batch can be written again.
 
         Raises:
-            TransactionsGoneError: if a driver that was held up has committed one in the meantime.
+            TransactionsGoneError: if a delayed driver has committed one in the meantime.
         """
         gone = [each for each, fate in fates.items() if fate is Fate.GONE]
-        # First what still waits: once the decision is taken back, nobody may commit it any more. By EndTxn and not by
-        # another epoch, which would not tell whether the transaction was committed in this very moment.
+        # First the open ones: once the decision is undone, they must not be committed any more. By EndTxn and not by
+        # another epoch, which would not show whether the transaction was committed at the same moment.
         for transaction in (each for each, fate in fates.items() if fate is Fate.WAITS):
             self._abort(transaction, decision)
         self.decide(decision.undoing(now_ms()), self._offsets_before(decision), identity)
@@ -306,13 +305,13 @@ class Driver:
     def take_back(self, decision: Decision, identity: ProducerIdentity) -> None:
         """Undo a decision that could not be finished, if that is possible and ``identity`` is still the claim.
 
-        At once, and not with the next start: a source without a checkpoint asks the group where to begin before the
-        sink begins anything.
+        Immediately, and not at the next start: a source without a checkpoint asks the group for its starting offsets
+        before the sink does anything.
         """
         if not self.is_current(identity):
             return
         claimed = self.claim()
-        # From here on nobody else decides, so what the log says holds: another driver may have been quicker.
+        # From here on no other driver decides, so the log is final: another driver may have been faster.
         unfinished = self.log.read().unfinished
         if unfinished is None or unfinished.number != decision.number:
             return
@@ -321,18 +320,18 @@ class Driver:
             self.undo(unfinished, fates, claimed)
 
     def fates(self, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
-        """Look what has become of transactions that were left open."""
+        """Return the states of transactions that were left open."""
         if not transactions:
             return {}
         found = self.transactions.describe([each.transactional_id for each in transactions])
         return {each: _fate(each, found.get(each.transactional_id)) for each in transactions}
 
     def abort_open(self, prefix: str) -> list[str]:
-        """Abort the undecided transactions whose ids begin with ``prefix``, and fence whoever made them.
+        """Abort the undecided transactions whose ids begin with ``prefix``, and fence their producers.
 
-        Fenced is also who has claimed such an id and sent nothing yet: a task that lives on would begin a transaction
-        later, which readers wait for until its time is up. Who claims one after this sees for itself that it comes too
-        late (`TransactionWriter`). What the last decision names is not touched, nor what is on its way to its end.
+        Producers that claimed such an id and sent nothing yet are fenced too: a task that still runs would begin a
+        transaction later, which readers wait for until it times out. A task that claims one after this detects that
+        it is too late (`TransactionWriter`). Transactions of the last decision, or already ending, are not changed.
         """
         last = self.log.read().last
         return self.abort_but(last.transactions if last is not None else (), prefix)
@@ -340,7 +339,7 @@ class Driver:
     def abort_but(
         self, decided: Iterable[PreparedTransaction], prefix: str, identity: ProducerIdentity | None = None
     ) -> list[str]:
-        """As `abort_open`, for who knows what is decided and not committed yet.
+        """As `abort_open`, for callers that know what is decided and not committed yet.
 
         With ``identity``, nothing is touched unless that is still this application's driver: a later one may have
         decided about what was open when the list was made.
@@ -361,8 +360,8 @@ class Driver:
     def here(self, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
         """Return the partitions that are on the cluster that is written to: a group there keeps no offsets of others.
 
-        A topic of the same name may be another one: the copy of one that is read elsewhere, for example. That a topic
-        is not here is asked anew each time: an answer may be out of date.
+        A topic of the same name may be another one: for example a copy of one that is read elsewhere. Missing topics
+        are requested again each time: metadata may be out of date.
 
         Raises:
             PermissionError: if this user may not see a topic.
@@ -378,7 +377,7 @@ class Driver:
         return {key for key in wanted if (key[1].topic, key[1].topic_id) in self._here}
 
     def is_current(self, identity: ProducerIdentity) -> bool:
-        """Whether nobody has claimed the application since ``identity`` did."""
+        """Whether no other driver has claimed the application since ``identity``."""
         found = self.transactions.describe([self.scope.driver_id]).get(self.scope.driver_id)
         return found is not None and found.is_of(identity)
 
@@ -390,7 +389,7 @@ class Driver:
         return found.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
 
     def check_open(self, decision: Decision, identity: ProducerIdentity) -> None:
-        """See that all transactions are open and stay so for a while: what times out now would be decided in vain.
+        """Check that all transactions are open and have time left: a decision about one that times out is in vain.
 
         The driver's own transaction has just begun, so its start is the time by the brokers' clock.
 
@@ -416,16 +415,16 @@ class Driver:
             )
 
     def _close(self, identity: ProducerIdentity) -> None:
-        """After a failure: see that the driver's transaction is open no more, so that its outcome can be read."""
+        """End the driver's transaction after a failure, so that its outcome can be read."""
         try:
             found = self.transactions.describe([identity.name]).get(identity.name)
             if found is not None and found.is_of(identity) and found.state is State.ONGOING:
                 self.transactions.end(identity, commit=False)
-        except Exception as error:  # the first failure is the one to tell; this one leaves the outcome to a time-out
+        except Exception as error:  # the first failure is the one to report; after this one the transaction times out
             _log.warning("kafka_once: could not abort the driver's transaction: %s", error)
 
     def _abort(self, transaction: PreparedTransaction, decision: Decision) -> None:
-        """Abort what a decision wanted to be committed, unless it is gone.
+        """Abort a transaction of a decision, unless it is gone.
 
         Raises:
             TransactionsGoneError: if it is committed, while others are gone.
@@ -440,14 +439,14 @@ class Driver:
                 raise
 
     def _offsets_before(self, decision: Decision) -> dict[Slot, CommittedOffset]:
-        """Return what takes a batch out of its group: where its partitions stood, and no note that names it."""
+        """Return the previous offsets of a batch's partitions in its group, without metadata that names the batch."""
         committed = KafkaGroupOffsets(self.client, decision.group_id).fetch()
         notes = ((slot, Note.from_text(entry.metadata)) for slot, entry in committed.items())
         attempt_id = decision.record.attempt_id
         return {slot: CommittedOffset(note.follows) for slot, note in notes if note and note.attempt_id == attempt_id}
 
     def _are_committed(self, transactions: Iterable[PreparedTransaction], decision: Decision) -> bool:
-        """After an EndTxn was refused: somebody else may have done the same.
+        """Whether transactions are committed; after a rejected EndTxn another driver may have done it.
 
         Raises:
             TransactionsGoneError: if a transaction is gone while others are not.
@@ -484,5 +483,5 @@ _drivers: LruCache[tuple[int, Scope], Driver] = LruCache()
 
 
 def shared_driver(scope: Scope) -> Driver:
-    """Return this process's driver of an application, whose connections and reading position live on over batches."""
+    """Return this process's driver of an application, whose connections and reading position are kept over batches."""
     return _drivers.get((os.getpid(), scope), lambda: Driver(scope, shared_client(scope.settings)))

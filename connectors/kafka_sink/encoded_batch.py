@@ -1,4 +1,4 @@
-"""A record batch that is ready but for the producer that sends it."""
+"""A record batch that is complete except for its producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRANSACTIONAL = 0x10
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One record batch, whole but for the producer and the checksum; ``data`` belongs to it alone."""
+    """One record batch, complete except for the producer and the checksum; it owns ``data``."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class EncodedBatch:
     data: bytearray
 
     def stamp(self, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool) -> None:
-        """Write in who sends the batch, and its checksum; -1 three times is a producer without idempotence."""
+        """Write the producer of the batch, and its checksum; -1 three times is a producer without idempotence."""
         (attributes,) = _ATTRIBUTES.unpack_from(self.data, _ATTRIBUTES_POSITION)
         attributes = attributes | _TRANSACTIONAL if transactional else attributes & ~_TRANSACTIONAL
         _ATTRIBUTES.pack_into(self.data, _ATTRIBUTES_POSITION, attributes)
@@ -39,9 +39,9 @@ class EncodedBatch:
 
 
 def halves(batch: EncodedBatch) -> tuple[tuple[EncodedBatch, EncodedBatch], int]:
-    """Cut a batch of several records into two; also gives the size of the larger one, not compressed.
+    """Split a batch of several records into two; also returns the uncompressed size of the larger one.
 
-    The slow way, record by record: it is for a topic that takes less than was known.
+    Slow, record by record: only for a topic that accepts less than expected.
     """
     records = decode_records(batch.data)
     middle = len(records) // 2

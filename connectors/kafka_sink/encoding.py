@@ -1,9 +1,9 @@
 """Rows of Arrow batches, gathered into record batches of Kafka's format v2.
 
 A `RowEncoder` keeps one open record batch for each partition that rows go to, over all Arrow batches of a task, so that
-record batches become large however small Spark's are. It owns the arena that the compiled kernel writes into, takes a
-batch out when it is full, and compresses it. Who sends it, as which producer, is not decided here: producer id, epoch,
-sequence and checksum, which covers these, are written by `EncodedBatch.stamped`.
+record batches become large however small Spark's are. It owns the arena that the compiled kernel writes into, removes
+a batch when it is full, and compresses it. The producer is not decided here: producer id, epoch, sequence and checksum,
+which covers these, are written by `EncodedBatch.stamp`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class RowEncoder:
 
     Args:
         layout: where the parts of a record are.
-        partition_count: gives the number of a topic's partitions, or raises; asked again, with a second argument of
-            the partition that a row names, if that seems not to exist.
+        partition_count: returns the number of a topic's partitions, or raises; called again, with the partition that a
+            row names as second argument, if that seems not to exist.
         settings: compression, and how large a batch may grow.
-        start: from which partition on rows without a key are dealt out; different in each task.
-        clock: gives the timestamp of records.
+        start: the first partition for rows without a key; different in each task.
+        clock: returns the timestamp of records.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class RowEncoder:
         self._state = np.zeros(kernel.STATE_SLOTS, np.int64)
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        """Take rows in, and give the record batches that they fill; the others stay open.
+        """Encode rows, and yield the record batches that they fill; the others stay open.
 
-        Rows are taken in as the iterator is read, so it must be read to its end.
+        Rows are encoded as the iterator is consumed, so it must be consumed to its end.
 
         Raises:
             RowError: if a row cannot become a record.
@@ -91,7 +91,7 @@ class RowEncoder:
             yield self._take(slot, self._arena)
 
     def limit(self, topic: str, batch_bytes: int) -> None:
-        """Make later batches for a topic no larger than so many bytes, because its broker takes no more."""
+        """Make later batches for a topic no larger than so many bytes, because its broker accepts no more."""
         largest = self._largest[topic] = min(batch_bytes, self._largest.get(topic, batch_bytes))
         for slot, (name, _) in enumerate(self._places):
             if name == topic:
@@ -135,7 +135,7 @@ class RowEncoder:
         return rows.columns._replace(topics=topics)
 
     def _take(self, slot: int, arena: Bytes) -> EncodedBatch:
-        """Take a batch out of its slot, compress it, and write its header."""
+        """Remove a batch from its slot, compress it, and write its header."""
         row = self._slots[slot]
         start, used = int(row[kernel.START]), int(row[kernel.USED])
         count, base_time, last_time = int(row[kernel.COUNT]), int(row[kernel.BASE_TIME]), int(row[kernel.LAST_TIME])
@@ -168,7 +168,7 @@ class RowEncoder:
         return taken
 
     def _make_room(self, new: tuple[str, ...]) -> None:
-        """Lay out topics and slots anew; there is no open batch."""
+        """Lay out topics and slots again; there is no open batch."""
         counts = {name: int(self._topics[number, kernel.PARTITIONS]) for name, number in self._numbers.items()}
         for name in new:
             if name not in counts:

@@ -3,8 +3,8 @@
 Every topic-partition owns a *slot*: a stretch of one arena in which its next record batch grows behind room for a
 header. `fill` walks the rows once. It chooses a row's partition as Kafka's Java producer does, works out the size of
 the record, and writes it at the end of the slot; so rows of one partition keep their order. Where a record does not
-fit, it stops and says which slot is full: the caller takes the batch out, marks the slot empty and goes on at that row.
-Nothing is written before it is known to fit.
+fit, it stops and returns which slot is full: the caller removes the batch, marks the slot empty and continues at that
+row. Nothing is written before it is known to fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STICKY_CHUNK_BYTES = 16 * 1024
 """Rows without a key change their partition after so many bytes, as in Java's producer with its usual batch.size
 (KIP-794)."""
 
-# What `fill` says. FULL: a slot with records has no room for one more. LARGE: a record is larger than an empty slot.
+# Results of `fill`. FULL: a slot with records has no room for one more. LARGE: a record is larger than an empty slot.
 DONE, FULL, LARGE, NEGATIVE_PARTITION, UNKNOWN_PARTITION = range(5)
 
 # Slots of the state that `fill` leaves when it stops: the row, its topic's number, its slot, its partition, and the
@@ -164,7 +164,7 @@ def _put_record(
 
 @compiled
 def _is_assigned(columns: Columns, row: int) -> bool:
-    """Say whether the row names its partition."""
+    """Return whether the row names its partition."""
     return columns.partitions.shape[0] > 0 and _is_set(columns.partition_bits, columns.first_partition_bit + row)
 
 
@@ -193,7 +193,7 @@ def fill(
 ) -> int:  # fmt: skip
     """Append the rows from ``first_row`` on to the batches of their partitions, until one does not fit.
 
-    Gives one of the words above; for all but DONE ``state`` says where it stopped, and nothing of that row is written.
+    Returns one of the results above; for all but DONE ``state`` has where it stopped, and that row is not written.
     ``now_ms`` becomes the timestamp of these records.
     """
     for row in range(first_row, end_row):

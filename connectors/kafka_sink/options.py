@@ -1,6 +1,6 @@
 """The options of the format ``kafka_once`` as a sink: those of Spark's Kafka sink, and ours, declared once.
 
-A stream and a batch take different ones: only a stream has offsets, so only a stream can deliver exactly once.
+Streams and batches accept different ones: only a stream has offsets, so only a stream can deliver exactly once.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class KafkaSinkOptions:
     client: ClientSettings = field(repr=False)
     producer: ProducerSettings
     topic: str | None
-    """Where all rows go; None: the column `topic` says so."""
+    """The topic of all rows; None: the column `topic` has it."""
     guarantee: Guarantee
     app_id: str
     checkpoint: str
@@ -184,7 +184,7 @@ class KafkaSinkOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaSinkOptions:
-        """Check what Spark hands over to ``writeStream``.
+        """Read and check the options of ``writeStream``.
 
         Raises:
             OptionError: for an option that is unknown, missing, not readable or at odds with another.
@@ -226,7 +226,7 @@ class KafkaBatchOptions:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> KafkaBatchOptions:
-        """Check what Spark hands over to ``df.write``.
+        """Read and check the options of ``df.write``.
 
         Raises:
             OptionError: for an option that is unknown, not readable, for streams only or at odds with another.
@@ -267,7 +267,7 @@ def _check_guarantee(guarantee: Guarantee, offset_store: str, *, atomic_visibili
 
 
 def _check_storage(given: Mapping[str, str], offset_store: str, dead_letters: DeadLetterPlace | None) -> None:
-    """Refuse options for a Delta table where there is none: they would be dropped in silence."""
+    """Refuse options for a Delta table where there is none: they would be dropped silently."""
     named = sorted(key for key in given if key.lower().startswith(STORAGE_PREFIX))
     has_table = offset_store.startswith(DELTA) or (dead_letters is not None and dead_letters.table is not None)
     if named and not has_table:

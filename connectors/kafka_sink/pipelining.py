@@ -1,7 +1,7 @@
-"""Requests that go out together: their answers take one round trip instead of one each.
+"""Requests that are sent together: their responses take one round trip instead of one each.
 
 Brokers answer the requests of one connection in their order, and those of several at the same time. A driver that ends
-the transactions of a thousand tasks would else wait a thousand times.
+the transactions of a thousand tasks would otherwise wait a thousand times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.connection import Connection
 
 MAX_AT_ONCE = 100
-"""How many requests may be without an answer: so many small answers wait in a socket without holding up the broker."""
+"""Most requests without a response: this many small responses fit into a socket without blocking the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Question:
 
 
 def ask_together(client: Client, questions: Sequence[Question]) -> list[Any]:
-    """Send requests and give their decoded answers, in their order; after a failure their connections are dropped."""
+    """Send requests and return their decoded responses, in order; after a failure their connections are dropped."""
     answers = []
     for start in range(0, len(questions), MAX_AT_ONCE):
         some = questions[start : start + MAX_AT_ONCE]

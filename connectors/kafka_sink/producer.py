@@ -4,13 +4,13 @@ Theory of operation. `Producer.send` numbers batches (idempotence, KIP-98), gath
 partition in each, and keeps up to `max_in_flight` requests on their way to each broker; answers are read when the
 window is full, and by `flush`. One thread, blocking sockets: while a request is on its way, the caller encodes.
 
-A partition's unacknowledged batches stand in a line. When anything fails that may pass, no new request leaves; all
-answers that are still due are read; metadata is asked for anew; and everything unacknowledged is sent again in the
-order of the first sending. A broker that has a batch already knows it by its number, so it is there once. That a later
-batch is refused because an earlier one is missing is part of this, and no error unless the batch is first in its line.
+A partition's unacknowledged batches are queued. After any retriable failure no new request is sent; all outstanding
+responses are read; metadata is refreshed; and everything unacknowledged is sent again in the original order. A broker
+recognizes a duplicate batch by its sequence number, so it is stored once. A later batch may be rejected because an
+earlier one is missing; that is an error only for the first batch of a queue.
 
-The connections are not those of the client that is passed in: others ask questions there, whose answers would come
-between ours.
+The connections are not those of the client that is passed in: responses to other requests there would be mixed with
+ours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
 )
 
 REQUEST_BYTES = 512 * 1024
-"""A request leaves when its batches have come to this size; larger ones leave the broker idle between them."""
+"""A request is sent when its batches reach this size; larger ones leave the broker idle between them."""
 MAX_PRODUCE_VERSION = 11
 """The last before KIP-890's second part: partitions join a transaction by AddPartitionsToTxn, not by being written."""
 
@@ -71,16 +71,16 @@ class DeliveryTimeoutError(TimeoutError):
 
 
 class RecordTooLargeError(ValueError):
-    """A single record is larger than its topic takes."""
+    """A single record is larger than its topic accepts."""
 
 
 class DeliveryRefusedError(RuntimeError):
-    """A broker refuses a batch for good; the message names topic, partition and reason."""
+    """A broker rejects a batch permanently; the message names topic, partition and reason."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A batch that is not acknowledged: its sequence, its place in the order of sending, and when it was taken."""
+    """A batch that is not acknowledged: its sequence, its place in the order of sending, and when it was accepted."""
 
     batch: EncodedBatch
     sequence: int
@@ -107,9 +107,9 @@ class Producer:
     Args:
         client: where the cluster is; used for metadata.
         settings: how records are sent.
-        identity: whom the broker takes the producer for; None without idempotence. Its sequences must be unused.
+        identity: the producer's identity at the broker; None without idempotence. Its sequences must be unused.
         transactions: needed if the identity has a transactional id; partitions join the transaction as they come up.
-        on_too_large: told of a topic and a size in bytes that batches for it should not pass.
+        on_too_large: called with a topic and the size in bytes that its batches should not exceed.
         topics: what is known of topics; None: nothing yet.
     """
 
@@ -147,12 +147,12 @@ class Producer:
         self._failed: list[_Waiting] = []
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
-        """Take batches, and send what fills requests; the next is not asked for before there is room for it.
+        """Send batches as they fill requests; the next batch is not pulled before there is room for it.
 
         Raises:
             DeliveryTimeoutError: if a batch was not acknowledged within `delivery_timeout_ms`.
-            RecordTooLargeError: if a record is larger than its topic takes.
-            FencedProducerError: if the transaction was ended by somebody else.
+            RecordTooLargeError: if a record is larger than its topic accepts.
+            FencedProducerError: if another process ended the transaction.
             DeliveryRefusedError, PermissionError: if the broker refuses a batch.
             MissingTopicError: if a topic does not exist.
             KafkaUnreachableError: if no broker answers in time.
@@ -162,7 +162,7 @@ class Producer:
             self._recover()
 
     def flush(self) -> None:
-        """Send everything that was taken, and wait until it is acknowledged; raises as `send` does."""
+        """Send all accepted batches, and wait until they are acknowledged; raises as `send` does."""
         while self._ready or self._failed or any(self._in_flight.values()):
             self._recover()
             for address in list(self._ready):
@@ -170,7 +170,7 @@ class Producer:
             self._drain()
 
     def close(self) -> None:
-        """Let the connections go: to a later producer of this process, if nothing is due on them."""
+        """Release the connections: to a later producer of this process, if no response is outstanding on them."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -199,7 +199,7 @@ class Producer:
         waiting.batch.stamp(producer_id, epoch, waiting.sequence, transactional=self._is_transactional)
 
     def _queue(self, waiting: _Waiting) -> None:
-        """Put a batch into the request for its leader, which leaves when it is full. Nothing passes what has failed."""
+        """Put a batch into the request for its leader, which is sent when full; after a failure keep the order."""
         if not self._failed:
             try:
                 address = self._address(waiting)
@@ -217,7 +217,7 @@ class Producer:
             self._dispatch(address)
 
     def _address(self, waiting: _Waiting) -> _Address:
-        """Return where a batch goes: to the leader, but after unacknowledged ones before it, whoever leads by now."""
+        """Return the broker for a batch: the leader, but that of earlier unacknowledged batches if there are any."""
         place = waiting.place
         if self._lines[place][0] is waiting or place not in self._routes:
             self._routes[place] = self.topics.leader(*place).address
@@ -243,7 +243,7 @@ class Producer:
         except (OSError, ProtocolError) as error:
             self._break(address, error)
             self._fail(batches, _text(error))
-            if isinstance(error, PermissionError):  # of the log-in: it does not pass
+            if isinstance(error, PermissionError):  # of the authentication: not retriable
                 raise
             return
         except BaseException:  # perhaps half a request is on its way
@@ -258,8 +258,8 @@ class Producer:
     def _is_too_early(self, waiting: _Waiting) -> bool:
         """Whether a batch must wait for its partition's first one to be acknowledged.
 
-        A broker that knows nothing of a producer takes any sequence from it: a second batch would be taken where the
-        first one was refused, and then the first one never.
+        A broker that does not know a producer accepts any sequence from it: a second batch would be accepted after the
+        first one was rejected, and then the first one never.
         """
         place = waiting.place
         return self._identity is not None and place not in self._known_at and self._lines[place][0] is not waiting
@@ -276,7 +276,7 @@ class Producer:
         )
 
     def _join(self) -> None:
-        """Take the partitions into the transaction that are about to be written and are not in it yet."""
+        """Add the partitions to the transaction that will be written and are not in it yet."""
         if not self._is_transactional:
             return
         new = {place for request in self._ready.values() for place in request} - self._joined
@@ -357,7 +357,7 @@ class Producer:
             self._failed.append(waiting)
 
     def _break(self, address: _Address, error: Exception) -> None:
-        """Give a connection up; whether its requests have arrived is not known."""
+        """Drop a connection; whether its requests have arrived is unknown."""
         self._sender.drop(address)
         requests = self._in_flight[address]
         while requests:

@@ -1,8 +1,8 @@
 """The output topics as a result that `exactly_once.commit.Delivery` writes batches into.
 
-Offsets live in a consumer group, and which batch was written last in the topic of decisions. A snapshot shows both, and
+Offsets are in a consumer group, and the last written batch is in the topic of decisions. A snapshot shows both, and
 a commit is a decision, made under the producer epoch that was claimed when the batch began: if another driver has
-claimed the application since, Kafka refuses it. So what was compared still holds when it is decided.
+claimed the application since, Kafka rejects it. So the comparison still holds when the decision is made.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class TopicResult:
 
     driver: Driver
     identity: ProducerIdentity | None
-    """Claimed for this batch; None to look only."""
+    """Claimed for this batch; None for read-only use."""
     producer: ProducerSettings
     spool: Spool | None = None
-    """Where rows are that the driver is to send itself."""
+    """The rows that the driver sends itself."""
     _decided: Decision | None = field(default=None, init=False)
 
     def snapshot(self) -> TopicSnapshot:
-        """Take a picture of the decisions and of the group's offsets."""
+        """Return a snapshot of the decisions and of the group's offsets."""
         decisions = self.driver.decisions(self.identity)
         group = self.driver.group
         offsets = GroupSnapshot(group, self.driver.scope.app_id, group.fetch(), now_ms)
@@ -58,7 +58,7 @@ class TopicResult:
         self._decided = decision
 
     def _prepare(self, decision: Decision, spooled: Sequence[SpooledRows]) -> None:
-        """Look at what tasks have left open, and send what they have spooled, in the transaction of the decision."""
+        """Check the transactions of the tasks, and send what they have spooled, in the transaction of the decision."""
         assert self.identity is not None, "who only looks decides nothing"
         if decision.transactions:
             self.driver.check_open(decision, self.identity)
@@ -79,7 +79,7 @@ class TopicResult:
         Raises:
             TransactionsGoneError: if that is no longer possible.
         """
-        # What is unfinished in the log, and was not decided here, landed though its answer did not come.
+        # An unfinished decision in the log that was not made here has landed although its response was lost.
         decided = self._decided or self.driver.log.read().unfinished
         if decided is None:
             return
@@ -93,7 +93,7 @@ class TopicResult:
         try:
             if self.identity is not None:
                 self.driver.take_back(decided, self.identity)
-        except Exception as error:  # the next start does it; why the batch failed is the thing to tell
+        except Exception as error:  # the next start does it; report why the batch failed
             _log.warning(
                 "kafka_once: could not take back the decision about batch %d: %s", decided.record.batch_id, error
             )
@@ -127,8 +127,8 @@ class TopicSnapshot:
     def next_offsets(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """See `Snapshot.next_offsets`.
 
-        What the group has forgotten, the last decision still knows; and of topics of another cluster it alone knows. Of
-        what this application has noted in the group, the later one counts; what a hand has set there counts as it is.
+        The last decision still has offsets that expired in the group, and alone has those of topics of another cluster.
+        Of offsets that this application committed to the group, the later one counts; manually set ones always count.
         """
         wanted = list(keys)
         decided = {} if self.last is None else self.last.offsets
@@ -138,7 +138,7 @@ class TopicSnapshot:
         return known
 
     def commit(self, commit: Commit[FileT]) -> None:
-        """Decide about a batch: its offsets, and the transactions that are to be committed.
+        """Decide about a batch: its offsets, and the transactions to commit.
 
         Raises:
             CommitConflictError: if another driver has decided something since this snapshot.
@@ -175,10 +175,10 @@ class TopicSnapshot:
 
 
 class VisibleRows:
-    """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to look at."""
+    """Rows that tasks have sent without transactions: there is nothing left to commit, and nothing to read."""
 
     def snapshot(self) -> NoPicture:
-        """Return a picture of nothing."""
+        """Return an empty snapshot."""
         return NoPicture()
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ class VisibleRows:
 
 
 class NoPicture:
-    """What is known of rows that are in Kafka already."""
+    """The empty snapshot of rows that are in Kafka already."""
 
     version = 0
 

@@ -1,8 +1,8 @@
 """Which columns of a DataFrame become which parts of a Kafka record, and where their bytes lie.
 
 The columns are those of Spark's own Kafka sink: `value`, and optionally `key`, `headers`, `topic` and `partition`;
-others are passed over, as Spark does. `RowLayout.of` checks the types once, on the driver. `RowLayout.columns` gives
-the Arrow buffers of one batch to the compiled kernel, without touching a row.
+others are ignored, as Spark does. `RowLayout.of` checks the types once, on the driver. `RowLayout.columns` passes the
+Arrow buffers of one batch to the compiled kernel, without touching a row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where the parts of a record are: positions of columns, None where a part is not given.
+    """Where the parts of a record are: positions of columns, None for missing parts.
 
     ``topic`` is the topic for all rows; if it is None, ``topic_column`` is not.
     """
@@ -54,9 +54,9 @@ class RowLayout:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None, include_headers: bool = True) -> RowLayout:
-        """Find the columns in ``schema``; ``topic``, the option, beats the column of that name.
+        """Find the columns in ``schema``; ``topic``, the option, overrides the column of that name.
 
-        Without ``include_headers`` the column ``headers`` is passed over.
+        Without ``include_headers`` the column ``headers`` is ignored.
 
         Raises:
             OptionError: if a column is missing or has another type.
@@ -163,7 +163,7 @@ def _array(buffer: pa.Buffer | None, kind: np.dtype[Any], first: int, count: int
 
 
 def _bits(column: pa.Array) -> Bytes:
-    """Return the bits that tell nulls; empty if there is none. They begin at the array's offset."""
+    """Return the null bitmap; empty if there is none. They begin at the array's offset."""
     if not column.null_count:
         return _NO_BYTES
     buffer = column.buffers()[0]

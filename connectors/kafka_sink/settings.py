@@ -1,8 +1,8 @@
 """How records are sent: the ``kafka.*`` options of a producer that concern the records and not the connection.
 
 Names are those of Kafka's Java producer (``ProducerConfig`` of Kafka 4.3), since Spark's own Kafka sink takes those.
-Each is used, known to have no effect here, or refused with what to use instead: nothing is dropped in silence. What
-would break the promise of ``deliveryGuarantee`` is refused, too.
+Each is used, known to have no effect here, or rejected with what to use instead: nothing is dropped silently. Settings
+that would break ``deliveryGuarantee`` are rejected, too.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ DEFAULT_BATCH_BYTES = 256 * 1024
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """The longest that brokers allow by default (``transaction.max.timeout.ms``): how long a decided transaction waits."""
 LEAST_TRANSACTION_TIMEOUT_MS = 1_000
-"""Nothing can be sent and committed in less; and ids that a driver has fenced are told by a timeout of 1 ms."""
+"""Nothing can be sent and committed in less; and ids that a driver has fenced are recognized by a timeout of 1 ms."""
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
 DEFAULT_MAX_REQUEST_BYTES = 1024 * 1024
 MOST_IN_FLIGHT = 5
-"""Batches of one producer that a broker remembers for each partition, to tell one that is sent again."""
+"""Batches of one producer that a broker remembers for each partition, to detect duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class ProducerSettings:
     """What a producer needs to know besides where the cluster is."""
 
     acks: int = -1
-    """-1 for all in-sync replicas, 1 for the leader, 0 for no answer."""
+    """-1 for all in-sync replicas, 1 for the leader, 0 for no response."""
     compression: Compression = Compression.NONE
     compression_level: int | None = None
     batch_bytes: int = DEFAULT_BATCH_BYTES
-    """A record batch is closed before it grows past this many bytes, uncompressed; a larger record is one by itself."""
+    """A record batch is closed before it grows past this many bytes, uncompressed; a larger record is sent alone."""
     max_in_flight: int = MOST_IN_FLIGHT
     """Produce requests on one connection that have no answer yet; 5 at most with idempotence."""
     idempotent: bool = True
@@ -201,7 +201,7 @@ PRODUCER = SettingTable(
     of_others=dict.fromkeys([*READER.honoured, *READER.without_effect, *READER.refused], _READERS),
     reference="kafka-sink",
 )
-"""All that a producer knows."""
+"""All settings of a producer."""
 
 _LEVELS = {
     Compression.GZIP: "compression.gzip.level",
@@ -211,7 +211,7 @@ _LEVELS = {
 
 
 def read_producer(options: Mapping[str, str], guarantee: Guarantee) -> tuple[ClientSettings, ProducerSettings]:
-    """Read a producer's settings among ``options``, whose names begin with ``kafka.``; others are passed over.
+    """Read a producer's settings among ``options``, whose names begin with ``kafka.``; others are ignored.
 
     Raises:
         OptionError: for a setting that is unknown, refused, unreadable or at odds with another or with the guarantee.
@@ -262,7 +262,7 @@ def _checked_acks(acks: int, guarantee: Guarantee) -> int:
 
 
 def _idempotent(values: Mapping[str, Any], acks: int) -> bool:
-    """Without answers nothing is sent again; else sending again must not write twice, whatever the guarantee."""
+    """With acks=0 nothing is retried; otherwise a retry must not write twice, for any guarantee."""
     asked: bool | None = values["enable.idempotence"]
     if asked is not None and asked == (acks == 0):
         raise OptionError(

@@ -42,9 +42,9 @@ class KafkaPlan(AroundPlan):
 
     plan: Plan
     identity: ProducerIdentity | None = None
-    """Whom the driver claimed for this batch; None without transactions."""
+    """The identity that the driver claimed for this batch; None without transactions."""
     prefix: str = ""
-    """How the transactional ids of its tasks begin."""
+    """The prefix of its tasks' transactional ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class KafkaTarget:
         return look(TopicResult(driver, None, self.producer).snapshot(), batch)
 
     def begin(self, batch: Batch) -> KafkaPlan:
-        """See `Target.begin`. What an earlier run has left is finished, undone or aborted first.
+        """See `Target.begin`. Transactions of an earlier run are finished, undone or aborted first.
 
         Raises:
             DeliveryError, OffsetStoreError, TransactionError, DecisionTopicError: if the batch must not be written.
@@ -123,7 +123,7 @@ class KafkaTarget:
         # Without transactions the rows are there already, so there is nothing to commit but the offsets.
         self._delivery(own.identity).finish(batch, own.plan, parts if own.identity is not None else ())
         if own.identity is not None and own.writes_rows:
-            # What was decided is committed by now, and nobody else decides about this query's transactions.
+            # What was decided is committed by now, and no other process decides about this query's transactions.
             self._tidy(own, own.identity, lambda: self._driver().abort_but((), own.prefix, own.identity))
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:  # noqa: ARG002
@@ -135,10 +135,10 @@ class KafkaTarget:
         try:
             identity = own.identity
             if driver.is_current(identity):
-                identity = driver.claim()  # what this driver had under way is settled by that, one way or the other
+                identity = driver.claim()  # this settles what the driver had in progress, one way or the other
             self._tidy(own, identity, lambda: driver.abort_open(own.prefix))
         except Exception as error:
-            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(
                 "kafka_once: batch %d: its transactions stay open until they time out, or the query is started again: "
                 "%s",
@@ -147,9 +147,9 @@ class KafkaTarget:
             )
 
     def _tidy(self, plan: KafkaPlan, identity: ProducerIdentity, abort: Callable[[], list[str]]) -> None:
-        """Remove what tasks have written whose answers did not count: they failed, or Spark ran them twice."""
+        """Remove rows of tasks whose messages did not count: they failed, or Spark ran them twice."""
         try:
-            if self.spool is not None and self._driver().is_current(identity):  # else it is another driver's by now
+            if self.spool is not None and self._driver().is_current(identity):  # else it is another driver's
                 self.spool.clear()
             aborted = abort()
         except (TransactionError, DecisionTopicError, OSError) as error:
@@ -180,5 +180,5 @@ class KafkaTarget:
 
 
 def _short(query_id: str) -> str:
-    """Tell queries apart that one process begins: what one has left open, another one's abort must not touch."""
+    """Return an id part that separates queries of one process: an abort must not end another query's transactions."""
     return f"{zlib.crc32(query_id.encode()):08x}"

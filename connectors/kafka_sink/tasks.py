@@ -1,11 +1,11 @@
-"""What tasks do: rows into record batches, and these to Kafka; in a transaction that stays open, or at once.
+"""What tasks do: turn rows into record batches and send them, in a transaction that stays open or without one.
 
-Every transaction gets a transactional id that nobody else uses, and an epoch of its own. New ids for every batch would
-stay in the brokers' memory for a week each (``transactional.id.expiration.ms``), so a worker process keeps the ids it
-has made, and takes one again when that is safe: its earlier transaction must not stand in the last decision any more,
-or a recovery could not tell what has become of it. A transaction that is begun after decision n is listed in n + 1 at
-most; so its id is free from decision n + 2 on. A worker runs one task at a time, so no two tasks share an id, and the
-ids of a worker that Spark gave up are never taken by another.
+Every transaction gets a transactional id that is not used otherwise, and an epoch of its own. New ids for every batch
+would stay in the brokers' memory for a week each (``transactional.id.expiration.ms``), so a worker process keeps the
+ids it has made, and reuses one when that is safe: its earlier transaction must not be in the last decision any more, or
+a recovery could not determine its outcome. A transaction that is begun after decision n is listed in n + 1 at most; so
+its id is free from decision n + 2 on. A worker runs one task at a time, so no two tasks share an id, and the ids of a
+worker that Spark abandoned are never reused by another.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TransactionalIds:
 
 
 _numbers = count()
-"""Of ids, for the whole process: one that is let go of by `LruCache` must not be made again."""
+"""Counts ids of the whole process: an id that `LruCache` has evicted must not be made again."""
 _ids: LruCache[tuple[str, str], TransactionalIds] = LruCache()
 
 
@@ -81,7 +81,7 @@ class Sending:
     layouts: tuple[RowLayout, ...]
     """How rows become records, one for each route."""
     routing: Routing | None
-    """Deals rows out to the routes, if there are several."""
+    """Distributes rows to the routes, if there are several."""
     app_id: str
 
     def routed(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
@@ -94,10 +94,10 @@ class Outlet(Protocol):
 
     topics: Topics
     on_too_large: Callable[[str, int], None] | None
-    """Told of a topic, and how large its batches may be, if that is less than was thought."""
+    """Called with a topic and its largest batch size, if that is less than expected."""
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
-        """Take record batches."""
+        """Send record batches."""
 
     def flush(self) -> None:
         """Wait until all of them are where they should be."""
@@ -115,7 +115,7 @@ class RowSender:
         self.rows = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows, and send the record batches that they fill."""
+        """Encode rows, and send the record batches that they fill."""
         for route, own in enumerate(self._sending.routed(rows)):
             if own.num_rows:
                 self.rows += own.num_rows
@@ -154,7 +154,7 @@ class TransactionWriter:
     """Writes the rows of one task under a transaction, and leaves it open: its part is a `PreparedTransaction`."""
 
     def __init__(self, sending: Sending, task: Task, driver: ProducerIdentity, prefix: str, decided: int) -> None:
-        """``driver`` is whom the driver claimed for the batch."""
+        """``driver`` is the identity that the driver claimed for the batch."""
         self._sending = sending
         self._task = task
         self._driver = driver
@@ -186,7 +186,7 @@ class TransactionWriter:
         try:
             if self._producer is not None:
                 self._producer.close()
-            # Another epoch, and not EndTxn: what is still on its way must not begin a transaction of its own.
+            # A new epoch, and not EndTxn: requests still in flight must not begin another transaction.
             self._transactions().fence([self._identity.name])
         except Exception as error:
             _log.warning("kafka_once: could not abort the transaction of %s: %s", self._identity.name, error)
@@ -207,11 +207,11 @@ class TransactionWriter:
         return self._producer
 
     def _check_in_time(self, transactions: TransactionClient) -> None:
-        """See that the batch still runs and nothing is decided about it.
+        """Check that the batch still runs and is not decided.
 
-        Whoever takes the application over, or ends the batch, first changes what is known of the driver's transactional
-        id, and then looks for ids that tasks have claimed. So either it finds ours, which was claimed before this look,
-        and fences it; or it is seen here, before anything is sent.
+        A driver that takes the application over, or ends the batch, first changes the state of the driver's
+        transactional id, and then lists ids that tasks have claimed. So either it finds ours, which was claimed before
+        this check, and fences it; or it is detected here, before anything is sent.
 
         Raises:
             FencedError: if another driver has begun since.
@@ -231,7 +231,7 @@ class TransactionWriter:
 
 
 class PlainWriter:
-    """Sends the rows of one task at once; its part is the number of rows. Producers live on from task to task."""
+    """Sends the rows of one task at once; its part is the number of rows. Producers are kept from task to task."""
 
     def __init__(self, sending: Sending, task: Task) -> None:
         self._sending = sending
@@ -282,7 +282,7 @@ def _topics_key(client: ClientSettings, settings: ProducerSettings) -> tuple[int
 
 
 def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Producer:
-    """Return this process's producer without transactions; it must be told to `forget_producer` after a failure."""
+    """Return this process's producer without transactions; call `forget_producer` after a failure."""
 
     def make() -> Producer:
         identity = shared_transactions(client).init_producer_id(None, 0) if settings.idempotent else None
@@ -292,7 +292,7 @@ def kept_producer(client: ClientSettings, settings: ProducerSettings) -> Produce
 
 
 def forget_producer(client: ClientSettings, settings: ProducerSettings) -> None:
-    """Let go of a producer that has failed: nobody can say which of its batches have arrived."""
+    """Drop a producer that has failed: which of its batches have arrived is unknown."""
     producer = _producers.pop((os.getpid(), client, settings))
     if producer is not None:
         producer.close()

@@ -1,8 +1,8 @@
-"""What a producer knows of topics: how many partitions they have, and who leads them.
+"""A producer's metadata of topics: their numbers of partitions, and the leaders.
 
-A topic that does not exist is asked for in a way that lets the broker create it, as Spark's sink does, if its
-``auto.create.topics.enable`` is true. Apache Kafka answers "unknown topic" while it creates one, which nobody can tell
-from a topic that it will not create: so the question is asked again for a while.
+A request for a missing topic lets the broker create it, as Spark's sink does, if ``auto.create.topics.enable`` is true.
+Apache Kafka returns "unknown topic" while it creates one, just as for a topic that it will not create: so the request
+is retried for a while.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Topics:
 
     Args:
         client: whom to ask.
-        max_age_ms: a number of partitions older than that is asked for anew, for partitions can be added.
-        clock_s: gives seconds from some moment on.
+        max_age_ms: a number of partitions older than this is requested again, since partitions can be added.
+        clock_s: returns monotonic seconds.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Topics:
         return leader_of(self._known, topic, partition)
 
     def refresh(self, topics: Iterable[str]) -> None:
-        """Ask anew until there is an answer; raises as `partition_count` does."""
+        """Request the metadata until there is a response; raises as `partition_count` does."""
         names = sorted(set(topics))
         text = ", ".join(names)
         wait_ms = min(CREATION_WAIT_MS, self._client.settings.api_timeout_ms)
@@ -92,7 +92,7 @@ class Topics:
             time.sleep(pause_s)
 
     def look_again(self, topics: Iterable[str]) -> None:
-        """Ask anew, once.
+        """Request the metadata once.
 
         Raises:
             MissingTopicError, PermissionError, KafkaError, ProtocolError, OSError: if there is no good answer.

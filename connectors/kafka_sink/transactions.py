@@ -1,7 +1,7 @@
 """Transactions as their coordinators see them: begin, extend, end, and look at them, also from another process.
 
-A transaction belongs to a transactional id, and is told from the next one of that id by the producer's epoch. Whoever
-knows id, producer id and epoch can end it: EndTxn asks for no more. That is how the driver ends what tasks have
+A transaction belongs to a transactional id, and is distinguished from the next one of that id by the producer's epoch.
+Any process that knows id, producer id and epoch can end it with EndTxn. That is how the driver ends what tasks have
 written. So that an EndTxn never meets a later transaction, every transaction here begins with InitProducerId, which
 gives it an epoch of its own; and requests are sent in the versions before KIP-890's second part (EndTxn 4, Produce 11,
 AddPartitionsToTxn 3), in which ending a transaction changes no epoch. Every broker from Kafka 0.11 to 4.x serves them;
@@ -31,7 +31,7 @@ MAX_ADD_PARTITIONS_VERSION = 3
 MAX_ADD_OFFSETS_VERSION = 3
 MAX_TXN_OFFSET_COMMIT_VERSION = 4
 EPOCH_FROM = 2
-"""From which version of it on each offset has its leader epoch (KIP-320)."""
+"""The first version of it in which each offset has its leader epoch (KIP-320)."""
 MAX_END_TXN_VERSION = 4
 MAX_LIST_TRANSACTIONS_VERSION = 1
 """The first two that have no pattern, which brokers before Kafka 4.1 do not know: names are compared here."""
@@ -39,15 +39,15 @@ MAX_FIND_COORDINATOR_VERSION = 4
 SEVERAL_COORDINATORS_FROM = 4
 """From this version of FindCoordinator on one request asks for several keys (KIP-699)."""
 FENCING_TIMEOUT_MS = 1
-"""The transaction timeout that whoever fences a transactional id leaves with it, and nobody else asks for. So an id
-that was fenced can be told from one that a task has claimed. It is the shortest that Kafka takes."""
+"""The transaction timeout that only fencing sets on a transactional id. So a fenced id can be distinguished from one
+that a task has claimed. It is the shortest that Kafka accepts."""
 MEMBERSHIP_FROM = 3
 """From this version on TxnOffsetCommit carries a generation and a member (KIP-447); ours is of no member."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.05
 """How long to wait while markers of the transaction before are written: milliseconds, where a back-off is 100."""
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""Answers to a producer whose transactional id somebody else has claimed, or whose transaction timed out."""
+"""Errors for a producer whose transactional id was claimed by another one, or whose transaction timed out."""
 
 _Result = TypeVar("_Result")
 _Address = tuple[str, int]
@@ -55,11 +55,11 @@ Partition = tuple[str, int]
 
 
 class TransactionError(RuntimeError):
-    """Kafka refuses a step of a transaction; the message says which, and what to do."""
+    """Kafka rejects a step of a transaction; the message says which, and what to do."""
 
 
 class FencedProducerError(TransactionError):
-    """The transactional id was claimed by somebody else since, or its transaction timed out."""
+    """Another producer has claimed the transactional id since, or its transaction timed out."""
 
 
 class CoordinatorKind(Enum):
@@ -97,7 +97,7 @@ OPEN_STATES = tuple(state for state in State if state.is_open)
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProducerIdentity:
-    """Whom a broker takes a producer for; without a transactional id it is idempotent only."""
+    """The identity of a producer at the brokers; without a transactional id it is only idempotent."""
 
     transactional_id: str | None
     producer_id: int
@@ -112,7 +112,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What the coordinator says of a transactional id; times in milliseconds, since 1970 where a moment is meant."""
+    """The coordinator's description of a transactional id; durations in ms, timestamps in ms since 1970."""
 
     transactional_id: str
     state: State
@@ -158,7 +158,7 @@ class TransactionClient:
         return self._retry(what, transactional_id, attempt)
 
     def fence(self, transactional_ids: Collection[str]) -> None:
-        """Abort what is open under these ids, and refuse whoever holds them from now on.
+        """Abort open transactions of these ids, and fence their producers.
 
         Raises:
             TransactionError, KafkaUnreachableError: as `init_producer_id`.
@@ -174,10 +174,10 @@ class TransactionClient:
         )
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[Partition]) -> None:
-        """Take partitions into the transaction, which begins with the first.
+        """Add partitions to the transaction, which begins with the first.
 
         Raises:
-            FencedProducerError: if the id was claimed by somebody else.
+            FencedProducerError: if another producer has claimed the id.
             TransactionError: if a partition is refused.
         """
         by_topic: dict[str, list[int]] = defaultdict(list)
@@ -215,10 +215,10 @@ class TransactionClient:
         self._retry(f"begin a transaction of {identity.name!r}", identity.name, attempt)
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
-        """Take a group's offsets into the transaction.
+        """Add a group's offsets to the transaction.
 
         Raises:
-            FencedProducerError: if the id was claimed by somebody else.
+            FencedProducerError: if another producer has claimed the id.
             TransactionError: if the group is refused.
         """
 
@@ -242,7 +242,7 @@ class TransactionClient:
         """Commit a group's offsets within the transaction: they count when it is committed (KIP-98, KIP-447).
 
         Raises:
-            FencedProducerError: if the id was claimed by somebody else.
+            FencedProducerError: if another producer has claimed the id.
             TransactionError: if the group has members, or a partition is refused.
         """
         by_topic: dict[str, list[tuple[int, CommittedOffset]]] = defaultdict(list)
@@ -296,7 +296,7 @@ class TransactionClient:
         """End the transaction of exactly this epoch.
 
         Raises:
-            FencedProducerError: if the id was claimed by somebody else, or the transaction timed out.
+            FencedProducerError: if another producer has claimed the id, or the transaction timed out.
             TransactionError: if there is no such transaction, or it was ended the other way.
         """
 
@@ -336,7 +336,7 @@ class TransactionClient:
         )
 
     def describe(self, transactional_ids: Collection[str]) -> dict[str, TransactionDescription]:
-        """Return what coordinators know of these ids; one that nobody knows is left out.
+        """Return what coordinators know of these ids; unknown ids are left out.
 
         Raises:
             TransactionError: if this user may not look.
@@ -468,7 +468,7 @@ class TransactionClient:
             raise ProtocolError(f"the broker did not say who coordinates {unanswered[0]!r}")
 
     def _retry(self, what: str, key: str | None, attempt: Callable[[], _Result]) -> _Result:
-        """Call ``attempt`` until it succeeds, looking for coordinators anew after a failure."""
+        """Call ``attempt`` until it succeeds, finding coordinators again after a failure."""
         deadline = time.monotonic() + self._client.settings.api_timeout_ms / 1000
 
         def once() -> _Result:
@@ -492,7 +492,7 @@ class TransactionClient:
             _explain(what, error)
 
     def _forget(self, key: str | None) -> None:
-        """Forget who coordinates ``key``, or everything."""
+        """Forget the coordinator of ``key``, or all."""
         gone = [known for known in self._coordinators if key is None or known[1] == key]
         for known in gone:
             del self._coordinators[known]

@@ -1,4 +1,4 @@
-"""A decision that was not finished: what has become of its transactions, and what is said where that is not good."""
+"""An unfinished decision: the states of its transactions, and the error if it cannot be finished."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ HANGING = (
     "readers of committed records wait behind them: kafka-transactions.sh find-hanging shows these, and "
     "kafka-transactions.sh abort ends them"
 )
-"""What is said of transactions that are open in a partition, and that no coordinator knows."""
+"""The message for transactions that are open in a partition, but unknown to every coordinator."""
 NAMED = 5
 """How many transactional ids an error names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A decision that was not finished, and what had become of its transactions."""
+    """An unfinished decision, and the states of its transactions."""
 
     decision: Decision
     fates: Mapping[PreparedTransaction, Fate]
     undone: bool = False
-    """Whether it was taken back, since none of it could be committed."""
+    """Whether it was undone, since none of it could be committed."""
 
     @property
     def settlement(self) -> Settlement:
-        """What is to be done about it."""
+        """How to settle it."""
         return settle(list(self.fates.values()))
 
     @property
     def missing(self) -> list[PreparedTransaction]:
-        """The transactions that were not committed, or of which nobody knows."""
+        """The transactions that were not committed, or whose outcome is unknown."""
         return [each for each, fate in self.fates.items() if fate in (Fate.GONE, Fate.UNKNOWN)]
 
     def error(self, topic: str) -> TransactionsGoneError:
-        """Say why it cannot be finished, and what to do; ``topic`` is the one of decisions."""
+        """Return why it cannot be finished, and what to do; ``topic`` is the one of decisions."""
         decision, record, bad = self.decision, self.decision.record, self.missing
         rows = sum(each.rows for each in bad)
         names = ", ".join(each.transactional_id for each in bad[:NAMED]) + (", …" if len(bad) > NAMED else "")

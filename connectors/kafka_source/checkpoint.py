@@ -90,7 +90,7 @@ def ranges_between(start: Line, end: Line) -> dict[TopicPartition, OffsetRange]:
     """Return the ranges of the batch between two lines of the checkpoint.
 
     Raises:
-        CheckpointError: if the batch cannot be told from them.
+        CheckpointError: if they do not define a batch.
     """
     if end.ours:
         return batch_ranges(start.offset, end.offset)

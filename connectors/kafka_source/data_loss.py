@@ -1,7 +1,6 @@
-"""What to do about records that should be there and are not: stop, or skip forward and say so.
+"""What to do about records that should exist and do not: fail, or skip them with a warning.
 
-Before either, the question is asked again: right after a leader has moved, brokers have been seen to answer with
-offsets from before (KAFKA-7703).
+Before either, the request is repeated: right after a leader change, brokers may return older offsets (KAFKA-7703).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RETENTION = "Longer retention (retention.ms, retention.bytes) prevents this"
 def report_loss(what: str, *, fail: bool, instead: str = "", prevention: str = "") -> None:
     """Raise, or warn if the option failOnDataLoss is false.
 
-    ``instead`` is what helps beside that option in this case, and ``prevention`` what keeps it from happening again.
+    ``instead`` is what else helps in this case, and ``prevention`` what prevents it in future.
 
     Raises:
         DataLossError: if ``fail``.
@@ -48,9 +47,9 @@ def report_replaced(
     fail: bool,
     this_query: str = "has read",
 ) -> None:
-    """Report that a log has no longer what was read of it; ``log_end`` is None if not known.
+    """Report that a log no longer has what was read of it; ``log_end`` is None if unknown.
 
-    ``this_query`` says what the query did with the records.
+    ``this_query`` describes what the query did with the records.
 
     Raises:
         DataLossError: if ``fail``.
@@ -72,7 +71,7 @@ def report_replaced(
 
 
 def ask_again(strange: Callable[[], bool], retries: int, interval_ms: int) -> bool:
-    """Call ``strange`` until it is false or was called ``retries`` times; give its last answer."""
+    """Call ``strange`` until it is false or was called ``retries`` times; returns its last result."""
     for _ in range(retries):
         time.sleep(interval_ms / 1000)
         if not strange():

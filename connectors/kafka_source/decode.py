@@ -57,7 +57,7 @@ _WANTED = {
 
 
 class CorruptBatchError(RuntimeError):
-    """Bytes that are no valid record batch; the message names topic, partition and offset."""
+    """Bytes that are not a valid record batch; the message names topic, partition and offset."""
 
 
 class TimestampRangeError(CorruptBatchError):
@@ -237,9 +237,9 @@ class RecordDecoder:
 
 
 def committed_batches(data: Bytes, table: Int64s, aborted: Sequence[AbortedTransaction]) -> NDArray[np.bool_]:
-    """Say which batches a read_committed consumer may see, as Kafka's consumer decides it (KIP-98).
+    """Return which batches a read_committed consumer may see, as Kafka's consumer decides it (KIP-98).
 
-    Walking up the log, a producer is void from the first offset of an aborted transaction to its abort marker.
+    Along the log, a producer's batches are ignored from the first offset of an aborted transaction to its marker.
     """
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     void: set[int] = set()
@@ -267,7 +267,7 @@ def _is_abort_marker(records: Bytes) -> bool:
 
 
 def _joined(table: Int64s, pieces: Sequence[Bytes]) -> tuple[Bytes, Int64s]:
-    """Lay inflated records end to end, and give the table that goes with them."""
+    """Concatenate inflated records, and return the table for them."""
     ends = np.cumsum([piece.shape[0] for piece in pieces])
     moved = table.copy()
     moved[:, kernel.END] = ends

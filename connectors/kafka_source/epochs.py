@@ -1,23 +1,23 @@
-"""Where a log parts from what was read of it, found by leader epochs (KIP-101, KIP-320).
+"""Where a log diverges from what was read of it, found by leader epochs (KIP-101, KIP-320).
 
-Every record has the epoch of the leader that wrote it, and epochs rise along a log. A log that was cut, by an unclean
-election or a broker put back to an older state, is written on in another epoch. So each position has the epoch of the
-record before it, and OffsetForLeaderEpoch tells whether the log still has that record: asked for epoch ``e`` a leader
-gives the largest epoch up to ``e`` that its log has, and where that one ends.
+Every record has the epoch of the leader that wrote it, and epochs increase along a log. A log that was truncated, by an
+unclean leader election or a broker restored to an older state, continues in another epoch. So each position has the
+epoch of the record before it, and OffsetForLeaderEpoch shows whether the log still has that record: for epoch ``e`` a
+leader returns the largest epoch up to ``e`` that its log has, and its end offset.
 
-- It is the same epoch, and ends before the position: the log parts there from what was read.
-- It is an older one: the log has nothing of ``e``, and parts from what was read no later than where that one ends.
-- None, as ``e`` is newer than all that the leader knows: the log was put back to an older state. It parts no later than
-  where the leader's own epoch begins.
+- It is the same epoch, and ends before the position: the log diverges there from what was read.
+- It is an older one: the log has nothing of ``e``, and diverges from what was read no later than where that one ends.
+- None, as ``e`` is newer than all that the leader knows: the log was restored to an older state. It diverges no later
+  than where the leader's own epoch begins.
 
-To tell more in the last two cases, all epochs of what was read would have to be kept (KIP-279). What comes before the
-latest place is taken for read, so that nothing is read twice.
+To be exact in the last two cases, all epochs of what was read would have to be kept (KIP-279). Records before the
+latest possible offset are treated as read, so that nothing is read twice.
 
-The epoch of a record in the middle of a log is found from the leader's own epoch downward: the epoch before it tells
-where it begins. Both are asked only when a query starts, and for a partition whose leader epoch has changed since.
+The epoch of a record in the middle of a log is found from the leader's own epoch downward: the end of the previous
+epoch is where it begins. Requests are made only when a query starts, and for partitions whose leader epoch has changed.
 
-What cannot be seen: a log that was cut and written anew in the very epoch that it had before. Kafka gives each leader
-after a restart another epoch, but two copies of one data directory that are started equally often give the same.
+Not detected: a log that was truncated and rewritten in the same epoch. Kafka assigns a new epoch to each leader after a
+restart, but two copies of one data directory that are started equally often get the same.
 """
 
 from __future__ import annotations
@@ -30,61 +30,61 @@ from sparkonce.connectors.kafka_client.client import Client, EpochEnd, TopicMeta
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 AskEpochs = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
-"""Gives, for a leader epoch of each partition, where it ended; nothing if brokers cannot tell."""
+"""Returns, for a leader epoch of each partition, its end offset; empty if brokers do not support that."""
 LeaderEpoch = Callable[[TopicPartition], int]
-"""Gives the epoch of a partition's leader, -1 if it is not known."""
+"""Returns the epoch of a partition's leader, -1 if unknown."""
 
 UNKNOWN = EpochEnd(-1, -1)
 
 
 class Parting(NamedTuple):
-    """Where a log parts from what was read of it."""
+    """Where a log diverges from what was read of it."""
 
     offset: int
     is_exact: bool
-    """Whether all before is what was read; else it parts here at the latest."""
+    """Whether all records before it are those that were read; else it diverges here at the latest."""
 
 
 MOST_EPOCHS = 100
-"""How far down a log's epochs are followed; a position in an older one has no epoch."""
+"""How many epochs of a log are followed; a position in an older one has no epoch."""
 
 
 @dataclass(slots=True)
 class Epochs:
-    """The newest epochs of one log, newest first, as far down as was asked."""
+    """The newest epochs of one log, newest first, as far as they were requested."""
 
     leader: int
     begins: list[tuple[int, int]] = field(default_factory=list)
     """Epochs, and where each begins."""
     older: int | None = None
-    """The epoch before those; None if there is none, or none is known."""
+    """The epoch before those; None if there is none, or it is unknown."""
 
     def __post_init__(self) -> None:
         self.older = self.leader
 
     def take(self, answer: EpochEnd) -> None:
-        """Take the answer for the epoch before `older`, which tells where `older` begins."""
+        """Apply the response for the epoch before `older`, whose end is where `older` begins."""
         assert self.older is not None
         begin = 0 if self.older == 0 else answer.offset
         if begin < 0 or (self.begins and begin >= self.begins[-1][1]) or len(self.begins) >= MOST_EPOCHS:
-            self.older = None  # the log has no older records, or does not tell their epochs
+            self.older = None  # the log has no older records, or their epochs are unknown
             return
         self.begins.append((self.older, begin))
         self.older = None if answer.epoch < 0 or begin == 0 else answer.epoch
 
     def before(self, offset: int) -> tuple[int, int] | None:
-        """Return the epoch of the record before an offset and where that epoch begins; None if that is not known."""
+        """Return the epoch of the record before an offset and where that epoch begins; None if unknown."""
         return next(((epoch, begin) for epoch, begin in self.begins if begin < offset), None)
 
     def reaches(self, offset: int) -> bool:
-        """Whether nothing more is to be asked for `before`."""
+        """Whether `before` needs no more requests."""
         return self.older is None or (bool(self.begins) and self.begins[-1][1] < offset)
 
 
 def ask_epochs(
     client: Client, known: dict[str, TopicMetadata], wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, EpochEnd]:
-    """Ask by `Client.epoch_ends`, which brings ``known`` up to date."""
+    """Ask with `Client.epoch_ends`, which updates ``known``."""
     found = client.epoch_ends({(tp.topic, tp.partition): epoch for tp, epoch in wanted.items()}, known)
     return {tp: found[tp.topic, tp.partition] for tp in wanted if (tp.topic, tp.partition) in found}
 
@@ -106,11 +106,11 @@ class LogEpochs:
     def parted(
         self, positions: Mapping[TopicPartition, Position], doubtful: Collection[TopicPartition] = ()
     ) -> dict[TopicPartition, Parting]:
-        """Return the partitions whose logs have no longer what was read, and where each parts from it.
+        """Return the partitions whose logs no longer have what was read, and where each diverges from it.
 
-        That is the position itself if nothing before it can be told to be new.
+        That is the position itself if no record before it is known to be new.
 
-        Asks about those whose leader epoch is another than when this was last asked, and those that are ``doubtful``.
+        Only checks partitions whose leader epoch has changed since the last check, and ``doubtful`` ones.
         """
         wanted = {
             tp: position.epoch
@@ -148,7 +148,7 @@ class LogEpochs:
         The offsets were in the logs in the leader epochs ``asked_in``: in these they need not be compared again.
 
         Raises:
-            LeadersChangedError: if a leader epoch is another by now.
+            LeadersChangedError: if a leader epoch has changed.
         """
         wanted = {tp: offset for tp, offset in offsets.items() if offset > 0 and self._leader_epoch(tp) >= 0}
         self._follow(wanted)
@@ -160,7 +160,7 @@ class LogEpochs:
         return {tp: at[0] for tp, at in found.items() if at is not None}
 
     def _follow(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Follow each log's epochs down to the record before an offset, one question for all partitions at a time."""
+        """Follow each log's epochs down to the record before an offset, one request for all partitions at a time."""
         while True:
             wanted: dict[TopicPartition, int] = {}
             for tp, offset in offsets.items():

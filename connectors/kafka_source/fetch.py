@@ -1,14 +1,14 @@
-"""Fetches the bytes of one range of one partition, a step ahead of the decoder.
+"""Fetches the bytes of one range of one partition, one step ahead of the decoder.
 
-A thread asks for the next bytes while the caller decodes the last ones and hands them to Spark; waiting for the socket
-and decoding both release the GIL. Buffers go round: the caller gives one back before the thread may fill it again, so a
-task holds a fixed number of them however long its range is.
+A thread fetches the next bytes while the caller decodes the last ones and passes them to Spark; waiting for the socket
+and decoding both release the GIL. Buffers are reused: the caller returns one before the thread may fill it again, so a
+task holds a fixed number of them, independent of the size of its range.
 
-Each request names the leader epoch that it is meant for, and a broker that leads in another one refuses it (KIP-320).
-So what is fetched is from the log that the range was planned from, until another leader is asked: it is compared first.
+Each request has the expected leader epoch, and a broker with another one rejects it (KIP-320). So data is fetched only
+from the log that the range was planned from; a new leader is compared first.
 
-The thread stops by itself at the end of the range. A caller that stops earlier closes the iterator, which closes the
-connection under the thread: the answer that is still due would otherwise be taken for the next request's.
+The thread stops at the end of the range. A caller that stops earlier closes the iterator, which closes the connection
+of the thread: otherwise the outstanding response would be read as that of the next request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sparkonce.connectors.runtime.compiled import Bytes
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 BUFFERS = 2
-"""One that is filled and one that is decoded."""
+"""One being filled and one being decoded."""
 FIRST_GUESS_BYTES_PER_RECORD = 512
 SMALLEST_FETCH_BYTES = 64 << 10
 RESPONSE_OVERHEAD_BYTES = 4096
@@ -68,7 +68,7 @@ class OffsetOutOfRangeError(LookupError):
 
 
 class LogReplacedError(LookupError):
-    """A leader that was not asked before has no longer all the records that were planned."""
+    """A new leader does not have all of the planned records."""
 
     def __init__(self, wanted: FetchRange, leader: Leader, parting: Parting) -> None:
         super().__init__(f"the log of {wanted.topic}-{wanted.partition} was replaced from {parting.offset} on")
@@ -77,7 +77,7 @@ class LogReplacedError(LookupError):
 
 
 class RangeFetcher:
-    """Fetches one range with one client; not for more than one use."""
+    """Fetches one range with one client; for a single use."""
 
     def __init__(self, client: Client, decoder: RecordDecoder, wanted: FetchRange, poll_timeout_ms: int) -> None:
         self._client = client
@@ -95,13 +95,13 @@ class RangeFetcher:
         self._stopped = False
 
     def ahead(self) -> Iterator[Fetched]:
-        """Yield what is fetched; each item is dead once the next one is asked for.
+        """Yield what is fetched; each item is invalid after the next one is requested.
 
         Raises:
-            OffsetOutOfRangeError: if the log begins behind, or ends before, the next wanted offset.
+            OffsetOutOfRangeError: if the log begins after, or ends before, the next wanted offset.
             RecreatedTopicError: if the topic is not the one that was planned for.
             MissingTopicError: if it is gone.
-            LogReplacedError: if the log was cut since the range was planned, and has other records in it.
+            LogReplacedError: if the log was truncated since the range was planned, and has other records in it.
             KafkaUnreachableError: if no broker answers in time.
 
         """
@@ -166,7 +166,7 @@ class RangeFetcher:
                 self._bytes_per_record = max(1.0, data.shape[0] / (scanned.next_offset - self._next))
                 self._next = scanned.next_offset
                 return Fetched(cast(bytearray, records.obj), data, scanned, result.aborted_transactions or ())
-            if data.shape[0]:  # only the beginning of a batch that is larger than what was asked for
+            if data.shape[0]:  # only the beginning of a batch that is larger than the requested size
                 self._at_least_bytes = 2 * size
             if time.monotonic() > deadline:
                 raise TimeoutError(
@@ -251,4 +251,4 @@ class RangeFetcher:
 
 
 class _StoppedError(Exception):
-    """The caller has gone away."""
+    """The caller has stopped."""

@@ -1,11 +1,11 @@
-"""Committed offsets of a consumer group that follow a query, for lag tools; no decision is ever taken from them.
+"""Committed offsets of a consumer group that follow a query, for lag tools only; never used for a decision.
 
-Whoever knows that a batch is finished offers its end offsets here. A thread with a client of its own commits them, so a
-slow coordinator does not slow the query, and nothing that goes wrong fails it: the first failure of a row is a warning,
-and the thread tries again. Each commit looks at the group first and moves no partition back. Kafka compares nothing by
-itself, so between two processes that commit in the same moment this is an effort, not a promise.
+Callers offer the end offsets of finished batches here. A thread with a client of its own commits them, so a slow
+coordinator does not slow the query, and no error fails it: the first of consecutive failures is logged as a warning,
+and the thread retries. Each commit fetches the group's offsets first and moves no partition back. Kafka itself does not
+compare, so with two processes that commit at the same moment this is best effort.
 
-A group that a sink keeps its offsets in (`offset_store.group`) is left alone: the sink commits there, with its notes.
+A group in which a sink stores its offsets (`offset_store.group`) is not changed: the sink commits there, with metadata.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.group import REFRESH_MS, Committed, CommittedOffset, Note, Slot
 
 REFRESH_S = REFRESH_MS / 1000
-"""After how long offsets that stand still are committed again, lest the group forget them."""
+"""How long until unchanged offsets are committed again, so that they do not expire."""
 RETRY_AFTER_S = 10.0
-"""How long nothing is tried after a failure."""
+"""Pause after a failure."""
 SETTLE_S = 10.0
-"""How long a query waits for a commit of its group, once: a new cluster makes its topic of offsets in that time."""
+"""How long a query waits for a commit of its group, once: a new cluster creates __consumer_offsets in that time."""
 
 _EXPECTED = (OffsetStoreError, OSError, KafkaError, ProtocolError, MissingTopicError, OptionError)
-"""What says by itself what is wrong."""
+"""Errors whose message is enough, without a stack trace."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class GroupCommitter:
     """Commits offsets of finished batches to one group; its thread starts with the first offer.
 
-    One thread offers. ``clock`` gives seconds that never go back.
+    Only one thread may offer. ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, settings: ClientSettings, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,20 +49,20 @@ class GroupCommitter:
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
         self._pending: dict[Slot, int] = {}
-        """What is to be committed; what was refused comes back into it, unless newer is there."""
+        """Offsets to commit; refused ones are put back, unless there is a newer one."""
         self._untried = False
-        """Whether anything in it has had no attempt yet."""
+        """Whether any of them has not been tried yet."""
         self._trying: dict[Slot, int] = {}
         self._closed = False
         self._slow = False
         self._known: dict[Slot, int] = {}
-        """The newest offsets that the group has, or has left behind."""
+        """The newest offsets that the group has or had."""
         self._refreshed_at = clock()
         self._not_before = clock()
         self._warned = False
 
     def offer(self, finished: Mapping[Slot, int]) -> None:
-        """Have the next offsets of finished batches committed soon; those that the group has cost nothing."""
+        """Queue the next offsets of finished batches for a commit; those that the group already has cost nothing."""
         with self._state:
             if self._closed:
                 return
@@ -78,20 +78,20 @@ class GroupCommitter:
             self._state.notify_all()
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until each offset that was offered is committed or was refused, and say whether that is so.
+        """Wait until each offered offset is committed or refused; returns whether they are.
 
-        After a failure the next attempt comes RETRY_AFTER_S later, and is waited for.
+        After a failure it also waits for the next attempt, RETRY_AFTER_S later.
         """
         with self._state:
             return self._state.wait_for(self._is_settled, timeout_s)
 
     def settle_once(self, timeout_s: float = SETTLE_S) -> None:
-        """Wait likewise, not after a failure; and after it has waited in vain, no more until all is settled."""
+        """As `settle`, but not after a failure; after one timeout, not again until all is settled."""
         rests = self._clock() < self._not_before
         self._slow = not self.settle(0 if self._slow or rests else timeout_s)
 
     def close(self, timeout_s: float = SETTLE_S) -> None:
-        """Commit what was offered, within the timeout, and take nothing more."""
+        """Commit what was offered, within the timeout, and accept no more offers."""
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -102,7 +102,7 @@ class GroupCommitter:
         return not self._untried and not self._trying
 
     def _refresh(self) -> None:
-        """Have what the group has committed again, if that is long ago."""
+        """Commit the group's offsets again, if the last time was long ago."""
         now = self._clock()
         if now - self._refreshed_at >= REFRESH_S:
             self._refreshed_at = now
@@ -141,7 +141,7 @@ class GroupCommitter:
     def _commit(self, group: KafkaGroupOffsets, wanted: Mapping[Slot, int]) -> None:
         try:
             group.update(lambda committed: moved_forward(group, committed, wanted))
-        except Exception as error:  # whatever it is: a thread that ended would leave the group behind without a word
+        except Exception as error:  # any error: a dead thread would silently stop the commits
             with self._state:
                 self._not_before = self._clock() + RETRY_AFTER_S
                 if not _names_a_missing_topic(error):
@@ -159,13 +159,13 @@ class GroupCommitter:
 
 
 def _names_a_missing_topic(error: Exception) -> bool:
-    """Whether an offset was refused since its topic is gone: the broker has taken the others, and this one never."""
+    """Whether an offset was refused because its topic is gone: the broker accepted the others."""
     cause = error.__cause__
     return isinstance(cause, KafkaError) and cause.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def moved_forward(group: object, committed: Committed, wanted: Mapping[Slot, int]) -> dict[Slot, CommittedOffset]:
-    """Return what to commit so that no partition goes back; those that stand still are committed again.
+    """Return what to commit so that no partition goes back; unchanged ones are committed again.
 
     Raises:
         OffsetStoreError: if ``group`` holds the offsets of a sink.

@@ -3,7 +3,8 @@
 Two functions. `scan_batches` reads the headers of the whole batches in a buffer into a table of integers, one row a
 batch. `decode_batches` walks the records of some of these batches once and writes offsets, timestamps, keys, values and
 headers straight into buffers that the caller has made large enough: no buffer can need more room than the bytes that
-are read. Every length is checked before it is used, so a damaged or hostile batch gives a status, never a wild read.
+are read. Every length is checked before it is used, so a damaged or malicious batch returns a status, never reads out
+of bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COLUMNS = 11
 # Attributes of a batch.
 COMPRESSION_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 
-# What `decode_batches` says.
+# Statuses of `decode_batches`.
 OK, OVERRUN, BAD_VARINT, BAD_LENGTH, BAD_COUNT, BAD_TIMESTAMP, BAD_OFFSET = range(7)
 REASONS = {
     OVERRUN: "a record reaches past the end of its batch",
@@ -36,18 +37,18 @@ REASONS = {
     BAD_OFFSET: "a record's offset lies outside its batch",
 }
 
-# What `scan_batches` says beside OK.
+# Statuses of `scan_batches` besides OK.
 OLD_FORMAT, BAD_HEADER = 10, 11
 
 MAX_TIMESTAMP_MS = 9223372036854775
 
-# Slots of the state of `decode_batches`; the count of nulls stands behind the bytes used by the same column.
+# Slots of the state of `decode_batches`; the count of nulls follows the bytes used by the same column.
 STATUS, ROWS, FAILED_OFFSET, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS = range(7)
 HEADERS, HEADER_LISTS, HEADER_KEY_BYTES, HEADER_KEY_NULLS, HEADER_VALUE_BYTES, HEADER_VALUE_NULLS = range(7, 13)
 FAILED_TIME = 13
 STATE_SLOTS = 14
 
-# Which columns `decode_batches` writes; the others are passed over, and their buffers may be empty.
+# Which columns `decode_batches` writes; the others are skipped, and their buffers may be empty.
 KEYS, VALUES, OFFSETS, TIMES, TIME_TYPES, WITH_HEADERS = 1, 2, 4, 8, 16, 32
 
 
@@ -96,7 +97,7 @@ def _signed_32(number: int) -> int:
 def scan_batches(buffer: Bytes, size: int, table: Int64s) -> tuple[int, int, int]:
     """Fill ``table`` from the whole batches in ``buffer[:size]``; stop where it is full.
 
-    Give (batches, bytes they take, status); a half batch at the end is left, as consumers must.
+    Return (batches, their bytes, status); a partial batch at the end is left, as consumers must.
     """
     position = 0
     count = 0
@@ -129,7 +130,7 @@ def scan_batches(buffer: Bytes, size: int, table: Int64s) -> tuple[int, int, int
 
 @compiled
 def _varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a zig-zag number of up to ten bytes; give it and the position behind it, or -1 if it does not end."""
+    """Read a zig-zag number of up to ten bytes; return it and the position after it, or -1 if it does not end."""
     raw = 0
     shift = 0
     while position < end and shift < 70:
@@ -144,7 +145,7 @@ def _varint(buffer: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _append(buffer: Bytes, position: int, end: int, column: Column, row: int, state: Int64s, used_slot: int) -> int:
-    """Read a sized value into row ``row`` of a binary column; give the position behind it or a negative status."""
+    """Read a sized value into row ``row`` of a binary column; return the position after it or a negative status."""
     length, position = _varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
@@ -166,7 +167,7 @@ def _append(buffer: Bytes, position: int, end: int, column: Column, row: int, st
 
 @compiled
 def _skip(buffer: Bytes, position: int, end: int) -> int:
-    """Pass over a sized value; give the position behind it or a negative status."""
+    """Skip a sized value; return the position after it or a negative status."""
     length, position = _varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
@@ -179,7 +180,7 @@ def _skip(buffer: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _append_headers(buffer: Bytes, position: int, end: int, headers: Headers, row: int, state: Int64s) -> int:
-    """Read the headers of one record; give the position behind them or a negative status."""
+    """Read the headers of one record; return the position after them or a negative status."""
     count, position = _varint(buffer, position, end)
     if position < 0:
         return -BAD_VARINT
@@ -205,7 +206,7 @@ def _append_headers(buffer: Bytes, position: int, end: int, headers: Headers, ro
 
 @compiled
 def _decode_record(buffer: Bytes, position: int, end: int, rows: Rows, wanted: int, row: int, state: Int64s) -> int:
-    """Read key, value and headers, as far as they are wanted; give a status."""
+    """Read key, value and headers, as far as they are wanted; return a status."""
     if wanted & KEYS:
         position = _append(buffer, position, end, rows.keys, row, state, KEY_BYTES)
     elif wanted & (VALUES | WITH_HEADERS):
@@ -224,7 +225,7 @@ def _decode_record(buffer: Bytes, position: int, end: int, rows: Rows, wanted: i
 def _decode_batch(
     buffer: Bytes, header: Int64s, start_offset: int, end_offset: int, rows: Rows, wanted: int, state: Int64s
 ) -> int:
-    """Decode one batch; give a status."""
+    """Decode one batch; return a status."""
     appended = header[ATTRIBUTES] & LOG_APPEND_TIME != 0
     position = header[RECORDS]
     for _ in range(header[COUNT]):
@@ -278,7 +279,7 @@ def decode_batches(
 ) -> None:
     """Decode the records with ``start_offset <= offset < end_offset`` of the batches in ``table``.
 
-    ``wanted`` says which columns to write. ``rows`` must have room for them; its bits and the first element of its
+    ``wanted`` selects the columns to write. ``rows`` must have room for them; its bits and the first element of its
     offsets must be zero. Timestamps become microseconds; null is the length -1, as in Kafka. ``state``, zero on entry,
     receives the slots named above.
     """

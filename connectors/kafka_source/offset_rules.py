@@ -1,4 +1,4 @@
-"""Where a query begins and ends, as its options say it: everywhere alike, for each partition, or by timestamps.
+"""Where a query begins and ends, by its options: the same for all, for each partition, or by timestamps.
 
 Of several options for one end the first of ``…Timestamp``, ``…OffsetsByTimestamp`` and ``…Offsets`` counts, as in
 Spark's connector (KafkaSourceProvider.getKafkaOffsetRangeLimit).
@@ -113,7 +113,7 @@ def _each_partition(topics: list[tuple[str, Any]], expected: str, holds: _Check)
 
 
 def chosen_rule(values: Mapping[str, Any], end: str) -> OffsetRule | None:
-    """Return the rule that counts for ``end``, which is "starting" or "ending"; None if no option says anything."""
+    """Return the rule that counts for ``end``, which is "starting" or "ending"; None if no option sets it."""
     for name in (f"{end}Timestamp", f"{end}OffsetsByTimestamp", f"{end}Offsets"):
         if values[name] is not None:
             rule: OffsetRule = values[name]
@@ -122,7 +122,7 @@ def chosen_rule(values: Mapping[str, Any], end: str) -> OffsetRule | None:
 
 
 def check_rules_of_batch(starting: OffsetRule, ending: OffsetRule, format_name: str) -> None:
-    """Check what can be told of a batch query's rules without a broker.
+    """Check what is known of a batch query's rules without a broker.
 
     Raises:
         OptionError: if the start is latest, the end earliest, or the start lies behind the end.

@@ -1,8 +1,9 @@
-"""Ends of a batch query that are words, not numbers: the tasks ask for them, not only the planner.
+"""Ends of a batch query that are ``earliest`` or ``latest``: the tasks resolve them, not only the planner.
 
 PySpark plans the tasks of a Python source once for each ``load()``, and a DataFrame may be used again much later. As
 with Spark's own connector, ``latest`` and ``earliest`` mean what they mean when the rows are read, so the first piece
-of a partition may begin at EARLIEST and its last one end at LATEST. What is planned by numbers or timestamps stays.
+of a partition may begin at EARLIEST and its last one end at LATEST. Offsets planned by numbers or timestamps do not
+change.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def leave_open(
 def close(wanted: Sequence[FetchRange], ask: Callable[[int, Collection[Slot]], Mapping[Slot, int]]) -> list[FetchRange]:
     """Turn the words in the ranges of one task into offsets, and leave out what is empty.
 
-    ``ask`` gives the offsets at EARLIEST or LATEST of several partitions at once. A piece that has gone in the
-    meantime, since the log begins behind it by now, is empty.
+    ``ask`` returns the offsets at EARLIEST or LATEST of several partitions at once. A piece before the current log
+    start offset is empty.
     """
     earliest = ask(EARLIEST, {_slot(each) for each in wanted if each.start == EARLIEST})
     latest = ask(LATEST, {_slot(each) for each in wanted if each.end == LATEST})
@@ -81,7 +82,7 @@ def _slot(wanted: FetchRange) -> Slot:
 
 
 def _said(rule: OffsetRule, topic: str, partition: int) -> int | None:
-    """Return what a rule says of a partition, an offset or a word; None if it speaks of timestamps."""
+    """Return a rule's offset or word for a partition; None if the rule has timestamps."""
     if rule.everywhere is not None:
         return rule.everywhere
     return rule.each_topic.get(topic, rule.each.get((topic, partition)))

@@ -306,7 +306,7 @@ class SourceOptions:
     topics: tuple[str, ...]
     assigned: Partitions | None
     pattern: TopicPattern | None
-    """Exactly one of the three says what is read; ``topics`` also names those of ``assigned``."""
+    """Exactly one of the three selects what is read; ``topics`` also names those of ``assigned``."""
     starting: OffsetRule | None
     ending: OffsetRule | None
     latest_if_no_match: bool
@@ -327,13 +327,13 @@ class SourceOptions:
     offset_retry_interval_ms: int
     poll_timeout_ms: int
     group_id: str | None = None
-    """kafka.group.id, which has no bearing here; where both are given groupIdPrefix has none even in Spark's own."""
+    """kafka.group.id, which has no effect here; if both are set, groupIdPrefix has none even in Spark's connector."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold keys to a store: never shown."""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Check what Spark hands over.
+        """Read and check the options from Spark.
 
         Raises:
             OptionError: for an option that is unknown, missing, unreadable or in conflict with another.
@@ -371,7 +371,7 @@ class SourceOptions:
         )
 
     def for_stream(self) -> OffsetRule:
-        """Check what holds for streams only, and give the rule for the start.
+        """Check the rules for streams only, and return the rule for the start.
 
         Raises:
             OptionError: if an end is given.
@@ -385,11 +385,10 @@ class SourceOptions:
         return self.starting or OffsetRule(LATEST, option="startingOffsets")
 
     def for_batch(self) -> tuple[OffsetRule, OffsetRule]:
-        """Check what holds for batch queries only, and give the rules for start and end.
+        """Check the rules for batch queries only, and return the rules for start and end.
 
         Raises:
-            OptionError: if the start is latest, the end earliest, the start behind the end, or offsets are to be
-                found in a store.
+            OptionError: if the start is latest, the end earliest, the start after the end, or an offset store is named.
         """
         starting = self.starting or OffsetRule(EARLIEST, option="startingOffsets")
         ending = self.ending or OffsetRule(LATEST, option="endingOffsets")

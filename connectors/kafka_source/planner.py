@@ -1,10 +1,10 @@
 """Where batches begin and end: the driver's side of the source, between Spark's offsets and the broker's.
 
-One planner lives as long as its query. Choosing the end of a micro-batch costs two questions to the brokers, topics and
-latest offsets, over connections that stay open.
+One planner lives as long as its query. Choosing the end of a micro-batch costs two requests, metadata and latest
+offsets, over connections that stay open.
 
-What was there before and is missing now is asked for again before it counts as lost (`data_loss.ask_again`): metadata
-takes a while to reach every broker. A topic that vanishes between two questions makes the planner look anew.
+What was there before and is missing now is requested again before it counts as lost (`data_loss.ask_again`): metadata
+takes a while to reach every broker. If a topic vanishes between two requests the planner starts again.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Planner:
         self._options = options
         self._client = Client(options.settings)
         self._lines: list[tuple[Mapping[str, Any], Line]] = []
-        """The last lines of the checkpoint: the end of a batch comes back twice, to be cut and as the next start."""
+        """The last lines of the checkpoint: the end of a batch is used twice, for its tasks and as the next start."""
         self._seen: set[str] = set()
-        """Topics that were there before: one that has gone may stay away, once that is reported."""
+        """Topics that existed before: one that is gone is reported once."""
         self.topics: dict[str, TopicMetadata] = {}
-        """What is known of the topics; leaders that change while offsets are asked for are brought up to date here."""
+        """Metadata of the topics; leaders that change while offsets are requested are updated here."""
         self._asked_in: dict[TopicPartition, int] = {}
-        """The leader epochs that the latest offsets are of."""
+        """The leader epochs of the latest offsets."""
         self._epochs = LogEpochs(lambda wanted: ask_epochs(self._client, self.topics, wanted), self._leader_epoch)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Planner:
         self._client.close()
 
     def refresh(self, before: Line = _NOTHING, *, lenient: bool = False) -> list[TopicPartition]:
-        """Ask for the topics again, and give the partitions that this query reads.
+        """Refresh the metadata, and return the partitions that this query reads.
 
         Those that were read ``before`` may be missing, and if ``lenient`` all may.
 
@@ -126,15 +126,15 @@ class Planner:
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Ask the brokers for LATEST or EARLIEST of each partition, or for the offset at a timestamp.
 
-        Latest heeds kafka.isolation.level.
+        LATEST respects kafka.isolation.level.
         """
         found = self._client.offsets({(tp.topic, tp.partition): what for tp, what in wanted.items()}, self.topics)
         return {tp: found[tp.topic, tp.partition] for tp in wanted}
 
     def initial(self, rule: OffsetRule) -> SourceOffset:
-        """Return the offset at which a query without a checkpoint begins: the stored one, or what the rule says.
+        """Return the starting offset of a query without a checkpoint: the stored one, or by the rule.
 
-        A checkpoint of Spark's own connector may have its initial offset noted and no batch planned: it begins there.
+        A checkpoint of Spark's own connector may have an initial offset and no planned batch: the query begins there.
         """
         partitions = self.refresh()
         if self._options.checkpoint_location is not None:
@@ -148,8 +148,8 @@ class Planner:
         offsets = {tp: position.next for tp, position in stored.items()}
         rest = [tp for tp in partitions if tp not in offsets]
         if offsets and rest and rule.everywhere == LATEST:
-            # Nothing of these partitions was ever written to the table, or it would have their offsets. Beginning at
-            # the latest could lose what came in since the others were stored, so they are read from their start.
+            # Nothing of these partitions was ever written to the table, or it would have their offsets. Starting at
+            # the latest could lose records since the others were stored, so they are read from their beginning.
             _log.warning("kafka_once: no offsets stored for %s: reading from the start", _text(rest))
             offsets |= self.ask(dict.fromkeys(rest, EARLIEST))
         elif rest:
@@ -158,7 +158,7 @@ class Planner:
         return SourceOffset(self._options.source, {tp: Position(at, at) for tp, at in offsets.items()} | stored)
 
     def adapt(self, start: SourceOffset, partitions: Collection[TopicPartition]) -> SourceOffset:
-        """Return ``start`` with partitions added that are new, and those taken out that this query reads no more.
+        """Return ``start`` with new partitions added, and without those that this query no longer reads.
 
         Raises:
             DataLossError: if either loses records and failOnDataLoss is true.
@@ -190,7 +190,7 @@ class Planner:
         return SourceOffset(start.source, positions)
 
     def latest(self, start: SourceOffset) -> Offsets:
-        """Ask for the latest offsets of the partitions in ``start``; of one whose log was cut, for where it parts.
+        """Return the latest offsets of the partitions in ``start``; for a truncated log, the offset where it diverges.
 
         Raises:
             DataLossError: if one lies before ``start``, even when asked again, or the records before it have been
@@ -223,10 +223,10 @@ class Planner:
     def advance(
         self, start: SourceOffset, latest: Offsets, limit: int | None, pinned: Offsets | None = None
     ) -> SourceOffset:
-        """Return the end of the batch that begins at ``start``, goes to ``latest`` at most, and heeds the limit.
+        """Return the end of the batch that begins at ``start``, goes to ``latest`` at most, and respects the limit.
 
-        It does not go past what is ``pinned``, if anything is. A partition whose log was cut goes back to where it
-        parts from what was read, or if that is not known to its end, as in Spark's connector: a new beginning.
+        It does not go past ``pinned``, if that is set. A partition whose log was truncated goes back to where it
+        diverges from what was read, or if that is unknown to its end, as in Spark's connector: a new origin.
         """
         positions = start.positions
         begin = {tp: position.next for tp, position in positions.items()}
@@ -240,10 +240,10 @@ class Planner:
         )
 
     def with_epochs(self, start: SourceOffset, end: SourceOffset) -> SourceOffset:
-        """Return ``end`` with the leader epochs of what moved since ``start``; all else keeps what it has.
+        """Return ``end`` with the leader epochs of what moved since ``start``; other epochs are kept.
 
         Raises:
-            LeadersChangedError: if a leader is another than when `latest` asked it: the offset may be of another log.
+            LeadersChangedError: if a leader has changed since `latest` asked it: the offset may be of another log.
         """
         moved = {tp: at.next for tp, at in end.positions.items() if at != start.positions.get(tp)}
         epochs = self._epochs.before(moved, self._asked_in)
@@ -251,7 +251,7 @@ class Planner:
         return SourceOffset(end.source, {**end.positions, **changed})
 
     def _parted(self, positions: Mapping[TopicPartition, Position], latest: Offsets) -> Offsets:
-        """Return where logs part from what was read of them, after reporting it.
+        """Return where logs diverge from what was read of them, after reporting it.
 
         Raises:
             DataLossError: if one does and failOnDataLoss is true.
@@ -267,13 +267,13 @@ class Planner:
         return -1 if leader is None else leader.epoch
 
     def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[KafkaInputPartition]:
-        """Cut the batch between two lines of the checkpoint into tasks.
+        """Return the tasks of the batch between two lines of the checkpoint.
 
         Raises:
-            CheckpointError: if the batch cannot be told from them.
+            CheckpointError: if they do not define a batch.
             RecreatedTopicError: if a topic was created again since it was planned, and failOnDataLoss is true.
-            DataLossError: if records of it have been replaced since, and failOnDataLoss is true; else they are left
-                out, and the next batch begins where the log parts.
+            DataLossError: if records of it have been replaced since, and failOnDataLoss is true; else they are skipped,
+                and the next batch begins where the log diverges.
         """
         first, last = self._line(start), self._line(end)
         if not self.topics:
@@ -307,7 +307,7 @@ class Planner:
         return line
 
     def note(self, end: SourceOffset) -> dict[str, Any]:
-        """Return the line for an end offset, which is about to come back from Spark."""
+        """Return the line for an end offset, and remember it: Spark passes it back soon."""
         document = end.to_document()
         self._lines = [(document, Line(end, ours=True)), *self._lines[:1]]
         return document
@@ -323,7 +323,7 @@ class Planner:
         return found
 
     def _assigned(self, topic: str) -> tuple[int, ...]:
-        """Return the partitions of a topic that option assign names; partition 0 stands for those of a whole topic."""
+        """Return the partitions of a topic that option assign names; partition 0 for a whole topic."""
         return (0,) if self._options.assigned is None else self._options.assigned[topic]
 
     def _numbers(self, topic: TopicMetadata, optional: set[tuple[str, int]]) -> list[int]:
@@ -340,7 +340,7 @@ class Planner:
 
     @property
     def _chosen_by(self) -> str:
-        """The option that says which topics are read."""
+        """The option that selects the topics."""
         if self._options.assigned is not None:
             return "assign"
         return "subscribe" if self._options.pattern is None else "subscribePattern"
@@ -350,7 +350,7 @@ class Planner:
         return [tp for tp in line.with_topic_ids(self.topics).offset.positions if tp not in current]
 
     def _report_recreated(self, planned: Collection[TopicPartition]) -> set[str]:
-        """Say which topics have another id now than these partitions; raise or warn.
+        """Report topics whose id is no longer that of these partitions; raise or warn.
 
         Raises:
             RecreatedTopicError: if there are any and failOnDataLoss is true.
@@ -397,14 +397,14 @@ class Planner:
         return stored | {tp: _position(stored[tp], at) for tp, at in parted.items()}
 
     def _group(self, group_id: str) -> KafkaGroupOffsets:
-        # Here, because only a query that begins at a group's offsets needs what the sink knows.
+        # Imported here: only a query that starts from a group's offsets needs code of the sink.
         from sparkonce.connectors.kafka_sink.before_reading import settled_group
 
         return settled_group(self._client, group_id, self._options.app_id or "")
 
 
 def _position(before: Position, end: int) -> Position:
-    """Move a position; one that goes back begins a new life there, and says how far had been read."""
+    """Return a moved position; one that goes back gets a new origin, and keeps how far had been read."""
     if end == before.next:
         return before
     if end > before.next:

@@ -1,4 +1,4 @@
-"""What a task is told to read. Apart from the code that reads it, so that planning does not load the compiler."""
+"""The ranges that a task reads. Apart from the code that reads it, so that planning does not load the compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FetchRange:
     start: int
     end: int
     leader: Leader | None = None
-    """Who led when the range was planned, and had all of it."""
+    """The leader when the range was planned, which had all of it."""
     epoch: int | None = None
     """The leader epoch of the record before the end of the batch, None if it is not known. Another leader whose log has
     it up to ``end`` has the same records (KIP-320)."""

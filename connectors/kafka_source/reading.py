@@ -1,6 +1,6 @@
 """What a Spark task does: read one range of one partition and yield it as Arrow record batches.
 
-It runs in a Python worker of an executor, which Spark uses again for later tasks; the client is kept in the process, so
+It runs in a Python worker of an executor, which Spark reuses for later tasks; the client is kept in the process, so
 that only the first task of a worker connects.
 """
 
@@ -41,7 +41,7 @@ def read_ranges(options: SourceOptions, wanted: Sequence[FetchRange]) -> Iterato
 
 
 def _close(client: Client, wanted: Sequence[FetchRange], *, fail_on_data_loss: bool) -> list[FetchRange]:
-    """Ask where a batch query that was planned by words begins and ends now; leave out topics that are gone."""
+    """Resolve ``earliest`` and ``latest`` of a batch query now; skip topics that are gone."""
     topics = client.existing_topics({each.topic for each in wanted})
     kept = []
     for each in wanted:
@@ -67,7 +67,7 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
         MalformedValueError: for a value that does not parse, in mode FAILFAST.
         RecreatedTopicError: if the topic is not the one that was planned for and failOnDataLoss is true.
         KafkaUnreachableError: if no broker answers in time.
-        TimeoutError: if a broker gives nothing in time, or goes on to refuse an offset that it says it has.
+        TimeoutError: if a broker returns nothing in time, or keeps rejecting an offset that it reports to have.
     """
     client = shared_client(options.settings)
     decoder = RecordDecoder(
@@ -111,9 +111,9 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
 
 
 def _without_replaced(options: SourceOptions, wanted: FetchRange, error: LogReplacedError) -> FetchRange:
-    """Report that the log was cut, fail if that is wanted, and return what is left of the range.
+    """Report that the log was truncated, fail if configured, and return what is left of the range.
 
-    The next batch begins where the log parts, so the records from there on are that one's.
+    The next batch begins where the log diverges, so the records from there on belong to that one.
     """
     tp = TopicPartition(wanted.topic, wanted.topic_id, wanted.partition)
     planned, fail = Position(wanted.end, wanted.end, wanted.epoch), options.fail_on_data_loss
@@ -122,7 +122,7 @@ def _without_replaced(options: SourceOptions, wanted: FetchRange, error: LogRepl
 
 
 def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, error: Exception) -> None:
-    """Say what cannot be read for want of the topic or partition; fail if that is wanted."""
+    """Report what cannot be read because the topic or partition is gone; fail if configured."""
     if options.fail_on_data_loss and isinstance(error, RecreatedTopicError):
         raise error
     name = f"{wanted.topic}-{wanted.partition}"
@@ -131,7 +131,7 @@ def _skip_lost_topic(options: SourceOptions, wanted: FetchRange, position: int, 
 
 
 def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, position: int) -> int:
-    """Find out what is lost, fail if that is wanted, and give the offset to go on at."""
+    """Find out what is lost, fail if configured, and return the offset to continue at."""
     key = (wanted.topic, wanted.partition)
     topics = client.topics([wanted.topic])
     earliest = client.offsets({key: EARLIEST}, topics)[key]
@@ -151,7 +151,7 @@ def _skip_lost(client: Client, options: SourceOptions, wanted: FetchRange, posit
 
 
 def _instead() -> str:
-    """Say what to do about records that were there when they were planned: a batch query has no checkpoint."""
+    """Return what to do about records that existed when they were planned: a batch query has no checkpoint."""
     return NEW_CHECKPOINT if _batch_id() is not None else "or load the DataFrame anew, which asks what is there"
 
 

@@ -1,6 +1,6 @@
 """From a rule for the start or the end of a query to an offset for each partition.
 
-The questions go through ``ask``, which gives the offset at LATEST, EARLIEST or a timestamp, and -1 where no record has
+Requests go through ``ask``, which returns the offset at LATEST, EARLIEST or a timestamp, and -1 where no record has
 that timestamp or a later one (ListOffsets).
 """
 
@@ -18,7 +18,7 @@ Offsets = dict[TopicPartition, int]
 Ask = Callable[[Mapping[TopicPartition, int]], Offsets]
 
 NO_MATCH = -1
-"""What ListOffsets answers for a timestamp behind all records."""
+"""What ListOffsets returns for a timestamp after all records."""
 
 
 def resolve(

@@ -1,8 +1,8 @@
 """The readers of the format ``kafka_once``, one for batch queries and one for streams.
 
 Spark has these objects in several Python processes: the one that checks the options, a long-lived one that plans a
-stream's batches, and, pickled, every worker that reads. So a reader holds its options, and a planner only where it
-was used to plan.
+stream's batches, and, pickled, every worker that reads. So a reader holds its options, and a planner only where it has
+planned.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicParti
 
 
 class KafkaOnceReader(DataSourceReader):
-    """Reads from one set of offsets to another; ``earliest`` and ``latest`` are those of the moment of reading."""
+    """Reads from one set of offsets to another; ``earliest`` and ``latest`` are resolved when it reads."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._rules = options.for_batch()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the brokers where to begin and end, and cut what lies between into tasks."""
+        """Return the tasks between the starting and the ending offsets, which it asks the brokers for."""
         starting, ending = self._rules
         planner = Planner(self._options)
         try:
@@ -81,17 +81,17 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the planner behind: workers read, and do not plan."""
+        """Return the state without the planner: workers only read."""
         return {**self.__dict__, "_planner": None, "_committer": None, "_pinned": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a query without a checkpoint begins."""
+        """Return the starting offsets of a query without a checkpoint."""
         return self._plan().initial(self._starting).to_document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of maxOffsetsPerTrigger, or else that of minOffsetsPerTrigger, if there is one.
 
-        PySpark has no limit made of both. Trigger.Once asks for all that is available instead, whatever this says.
+        PySpark has no composite limit. Trigger.Once ignores this and asks for all that is available.
         """
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
@@ -99,7 +99,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note what is there now: the query reads up to here, and stops."""
+        """Store the latest offsets: the query reads up to these, and stops."""
         planner = self._plan()
         self._pinned = planner.while_topics_stay(
             lambda: dict(planner.ask(dict.fromkeys(planner.refresh(lenient=True), LATEST)))
@@ -125,7 +125,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         position = planner.adapt(given.offset, partitions)
         latest = planner.latest(position)
         if self._pinned is not None:
-            # One that was missing at that moment ends where it is first seen: it would be read for ever otherwise.
+            # A partition that was missing then ends where it is first seen: otherwise it would be read for ever.
             self._pinned = {**latest, **self._pinned}
         self._latest = planner.advance(position, latest, None)
         if self._holds_back(position, latest, limit):
@@ -134,22 +134,22 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = self._latest
         if most is not None or self._pinned is not None:
             end = planner.advance(position, latest, most, self._pinned)
-        # Without any topic left there is nothing to note: what was read before is kept, as in Spark's (SPARK-41375).
+        # Without any topic left, the previous position is kept, as in Spark's connector (SPARK-41375).
         return None if end == given.offset or not end.positions else planner.with_epochs(given.offset, end)
 
     def _holds_back(self, position: SourceOffset, latest: Offsets, limit: ReadLimit) -> bool:
-        """Whether minOffsetsPerTrigger puts this batch off; a run that reads all that is available never waits."""
+        """Whether minOffsetsPerTrigger delays this batch; a run with AvailableNow is never delayed."""
         if self._delay is None or self._pinned is not None or isinstance(limit, ReadAllAvailable):
             return False
         available = sum(latest[tp] - at.next for tp, at in position.positions.items())
         return self._delay.holds_back(available, time.monotonic() * 1000)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the latest offsets that the last planning saw, for the query's progress."""
+        """Return the latest offsets of the last planned batch, for the query's progress."""
         return None if self._latest is None else self._latest.to_document()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Cut the batch between two offsets into tasks; a batch without records has none."""
+        """Return the tasks of the batch between two offsets; none for a batch without records."""
         reach(CrashPoint.SOURCE_SPLIT, app_id=self._options.app_id)
         return self._plan().batch(start, end)
 
@@ -158,21 +158,22 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002
-        """Keep nothing: offsets live in Spark's checkpoint and, with the rows, where the sink puts them."""
+        """Do nothing: offsets are in Spark's checkpoint and, with the rows, in the sink."""
         reach(CrashPoint.SOURCE_FINISHED, app_id=self._options.app_id)
 
     def stop(self) -> None:
-        """Close connections. PySpark 4.2 rather ends the process, so nothing may be left to do here."""
+        """Close connections. PySpark 4.2 kills the process instead, so no required work may be left to this."""
         if self._committer is not None:
             self._committer.close()
         if self._planner is not None:
             self._planner.close()
 
     def _commit_group(self, finished: SourceOffset, partitions: Sequence[TopicPartition]) -> None:
-        """Have the start of the batch to plan committed to commitGroup: whatever leads to it is finished.
+        """Commit the start of the next batch to commitGroup: all batches before it are finished.
 
-        Spark plans on from a batch only after its sink has committed, and looks again after the last one of a run with
-        Trigger.AvailableNow, for which it never calls ``commit``. Before the first batch there is nothing to say.
+        Spark plans the next batch only after the sink has committed the previous one, and asks again after the last one
+        of a run with Trigger.AvailableNow, for which it never calls ``commit``. Before the first batch nothing is
+        committed.
         """
         group_id, positions = self._options.commit_group, finished.positions
         if group_id is None or all(position.next == position.origin for position in positions.values()):

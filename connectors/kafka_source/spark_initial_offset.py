@@ -2,8 +2,8 @@
 
 Spark's connector keeps its initial offset in ``<checkpoint>/sources/<number of the source>/0``: a zero byte, ``v1``,
 and the offset as JSON on the next line; Spark 2.1.0 wrote one byte and the JSON. (KafkaSourceInitialOffsetWriter.)
-Other sources keep other things in files of that name, which are passed over. PySpark does not tell a source
-where its checkpoint lies, so it is looked for where option ``checkpointLocation`` says.
+Other sources keep other things in files of that name, which are ignored. PySpark does not tell a source where its
+checkpoint is, so the option ``checkpointLocation`` is used.
 """
 
 from __future__ import annotations

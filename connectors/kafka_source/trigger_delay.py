@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class TriggerDelay:
-    """Decides for one query; the caller gives the time, in milliseconds that never go back."""
+    """Decides for one query; the caller passes the time, in monotonic milliseconds."""
 
     def __init__(self, min_records: int, max_delay_ms: int) -> None:
         self._min_records = min_records

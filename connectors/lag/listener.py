@@ -1,7 +1,7 @@
-"""The listener that a user starts: it hears what Spark tells of every query of a session, and serves it to Prometheus.
+"""The listener that a user starts: it receives the progress of every query of a session, and serves it to Prometheus.
 
-Spark calls it from threads of its own after each batch, off the query's path. Whatever goes wrong in it is counted and
-logged, and the query does not notice.
+Spark calls it from its own threads after each batch, off the query's path. Errors in it are counted and logged, and do
+not affect the query.
 
     with LagListener(spark).start(port=9405) as lag:
         query.awaitTermination()
@@ -54,12 +54,12 @@ class _Follower:
 
 
 class LagListener(StreamingQueryListener):
-    """Lag of all streaming queries of a session. ``clock`` gives seconds that never go back."""
+    """Lag of all streaming queries of a session. ``clock`` returns monotonic seconds."""
 
     def __init__(self, spark: SparkSession, state: LagState | None = None, clock: Callable[[], float] = time.monotonic):
         self.spark = spark
         self.registry = CollectorRegistry()
-        """Holds these metrics and no others; register it where a server of your own answers scrapes."""
+        """Has only these metrics; register it if a server of your own answers scrapes."""
         self._state = state or LagState()
         self._clock = clock
         self._told = threading.Condition()
@@ -72,11 +72,11 @@ class LagListener(StreamingQueryListener):
     def start(self, port: int | None = 0, address: str = LOOPBACK) -> LagListener:
         """Listen to the session, and serve ``/metrics``; port 0 takes any free one, None serves nothing.
 
-        There is nothing to log in to: an address other than loopback shows names of topics to whoever reaches it.
+        There is no authentication: an address other than loopback shows topic names to every client that reaches it.
 
         Raises:
             RuntimeError: if it was started before.
-            OSError: if the port is taken.
+            OSError: if the port is in use.
         """
         if self._listening:
             raise RuntimeError("this LagListener listens already")
@@ -112,8 +112,8 @@ class LagListener(StreamingQueryListener):
         """Commit the end of every finished batch to a consumer group, for lag tools.
 
         ``options`` are the ``kafka.*`` options of the source, ``query`` is the name of the one query that is meant.
-        This serves Spark's own connector too, and a last batch with Trigger.Once. Nothing that goes wrong in it stops
-        a query; no partition of the group goes back.
+        This also works for Spark's own connector, and for the last batch with Trigger.Once. Errors in it do not stop a
+        query; no partition of the group goes back.
 
         Raises:
             OptionError: for settings that cannot work.
@@ -131,10 +131,10 @@ class LagListener(StreamingQueryListener):
         return generate_latest(self.registry).decode()
 
     def wait(self, query: StreamingQuery, timeout_s: float = WAIT_S) -> bool:
-        """Wait until the end of ``query`` was told and its group offsets are committed or refused; whether that is so.
+        """Wait until the end of ``query`` is reported and its group offsets are settled; returns whether they are.
 
-        Spark tells of a batch a moment after it is done, so a script that ends with its query calls this first. A
-        commit that is put off, since one before it failed, is waited for too: that may take ten seconds.
+        Spark reports a batch a moment after it is done, so a script that ends with its query calls this first. It also
+        waits for a commit that is delayed after a failure: that may take ten seconds.
         """
         query_id, run_id = str(query.id), str(query.runId)
 
@@ -219,7 +219,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _finished(sources: tuple[SourceLag, ...]) -> dict[Slot, int]:
-    """Return how far a query is on each partition: of two sources that read it, the one that is less far."""
+    """Return how far a query is on each partition: of two sources that read it, the one that is further behind."""
     finished: dict[Slot, int] = {}
     for source in sources:
         for each in source.partitions:

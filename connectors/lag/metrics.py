@@ -1,4 +1,4 @@
-"""Lag in Prometheus' words: every scrape asks for a picture of all queries and names what is in it.
+"""Lag as Prometheus metrics: every scrape takes a snapshot of all queries and returns its metrics.
 
 Nothing is kept here, so a query or a partition that is forgotten takes its series with it.
 """
@@ -19,7 +19,7 @@ _Row = tuple[tuple[str, ...], float]
 
 
 class LagCollector:
-    """Gives the metrics of what ``picture`` returns: the queries, the time now, the errors of the listener so far."""
+    """Yields the metrics of what ``picture`` returns: the queries, the time now, the errors of the listener so far."""
 
     def __init__(self, picture: Callable[[], tuple[tuple[QueryLag, ...], float, int]]) -> None:
         self._picture = picture

@@ -1,8 +1,8 @@
-"""What the progress of a batch says about lag: two offsets for each partition, where it ended and what there was.
+"""The lag in the progress of a batch: two offsets for each partition, the end of the batch and the latest one.
 
 Both are JSON text in the progress, of ``kafka_once`` (`offset_store.offsets`) or in the form of Spark's own connector,
 ``{"topic":{"0":23}}``. Sources of other kinds have rows and no partitions. The latest offset is from when the batch was
-planned: what came in while it ran is in the next one's progress. No state here, and no clock.
+planned: records that arrived while it ran are in the next one's progress. No state here, and no clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is known of each query, within bounds: queries come and go, and some have thousands of partitions.
 
 A query is known by its id, which stays over restarts from its checkpoint; so its counters go on. An ended one stays
-for a while, for a scraper to see how it ended. Entries are immutable and replaced under a lock, so whoever reads holds
-a picture of one moment. Time is passed in, in seconds of a clock that never goes back.
+for a while, for a scraper to see how it ended. Entries are immutable and replaced under a lock, so readers have a
+consistent snapshot. Time is passed in, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEEP_ENDED_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """What is known of one query; durations in milliseconds as Spark gives them, moments in seconds."""
+    """What is known of one query; durations in milliseconds as in Spark, timestamps in seconds."""
 
     query_id: str
     run_id: str
@@ -41,7 +41,7 @@ class QueryLag:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one progress says."""
+    """The contents of one progress."""
 
     query_id: str
     run_id: str
@@ -94,7 +94,7 @@ class LagState:
             self._put(replace(self._entry(query_id, run_id, query_id, now), heard_at=now), now)
 
     def ended(self, query_id: str, run_id: str, failed: bool, now: float) -> None:
-        """Note that a run is over. The end of an older run, told late, is not the newer one's."""
+        """Record the end of a run. A late report of an older run does not end the newer one."""
         with self._lock:
             known = self._queries.get(query_id)
             if known is not None and known.run_id == run_id:

@@ -1,6 +1,6 @@
-"""What to say of the name of an option that a format does not know: whose it is, or which one is like it.
+"""Hints for the name of an option that a format does not know: whose it is, or which one is similar.
 
-All formats and all of Kafka's settings are looked through, which costs their imports. So `connectors.settings`
+All formats and all of Kafka's settings are searched, which costs their imports. So `connectors.settings`
 imports this module only to make an error.
 """
 
@@ -18,7 +18,7 @@ _WHOSE = {
 
 
 def option_hint(options: OptionSet, key: str) -> str:
-    """Say what is known of ``key``, which is neither an option of these nor told of by them."""
+    """Return the hint for ``key``, which is neither an option of these nor has a hint of theirs."""
     lower = key.lower()
     for reference in REFERENCES.values():
         if reference.settings is not None and _is_taken(reference.settings, lower):
@@ -42,7 +42,7 @@ def option_hint(options: OptionSet, key: str) -> str:
 
 
 def setting_hint(table: SettingTable, name: str) -> str:
-    """Say what is known of the setting ``kafka.<name>``, which the table does not have."""
+    """Return the hint for the setting ``kafka.<name>``, which the table does not have."""
     for reference in REFERENCES.values():
         for option in reference.options.options:
             if option.name.lower() == name:
@@ -62,7 +62,7 @@ def _of_others(options: OptionSet) -> dict[str, tuple[str, str]]:
     others = [reference for reference in REFERENCES.values() if reference.name != options.reference]
     return {
         option.name.lower(): (option.name, _WHOSE[reference.name])
-        for reference in reversed(others)  # the first one that has a name tells of it
+        for reference in reversed(others)  # the first one that has a name wins
         for option in reference.options.options
     }
 

@@ -1,7 +1,7 @@
 """The reference of all options, from their declarations: what `sparkonce options` prints and docs/options_*.md hold.
 
-One `Entry` says everything of one name: an option of a format, or a setting of Kafka's under ``kafka.``, honoured,
-without effect or refused.
+One `Entry` has everything about one name: an option of a format, or a setting of Kafka's under ``kafka.``, supported,
+without effect or rejected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STORAGE = Option(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is to be said of one name."""
+    """The reference of one name."""
 
     name: str
     doc: str

@@ -1,1 +1,1 @@
-"""The Python processes that Spark starts: what they are started by, load, compile and keep."""
+"""The Python processes that Spark starts: how they are started, what they load, compile and keep."""

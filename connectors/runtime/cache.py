@@ -1,4 +1,4 @@
-"""Objects that are kept over batches and queries: a process has a few, and lets go of the one used longest ago."""
+"""Objects that are kept over batches and queries: a process has a few, and evicts the least recently used one."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class LruCache(Generic[KeyT, ValueT]):
         return len(self._by_key)
 
     def clear(self) -> None:
-        """Let go of all, as a new process begins."""
+        """Drop all objects, as a new process starts."""
         self._by_key.clear()

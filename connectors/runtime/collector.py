@@ -1,7 +1,7 @@
-"""Make the garbage collection cheap that Spark's Python workers do after every call.
+"""Make the garbage collection after every call of Spark's Python workers cheap.
 
 `pyspark.daemon.manager` has each worker call ``gc.collect()`` when it has done what it was asked for: a task, the begin
-of a batch, a commit. That passes over all that the process has loaded, hundreds of thousands of objects in 40 to 60 ms,
+of a batch, a commit. That visits all that the process has loaded, hundreds of thousands of objects in 40 to 60 ms,
 where the call itself takes less. What stays anyway can be left out (``gc.freeze``): modules, compiled functions,
 connections. `connectors.runtime.worker_daemon` does that for what it loads before it forks; here it is done for what a
 worker comes to hold in its first calls, and for the driver's processes, which that daemon does not start.
@@ -25,7 +25,7 @@ _calls = 0
 
 
 def begin_call() -> None:
-    """Say that a call of Spark's begins, before it makes anything; does nothing where no daemon of Spark's runs.
+    """Announce the start of a call by Spark, before it creates objects; does nothing outside Spark's daemons.
 
     The first call also has the process keep the memory that it frees.
     """

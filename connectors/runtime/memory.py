@@ -1,7 +1,7 @@
 """Keep memory that a worker frees, for its next batch of rows.
 
 Every batch is decoded into new buffers of some megabytes, which are free again once Spark has its rows. The C library
-gives memory of that size back to the system at once, and the kernel has to find and clear it anew for the next batch:
+returns memory of that size to the system at once, and the kernel must allocate and clear it again for the next batch:
 with records of 100 bytes half of a task's processor time, as much as decoding them. So a worker keeps what it had, up
 to `KEPT_BYTES` at the end of each heap; threads that allocate at the same time, as the one that fetches, have heaps of
 their own, and what is free between two buffers in use comes on top. Spark ends workers that it has not used for a
@@ -14,16 +14,16 @@ import ctypes
 import os
 
 KEPT_BYTES = 64 << 20
-"""Of free memory at the end of one heap; more is given back."""
+"""Free memory kept at the end of one heap; more is returned."""
 LARGEST_BYTES = 32 << 20
-"""Of one buffer that is taken from a heap; the C library allows no more. An Arrow batch is not larger by much."""
+"""The largest buffer allocated from a heap; the C library allows no more. An Arrow batch is not much larger."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's ``mallopt``."""
 _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library so; False where it is not glibc, or the environment tells it something else already."""
+    """Configure the C library; False if it is not glibc, or the environment already sets other values."""
     if any(name in os.environ for name in _SET_BY_USER):
         return False
     try:

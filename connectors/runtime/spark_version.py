@@ -1,7 +1,7 @@
 """Which versions of Spark the connectors run on.
 
-The modules that take part in a query import this one first, so that an older Spark ends in a sentence, and not in the
-failed import of something that only newer ones have.
+The modules that take part in a query import this one first, so that an older Spark fails with a clear message, and
+not with an import error.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
 forked. So each of an executor's workers spends its first second on the same imports, and keeps memory of its own for
 them; and since the daemon's workers collect garbage after every task, each task pays again for the hundreds of
 thousands of objects that the imports made. This daemon imports, freezes these objects (``gc.freeze``: the collector
-passes them over from then on, and forked workers share their pages), and then is `pyspark.daemon`.
+ignores them from then on, and forked workers share their pages), and then is `pyspark.daemon`.
 
-What PySpark's order is for is kept: the allocators that pyarrow and deltalake bring are told to start no background
-thread, and if there is a second thread after the imports all the same, or its number cannot be told (there is no
-/proc), or an import fails, this process replaces itself by the daemon of PySpark. numpy's random numbers, which are
-seeded when numpy is imported, are seeded anew in each worker: otherwise all workers would draw the same.
+The purpose of PySpark's order is kept: the allocators of pyarrow and deltalake are configured to start no background
+thread, and if there is still a second thread after the imports, or the number of threads is unknown (there is no
+/proc), or an import fails, this process replaces itself with the daemon of PySpark. numpy's random numbers, which are
+seeded when numpy is imported, are seeded again in each worker: otherwise all workers would draw the same.
 
 Spark starts it as ``python -m sparkonce.connectors.runtime.worker_daemon WORKER_MODULE`` where
 ``spark.python.daemon.module`` names it, as `sparkonce.spark_session` does.
@@ -46,7 +46,7 @@ _THREADS = "/proc/self/task"
 
 
 def main() -> None:
-    """Load, then serve; or give way to PySpark's daemon."""
+    """Load, then serve; or fall back to PySpark's daemon."""
     environment = dict(os.environ)
     reason = preload(PRELOADED)
     if reason is not None:

@@ -1,7 +1,7 @@
 """What Spark starts its Python processes by, on one machine: this interpreter, with an installed PySpark.
 
 Spark puts its own ``pyspark.zip`` first on the path of every Python process that it starts, and Python compiles what
-comes from a zip file anew in each process: half a second of processor time for the planner of each query, and as much
+comes from a zip file again in each process: half a second of processor time for the planner of each query, and as much
 for each of the half dozen helpers of a session. A PySpark that pip has installed holds the same modules as files, which
 are compiled once. So where Spark itself runs from that installation, a script takes its zip files off the path, and
 then becomes the interpreter.

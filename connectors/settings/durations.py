@@ -16,7 +16,7 @@ _UNIT_MICROSECONDS = {
 
 
 def milliseconds(text: str) -> int:
-    """Read a duration as Spark's ``JavaUtils.timeStringAsMs`` does, and give whole milliseconds."""
+    """Read a duration as Spark's ``JavaUtils.timeStringAsMs`` does, and return whole milliseconds."""
     found = re.fullmatch(r"([0-9]{1,15})([a-z]*)", text.strip().lower())
     unit = found and _UNIT_MICROSECONDS.get(found[2] or "ms")
     if not found or not unit:

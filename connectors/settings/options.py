@@ -1,10 +1,10 @@
 """Options of the connectors: declared once, and from that declaration checked, documented and completed.
 
-An `Option` says all that anybody needs to know of one: how its text is read, what it may be, its default, which kind of
-query takes it, and a line for the reference. `OptionSet.read` checks what a user gives; `jobs.cli.options` prints the
+An `Option` has everything about one: how its text is read, its allowed values, its default, the kind of query that
+accepts it, and a line for the reference. `OptionSet.read` checks the options of a user; `jobs.cli.options` prints the
 reference; docs/options.md holds the same.
 
-Spark hands options over with their keys in lower case (the source keeps the user's spelling in some versions), so
+Spark passes options with their keys in lower case (the source keeps the user's spelling in some versions), so
 names are compared without case and shown as declared.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 _LARGEST_INT32 = 2**31 - 1
 
 STORAGE_PREFIX = "storage."
-"""How the names of options begin that are delta-rs's own, for the store that a table lies in."""
+"""The prefix of options that are passed to delta-rs, for the store of a table."""
 
 
 class OptionError(ValueError):
@@ -28,7 +28,7 @@ class OptionError(ValueError):
 
 
 class Scope(StrEnum):
-    """Which kind of query takes an option."""
+    """Which kind of query accepts an option."""
 
     BOTH = "both"
     STREAM = "streams"
@@ -37,7 +37,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as documented, how its text is read, its default, and what the reference says of it."""
+    """One option: its name as documented, how its text is read, its default, and its line of the reference."""
 
     name: str
     doc: str
@@ -45,7 +45,7 @@ class Option:
     default: Any = None
     required: bool = False
     value: str = ""
-    """What may be given, for the reference; where it is empty, the parser says so."""
+    """The allowed values, for the reference; if empty, those of the parser."""
     default_text: str = ""
     """The default in the reference, where that is not the plain text of ``default``."""
     scope: Scope = Scope.BOTH
@@ -54,11 +54,11 @@ class Option:
     group: str = ""
     """The heading under which it stands in the reference."""
     secret: bool = False
-    """Whether its text must be in no message."""
+    """Whether its text must not be in any message."""
 
     @property
     def form(self) -> str:
-        """What may be given, in a few words: ``true|false``, or ``whole number >= 1``."""
+        """The allowed values in a few words: ``true|false``, or ``whole number >= 1``."""
         return self.value or _FORMS.get(self.parse, "") or getattr(self.parse, "form", "")
 
     @property
@@ -77,7 +77,7 @@ class Option:
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
     def read(self, text: str, format_name: str, prefix: str = "") -> Any:
-        """Read the text that a user gives.
+        """Read the text of an option.
 
         Raises:
             OptionError: if it cannot be read, with name and text; of a secret the name only.
@@ -95,16 +95,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class OptionSet:
-    """The options of one format. Names that start with a prefix of ``passed_through`` are handed on unread."""
+    """The options of one format. Names that start with a prefix of ``passed_through`` are passed on unread."""
 
     format: str
     options: Sequence[Option]
     passed_through: Sequence[str] = ()
     ignored: Sequence[str] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names that belong to something else, and what to say to who gives one; ``name.*`` stands for all of that kind."""
+    """Names of options of something else, with the hint for the error; ``name.*`` stands for all of that kind."""
     reference: str = ""
-    """What `sparkonce options` calls them; with it, errors tell of the options of other formats, too."""
+    """What `sparkonce options` calls them; with it, errors name the options of other formats, too."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Check ``given`` and return a value for every declared option, by its declared name.

@@ -1,6 +1,6 @@
-"""Tables of the ``kafka.*`` settings: each name that Kafka's clients know is honoured, without effect, or refused.
+"""Tables of the ``kafka.*`` settings: each name that Kafka's clients know is supported, without effect, or rejected.
 
-Nothing is dropped in silence: a setting is used, known to make no difference here (with the reason), or an error that
+Nothing is dropped silently: a setting is used, known to make no difference here (with the reason), or an error that
 says what to use instead. One table serves checking, the reference and the completion of names.
 """
 
@@ -21,7 +21,7 @@ class Setting(Option):
     """One setting that is honoured; its name is without ``kafka.``."""
 
     attribute: str = ""
-    """The attribute of the client's settings that it becomes, if it becomes one by itself."""
+    """The attribute of the client's settings that it becomes, if it becomes a single one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SettingTable:
     refused: Mapping[str, str]
     """What to use instead of each; a name that ends in ``.*`` stands for all that begin like it."""
     of_others: Mapping[str, str] = field(default_factory=dict)
-    """What to say of names that another kind of client knows."""
+    """The hints for names that another kind of client knows."""
     reference: str = "source"
     """What `sparkonce options` calls the use that has these settings."""
 
@@ -51,7 +51,7 @@ class SettingTable:
             raise refusal(name, instead) if instead else self._unknown(name)
 
     def instead_of(self, name: str) -> str | None:
-        """Say what to use instead of a setting that is not taken; None if it is taken, or unknown."""
+        """Return what to use instead of an unsupported setting; None if it is supported, or unknown."""
         if name in self.honoured or name in self.without_effect:
             return None
         for refused, instead in self.refused.items():
@@ -89,5 +89,5 @@ def given_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def refusal(name: str, instead: str) -> OptionError:
-    """Make the error for a setting that is not taken."""
+    """Return the error for an unsupported setting."""
     return OptionError(f"{FORMAT}: option {PREFIX}{name} is not supported: {instead}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparkonce.offset_store.locations import Location
 
 TOPIC, TABLE = "topic:", "table:"
-"""How the texts begin that say where dead letters go."""
+"""Prefixes of the option ``deadLetters``."""
 DOC = (
     "where rows go whose column `_dead_letter` is not null (see sparkonce.mark): topic:<name>, or "
     "table:<path of a Delta table>"
@@ -29,7 +29,7 @@ class DeadLetterPlace:
         """Read ``topic:<name>`` or ``table:<path>``.
 
         Raises:
-            ValueError: if it is something else.
+            ValueError: if the text is anything else.
         """
         kind, name = text[: len(TOPIC)], text[len(TOPIC) :].strip()
         if kind == TOPIC and name:

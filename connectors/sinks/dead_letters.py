@@ -7,8 +7,8 @@ the record's bytes, its coordinates (topic, partition, offset, timestamp) and th
     flights = mark(records, json="flight_id BIGINT, delay INT", rules={"delay is negative": col("delay") < 0})
     query = flights.writeStream.format("delta_once").option("deadLetters", "table:/lake/dead_flights")…
 
-What is decided about a record must depend on the record alone: a batch that is read again after a crash has to be
-dealt out the same way. So no rand() and no current_timestamp() in rules.
+The decision about a record must depend on the record alone: a batch that is replayed after a crash must be split the
+same way. So do not use rand() or current_timestamp() in rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 COLUMN = "_dead_letter"
-"""The column that sinks look at."""
+"""The column that sinks read."""
 REASON = "reason"
 
 LETTER = t.StructType(
@@ -40,7 +40,7 @@ LETTER = t.StructType(
 
 _RECORD, _PARSED, _UNPARSED = "_dead_letter_record", "_dead_letter_parsed", "_dead_letter_unparsed"
 _REASON_FOUND = "_dead_letter_reason"
-"""Columns on the way, and the field for what from_json could not read."""
+"""Temporary columns, and the field for what from_json could not read."""
 
 _Reasons = Sequence[tuple[str, Column]]
 """Why a record is rejected, and when; the first one counts."""
@@ -60,10 +60,10 @@ def mark(
         records: records as ``kafka_once`` reads them: with key, value, topic, partition, offset and timestamp.
         json: the fields that each value has, as JSON. A value that is no JSON object, or one with a field of another
             type, does not parse; a field that is missing is null.
-        parsed: instead of ``json``, what you make of a record yourself. It does not parse if this is null or, for a
-            struct, if all its fields are. To use from_json here would let values pass of which a part does not parse.
-        rules: by the reason to give, what must not be. A rule that is true rejects a record; one that is null does
-            not. The first one counts. Rules may use all columns of the result. One that raises an error stops the
+        parsed: instead of ``json``, your own parsed column. A record does not parse if this is null or, for a struct,
+            if all its fields are null. from_json here would accept values that parse only in part.
+        rules: conditions that reject a record, by their reason. A rule that is true rejects a record; one that is null
+            does not. The first one counts. Rules may use all columns of the result. One that raises an error stops the
             query: use try_cast, try_divide and the like.
         keep: columns of ``records`` to keep beside what is parsed.
 
@@ -100,7 +100,7 @@ def mark(
 def _with_json(
     records: DataFrame, record: Column, fields: t.StructType, keep: Sequence[str]
 ) -> tuple[DataFrame, _Reasons]:
-    """Parse JSON so that a value that does not fit as a whole is told from one whose fields are null."""
+    """Parse JSON so that a value that does not parse is distinguished from one whose fields are null."""
     _check_names(fields.names, keep)
     text = f.col("value").cast("string")
     with_unparsed = t.StructType([*fields.fields, t.StructField(_UNPARSED, t.StringType())])

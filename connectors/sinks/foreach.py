@@ -4,9 +4,9 @@ For `exactly_once.foreach_batch.ForeachBatch`, over any DB-API connection (PEP 2
 the user's: what is stored for each offset, and one line for each commit. Commits are numbered, and the number is a
 primary key: of two drivers that looked at the same number, the second cannot insert its line and so commits nothing.
 
-Rows go first, then offsets, and the line last. What holds the three together is the transaction. But should a
-statement of the user's end it early, as DDL does in MySQL and Oracle, then rows are without their offsets and the batch
-comes again; the other way round it would pass for landed, and its rows would be lost.
+Rows are written first, then offsets, and the line last, all in one transaction. But if a user's statement ends it
+early, as DDL does in MySQL and Oracle, rows are without their offsets and the batch is replayed; in the opposite order
+the batch would count as written, and its rows would be lost.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SqlResult:
     Args:
         connect: opens a connection; each snapshot and each commit uses one of its own and closes it.
         app_id: a name for this pipeline, stable over restarts.
-        write: puts a batch's DataFrame into the database through the connection that it is given; it must not commit,
-            nor run what commits by itself: DDL in MySQL and Oracle, ``executescript`` in sqlite3.
+        write: writes a batch's DataFrame to the database through the connection passed to it; it must not commit, nor
+            run statements that commit implicitly: DDL in MySQL and Oracle, ``executescript`` in sqlite3.
         placeholder: what stands for a value in this driver's SQL: ``?`` (sqlite3) or ``%s`` (psycopg, mysqlclient).
     """
 
@@ -51,7 +51,7 @@ class SqlResult:
     placeholder: str = "?"
 
     def snapshot(self) -> SqlSnapshot:
-        """Read what is stored, making the two tables if they are missing.
+        """Return a snapshot of what is stored; creates the two tables if they are missing.
 
         Raises:
             ValueError: if connections commit after each statement.
@@ -167,10 +167,10 @@ def _to_text(commit: Commit[FileT]) -> str:
 
 
 def _commits_each_statement(connection: Any) -> bool:
-    """Whether a DB-API connection has no transactions, as far as drivers tell.
+    """Whether a DB-API connection has no transactions, as far as drivers show it.
 
     ``autocommit`` is an attribute in psycopg, mysql-connector and sqlite3 from Python 3.12 on, and a method that sets
-    it in mysqlclient and PyMySQL, which tell by ``get_autocommit``.
+    it in mysqlclient and PyMySQL, which show it by ``get_autocommit``.
     """
     if getattr(connection, "autocommit", None) is True:
         return True

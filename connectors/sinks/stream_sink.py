@@ -2,18 +2,18 @@
 
 Spark calls ``streamWriter`` twice for every batch, in two long-lived processes of the driver:
 
-1. in one, before the tasks: the `StreamSink` that it gives is sent to them. `StreamSink.begin` reads the batch from
-   Spark's offset log, and each target compares it with what it has, and makes the commits that come before the rows,
-   if the guarantee has any;
-2. tasks hand their rows to the writers of the targets, which make them durable, but visible to nobody, and answer;
+1. in one, before the tasks: the returned `StreamSink` is sent to them. `StreamSink.begin` reads the batch from Spark's
+   offset log, and each target compares it with what it has stored, and makes the commits that come before the rows, if
+   the guarantee has any;
+2. tasks pass their rows to the writers of the targets, which make them durable, but not visible, and answer;
 3. in the other process, before ``commit`` or ``abort``, with the tasks' messages: each target makes its rows visible.
 
-Only the messages link 1 and 3. A batch that is in every target already (a replay) is seen in step 1, so its tasks do
-not even read their records, and a warning says so. Only where the query has state they read all the same: Spark saves
-the state of a task when its rows have been read. ``abort`` is also called after a ``commit`` that failed.
+Only the messages connect 1 and 3. A batch that is already in every target (a replay) is detected in step 1, so its
+tasks do not even read their records, and a warning is logged. If the query has state they still read: Spark saves the
+state of a task when its rows have been read. ``abort`` is also called after a ``commit`` that failed.
 
-Targets are begun and finished in their order, dead letters before rows: whatever crash comes, a target that is earlier
-in the order has come as far as the later ones, or further.
+Targets are begun and finished in their order, dead letters before rows: after any crash, an earlier target in the order
+is at least as far as the later ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparkonce.exactly_once.errors import CheckpointError
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 CALL_SITE_PROPERTY = "callSite.short"
-"""The method of Spark that began the query, and where it was called: ``start at …``, ``toTable at …``."""
+"""The method of Spark that started the query, and where it was called: ``start at …``, ``toTable at …``."""
 TO_TABLE = "toTable "
 _COMMIT_RUNNER = "python_streaming_sink_runner.py"
 
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 def called_to_commit() -> bool:
     """Whether Spark asks for a writer in order to commit or abort, and not to begin a batch.
 
-    To be called by ``streamWriter`` itself, since the answer is in the file of its caller. If it cannot be told, the
+    Must be called directly by ``streamWriter``, since it depends on the file of its caller. If that is unknown, the
     batch is begun twice, which is safe.
     """
     frame = sys._getframe(2)
@@ -68,7 +68,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 def no_table_of_a_catalog(format_name: str) -> str:
-    """Say why ``toTable`` is refused: Spark gives a new table the query's format as provider, and cannot read it."""
+    """Return why ``toTable`` is rejected: Spark makes the query's format the table's provider, and cannot read it."""
     return (
         f"{format_name}: toTable makes a table in Spark's catalog whose provider is {format_name}, which nothing can "
         "read. No row was written. Drop that table (DROP TABLE <name>), and use start with a path or topic. For "
@@ -89,7 +89,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         routing: Routing | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Write to ``targets``, in this order; ``routing`` shares the rows out if there are several.
+        """Write to ``targets``, in this order; ``routing`` distributes the rows if there are several.
 
         ``storage_options`` are those of the store that the checkpoint lies in.
         """
@@ -159,9 +159,9 @@ class StreamSink(DataSourceStreamArrowWriter):
                     writer.write(own)
 
     def _read_for_state(self, rows: Iterable[pa.RecordBatch], task: Task) -> None:
-        """Read rows that nobody writes, if the query has state: else the next batch would not find its state.
+        """Read rows that are not written, if the query has state: otherwise the next batch would not find its state.
 
-        Spark makes the folder of states while it plans batch 0, so it may have appeared since `begin`.
+        Spark creates the state folder while it plans batch 0, so it may have appeared since `begin`.
         """
         stateful = self._stateful
         if not stateful and task.batch_id == 0:
@@ -189,7 +189,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             target.finish(batch, plan, _parts(written, position))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Undo what a failed batch has left in each target, if it did not land there."""
+        """Clean up after a failed batch in each target where it did not land."""
         written = _of_one_attempt(messages)
         if not written:
             return
@@ -199,7 +199,7 @@ class StreamSink(DataSourceStreamArrowWriter):
                 Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id
             )
         except Exception as error:
-            # Raised here it would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
+            # Raising here would hide why the batch failed: Spark then says "Writing job failed" and nothing else.
             _log.warning(
                 "%s: batch %d: what it wrote stays, since the checkpoint cannot be read: %s",
                 self._format_name,
@@ -211,7 +211,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             target.abort(batch, plan, _parts(written, position), every_task_answered=None not in messages)
 
     def _warn_of_passing_over(self, batch: Batch) -> None:
-        """Say that a batch is there already; the last target is that of the rows."""
+        """Log that a batch is already written; the last target is that of the rows."""
         moved = sorted(batch.record.moved.items())
         records = [
             f"{source} {tp} [{extent.start}, {extent.end})" for (source, tp), extent in moved[:RANGES_IN_MESSAGES]

@@ -1,8 +1,8 @@
 """What a sink delivers a micro-batch to: a table or topics, each with a chain of offsets of its own.
 
-`connectors.sinks.stream_sink` is the shell that Spark calls; it knows the steps of a batch, a `Target` knows a place. A
-target is pickled and travels to the tasks, so it holds options and no connections. What `begin` finds out on the
-driver travels as its plan; what a task has written travels as its part, in the task's message.
+`connectors.sinks.stream_sink` is the shell that Spark calls and knows the steps of a batch; a `Target` knows one
+destination. A target is pickled and sent to the tasks, so it holds options and no connections. What `begin` finds out
+on the driver is sent as its plan; what a task has written is sent as its part, in the task's message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.decision import Stored
 
 Routing = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
-"""Gives the rows of each target, or of each route of one, in their order. Travels to the tasks."""
+"""Returns the rows of each target, or of each route of one, in their order. Sent to the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TargetPlan(Protocol):
 
     @property
     def attempt_id(self) -> str:
-        """The attempt that it was decided for."""
+        """The attempt of the batch."""
 
     @property
     def batch_id(self) -> int:
@@ -47,7 +47,7 @@ class TargetPlan(Protocol):
 
 
 class AroundPlan:
-    """Answers what a `TargetPlan` is asked from the plan within."""
+    """Implements `TargetPlan` with the plan that it wraps."""
 
     __slots__ = ()
     plan: TargetPlan
@@ -72,28 +72,29 @@ class TaskWriter(Protocol):
     """Writes the rows of one task."""
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Write rows."""
 
     def close(self) -> object | None:
-        """Make the rows durable, and give what the driver needs to make them visible; None if there were no rows."""
+        """Make the rows durable, and return what the driver needs to make them visible; None if there were no rows."""
 
     def discard(self) -> None:
         """Drop the rows, after a failure; never raises."""
 
 
 class Target(Protocol):
-    """One place that rows go to."""
+    """One destination of rows."""
 
     def __str__(self) -> str:
         """Name the place, and where its offsets are, for messages."""
 
     def stored(self, batch: Batch) -> Stored:
-        """See how far the place has come with the partitions of a batch, on the driver, before `begin`.
+        """Return what the target has stored of the partitions of a batch, on the driver, before `begin`.
 
-        `begin` may finish or undo what a crash has left half done, so whoever counts on the answer looks again then.
+        `begin` may finish or undo what a crash left half done, so a caller that relies on the result must call this
+        again after it.
 
         Raises:
-            DeliveryError, OffsetStoreError: if it cannot be told.
+            DeliveryError, OffsetStoreError: if it is unknown.
         """
 
     def begin(self, batch: Batch) -> TargetPlan:
@@ -114,4 +115,4 @@ class Target(Protocol):
         """
 
     def abort(self, batch: Batch, plan: TargetPlan, parts: Sequence[object], *, every_task_answered: bool) -> None:
-        """Undo what a failed batch has left, if the log shows that it did not land; raises nothing that is expected."""
+        """Clean up after a failed batch, if the log shows that it did not land; never raises expected errors."""

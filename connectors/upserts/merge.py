@@ -1,8 +1,8 @@
 """Upserts with a guarantee: `MergeWriter`, for ``writeStream.foreachBatch``.
 
 It runs a MERGE of delta-spark for each batch and keeps the offsets in a Delta table of their own, inside the result's
-folder (``_sparkonce``, which Delta's readers and VACUUM pass over) unless told otherwise. How the two tables are
-kept in step is in `merge_sequence`.
+folder by default (``_sparkonce``, which Delta's readers and VACUUM ignore). How the two tables are kept consistent is
+in `merge_sequence`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ OFFSETS_FOLDER = "_sparkonce"
 
 @dataclass(slots=True)
 class MergeWriter:
-    """Merges each batch into the Delta table at ``path``; give it to ``writeStream.foreachBatch``.
+    """Merges each batch into the Delta table at ``path``; pass it to ``writeStream.foreachBatch``.
 
-    Make it before the query starts: it settles what a crash has left, so that a source with `offset_store` begins at
-    the right place.
+    Create it before the query starts: it settles what a crash has left, so that a source with `offset_store` starts
+    from the right offsets.
 
     Args:
         path: the result, a local path or a URI. The table is made from the first batch's columns if it is missing.
         app_id: a name for this pipeline, stable over restarts: its offsets are kept under it.
         checkpoint: the query's ``checkpointLocation``.
         keys: the columns that identify a row. Rows of one batch must differ in them, unless ``newest_by`` is given.
-        newest_by: with ``keys``: a column without nulls; of a batch's rows with equal keys the highest there is taken.
+        newest_by: with ``keys``: a column without nulls; of a batch's rows with equal keys the highest is used.
         merge: instead of updating and inserting all columns by ``keys``: a function of the target and the batch's rows
-            that gives the MERGE to run.
+            that returns the MERGE to run.
         guarantee: ``exactly-once``, ``at-least-once`` or ``at-most-once``.
         offsets: where the table of offsets is, if not in the result's folder.
         partition_by: the partition columns of a table that is made.

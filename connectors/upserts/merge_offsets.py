@@ -37,7 +37,7 @@ def intent_to_info(intent: Intent, writes: Writes) -> dict[str, Any]:
 
 
 def intent_from_info(info: object, app_id: str) -> Intent | None:
-    """Read what `intent_to_info` gave; None for anything else, and for other applications."""
+    """Read what `intent_to_info` returned; None for anything else, and for other applications."""
     if not isinstance(info, Mapping):
         return None
     try:
@@ -95,7 +95,7 @@ class DeltaIntentSnapshot:
         """See `IntentSnapshot.intents`."""
         read = (intent_from_info(entry.get(INTENT_INFO_KEY), self.inner.app_id) for entry in self.inner.commit_infos())
         intents = (intent for intent in read if intent is not None)
-        # Numbers never go down: the first lower one tells that all of this one have been seen.
+        # Numbers never decrease: at the first lower one all of this number have been seen.
         reached = takewhile(lambda intent: intent.sequence >= sequence, intents)
         return [intent for intent in reached if intent.sequence == sequence]
 

@@ -1,8 +1,8 @@
 """The result of a MERGE: written by delta-spark, its log read by delta-rs.
 
-The settings that give a MERGE its transaction version and its commit info are settings of the session. In
+The transaction version and the commit info of a MERGE are set by settings of the session. In
 ``foreachBatch`` the batch has a session of its own, a copy that Spark makes for each query, so they are set there,
-around the MERGE alone, and taken back.
+around the MERGE alone, and reset.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMPACTION = "OPTIMIZE"
 def upsert_on(keys: Sequence[str], newest_by: str | None = None) -> MergeFunction:
     """Return the default MERGE: update all columns where the keys are equal (null equals null), else insert.
 
-    With ``newest_by``, of rows with equal keys in one batch only the one with the highest value there is taken.
+    With ``newest_by``, of rows with equal keys in one batch only the one with the highest value is used.
     """
     condition = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
 
@@ -77,7 +77,7 @@ class DeltaResult:
         return True
 
     def create_missing(self, session: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make an empty table if there is none; a driver that makes it at the same moment is welcome to be first.
+        """Create an empty table if there is none, unless another driver creates it at the same moment.
 
         Raises:
             TableError, SchemaError: if it cannot be made.
@@ -145,12 +145,12 @@ class DeltaResult:
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """The result for the other two guarantees: a MERGE without a number, its offsets elsewhere."""
+    """The result for the other two guarantees: a MERGE without a number, with its offsets elsewhere."""
 
     result: DeltaResult
 
     def snapshot(self) -> PlainMergeSnapshot:
-        """Take a picture of the result."""
+        """Return a snapshot of the result."""
         return PlainMergeSnapshot(self.result, self.result.look().version)
 
     def __str__(self) -> str:
@@ -159,7 +159,7 @@ class PlainMerge:
 
 @dataclass(frozen=True, slots=True)
 class PlainMergeSnapshot:
-    """The result at one version; it holds rows and tells whose they are, but no offsets."""
+    """The result at one version; it has rows and their records, but no offsets."""
 
     result: DeltaResult
     version: int
@@ -239,7 +239,7 @@ def _delta_table() -> type[DeltaTable]:
 
 
 def _conflicts() -> tuple[type[Exception], ...]:
-    """Return what delta-spark raises when others were quicker; in Python these exceptions have no base of their own.
+    """Return what delta-spark raises on write conflicts; in Python these exceptions have no base of their own.
 
     Importing them also makes PySpark turn the JVM's exceptions into them.
     """

@@ -1,8 +1,8 @@
 """The protocol of an exactly-once MERGE: one sequence number for each batch that changes the result.
 
 A MERGE of delta-spark cannot carry a batch's offsets: a commit of it has room for one transaction id, and Delta skips
-a MERGE whose version is not above the stored one without a word. So rows and offsets lie in two tables, and one number
-ties them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is the truth. The
+a MERGE whose version is not above the stored one silently. So rows and offsets are in two tables, and one number links
+them. The *result* stores the sequence number of the last MERGE, in the MERGE's own commit: that is the truth. The
 *table of offsets* stores what was intended, and what of it is confirmed:
 
 1. the next number, ranges and attempt id are recorded in the table of offsets (an `Intent`);
@@ -11,9 +11,9 @@ ties them. The *result* stores the sequence number of the last MERGE, in the MER
 4. the offsets are moved in the table of offsets, with the number as *confirmed*.
 
 A crash before the MERGE's commit leaves an intent whose number the result does not have: the next attempt uses the
-number again. A crash after it leaves a number that is in the result and not confirmed: whoever looks next confirms it
-before comparing anything (`MergeTable.snapshot`), so every comparison sees what is true. Two drivers may record the
-same number; one MERGE with it lands.
+number again. A crash after it leaves a number that is in the result and not confirmed: the next snapshot confirms it
+before anything is compared (`MergeTable.snapshot`), so every comparison uses the truth. Two drivers may record the same
+number; only one MERGE with it lands.
 
 The number of the result is always read after the table of offsets, and numbers only grow, so a result that is behind
 what is confirmed was deleted or replaced. Nothing of Spark is imported here.
@@ -35,7 +35,7 @@ from sparkonce.offset_store.record import BatchRecord, CommittedBatch, Partition
 from sparkonce.offset_store.store import Commit, FileT
 
 MAX_CONFLICTS = 10
-"""How often a confirmation that lost against another driver's is looked at anew."""
+"""How often a confirmation that conflicted with another driver's is retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class ResultLog(Protocol):
         """
 
     def find(self, sequence: int, since_version: int | None = None) -> Landed | None:
-        """Return the MERGE with this number, if the log still tells; None otherwise."""
+        """Return the MERGE with this number, if the log still has it; None otherwise."""
 
     def entries(self) -> Iterator[CommitEntry]:
-        """Return the commits that the log still has, newest first, whoever made them; a MERGE with its record."""
+        """Return the commits that the log still has, newest first, of all writers; a MERGE with its record."""
 
 
 class IntentSnapshot(Protocol):
-    """The table of offsets at one version; writes are refused if somebody wrote an intent or confirmed one since."""
+    """The table of offsets at one version; writes are rejected if another driver wrote or confirmed an intent since."""
 
     @property
     def version(self) -> int:
@@ -111,14 +111,14 @@ class IntentSnapshot(Protocol):
         """Write an intent.
 
         Raises:
-            CommitConflictError: if somebody else wrote one, or confirmed one.
+            CommitConflictError: if another driver wrote or confirmed one.
         """
 
     def confirm(self, landed: Landed, move_offsets: bool) -> None:
-        """Say that an intent landed, and move its offsets, in one commit.
+        """Record that an intent landed, and move its offsets, in one commit.
 
         Raises:
-            CommitConflictError: if somebody else wrote an intent, or confirmed one.
+            CommitConflictError: if another driver wrote or confirmed an intent.
         """
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
@@ -129,21 +129,21 @@ class IntentLog(Protocol):
     """The table of offsets."""
 
     def snapshot(self) -> IntentSnapshot:
-        """Take a picture of it, making it first if it is missing."""
+        """Return a snapshot of it; creates it first if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTable:
-    """A result and its table of offsets, seen as one place that takes rows and offsets together."""
+    """A result and its table of offsets, as one target for rows and offsets together."""
 
     result: ResultLog
     intents: IntentLog
 
     def snapshot(self) -> MergeSnapshot:
-        """Confirm what landed, then take a picture.
+        """Confirm what landed, then return a snapshot.
 
         Raises:
-            DeliveryError: if the two tables cannot be brought together.
+            DeliveryError: if the two tables cannot be made consistent.
             OffsetStoreError: if one of them cannot be read.
         """
         conflicts = 0
@@ -221,8 +221,8 @@ class MergeSnapshot:
 
         Raises:
             FencedError: if another driver's MERGE has taken the number.
-            UnknownOutcomeError: if the result's log does not tell whose MERGE has it.
-            CommitConflictError: if others were quicker: look again, and decide again.
+            UnknownOutcomeError: if the result's log no longer shows whose MERGE has it.
+            CommitConflictError: if another writer was first: read again, and decide again.
         """
         assert commit.writes == Writes.ROWS | Writes.OFFSETS, "other orders do not need sequence numbers"
         (rows,) = commit.files
@@ -262,7 +262,7 @@ class MergeSnapshot:
 def _confirm(offsets: IntentSnapshot, landed: Landed) -> None:
     """Confirm a MERGE, and move the offsets that stand where the batch began.
 
-    The others were moved by hand since and stay; their partitions are left out of what is recorded.
+    The others were moved manually since and stay; their partitions are not recorded.
     """
     intent, moved = landed.intent, landed.intent.record.moved
     stored = offsets.next_offsets(moved)

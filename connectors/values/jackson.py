@@ -312,7 +312,7 @@ class Tokens:
         return chr(number)
 
     def _skip_space(self) -> str:
-        """Go behind the next character that is no space, and give it; nothing at the end."""
+        """Go behind the next character that is no space, and return it; nothing at the end."""
         char = self._take()
         if char and char in _SPACES:
             found = _SPACE.match(self._text, self._position)
@@ -373,7 +373,7 @@ def _well_formed(text: str) -> str:
 
 
 def _in_identifier(char: str) -> bool:
-    """Say whether a character is a part of Java's identifiers; close enough beyond ASCII."""
+    """Return whether a character is a part of Java's identifiers; close enough beyond ASCII."""
     return char.isalnum() or char in "_$" or char < "\x09" or "\x0e" <= char <= "\x1b" or char == "\x7f"
 
 

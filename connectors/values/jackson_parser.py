@@ -316,7 +316,7 @@ def _decimal(tokens: Tokens, precision: int, scale: int) -> decimal.Decimal:
 
 
 def _string(tokens: Tokens) -> str:
-    """Return a string, or the JSON of whatever else is there, written anew without spaces."""
+    """Return a string, or the JSON of whatever else is there, written again without spaces."""
     if tokens.token is Token.STRING:
         return tokens.string()
     if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):

@@ -272,7 +272,7 @@ def _hexadecimal(data: Bytes, position: int) -> int:
 
 @compiled
 def _unescape(data: Bytes, position: int, end: int, target: Bytes, used: int) -> int:
-    """Copy the inside of a string that has escapes; give how far the target is used. It never grows."""
+    """Copy the inside of a string that has escapes; return how far the target is used. It never grows."""
     while position < end:
         byte = data[position]
         position += 1
@@ -318,7 +318,7 @@ def _unescape(data: Bytes, position: int, end: int, target: Bytes, used: int) ->
 
 @compiled
 def _compact(data: Bytes, position: int, end: int, target: Bytes, used: int) -> int:
-    """Copy JSON without the spaces between its parts, if it would be written anew just so; else give -1."""
+    """Copy JSON without the spaces between its parts, if it would be written in the same way; else return -1."""
     inside = False
     while position < end:
         byte = data[position]
@@ -480,7 +480,7 @@ def dates(data: Bytes, level: Level, values: Int32s, valid: Bytes, odd: Bytes) -
 
 @compiled
 def _local_micros(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """Read ``yyyy-MM-dd[T ]HH:mm:ss[.ffffff]``; give microseconds and the place behind, or -1 for that."""
+    """Read ``yyyy-MM-dd[T ]HH:mm:ss[.ffffff]``; return microseconds and the position after it, or -1 for that."""
     if end - position < 19:
         return 0, -1
     days = _days(data, position)

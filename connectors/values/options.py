@@ -1,4 +1,4 @@
-"""The options that say which columns a row of ``kafka_once`` has, and what becomes of its value."""
+"""The options that select the columns of ``kafka_once``, and how its value is decoded."""
 
 from __future__ import annotations
 

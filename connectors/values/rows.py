@@ -1,7 +1,7 @@
-"""What the decoder gives, made into the rows that were asked for: values decoded, dead letters marked.
+"""Turns the decoder's output into the requested rows: values decoded, dead letters marked.
 
 A `RowMaker` belongs to one task. Most records take the compiled path; those that it is not sure of are decoded one by
-one by `careful.Careful`, and put in their places.
+one by `jackson_parser.JacksonParser`, and put in their places.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class JsonDecoder:
         return (fast if self._corrupt is None else self._with_corrupt(fast, values, problems)), problems
 
     def _compiled(self, values: pa.BinaryArray) -> tuple[pa.StructArray, NDArray[np.int64]]:
-        """Decode what is certain; give which rows are not."""
+        """Decode what is certain; return which rows are not."""
         count = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         bounds = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]

@@ -6,8 +6,8 @@ and gives a level for each field; `lists` and `maps` give the level of all eleme
 into numbers and strings. Each span belongs to a record, its owner.
 
 Here only what is certain is read: JSON as RFC 8259 has it, NaN and Infinity, each field once, names without escapes.
-Any record with something else is marked in ``odd``, and decoded anew by `careful.Careful`. So nothing here must know
-what Spark makes of a damaged document.
+Any record with something else is marked in ``odd``, and decoded again by `jackson_parser.JacksonParser`. So nothing
+here must know what Spark makes of a damaged document.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _skip_scalar(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _skip_nested(data: Bytes, position: int, end: int) -> int:
-    """Return the place behind an object or array, or -1. Bits of ``kinds`` say which levels are objects."""
+    """Return the place behind an object or array, or -1. Bits of ``kinds`` mark the levels that are objects."""
     kinds = 0
     depth = 0
     while True:
@@ -248,7 +248,7 @@ def _skip_value(data: Bytes, position: int, end: int) -> int:
 
 @compiled
 def _is_name(data: Bytes, position: int, end: int, names: Names, field: int) -> bool:
-    """Say whether the name of ``field`` and a quote stand at ``position``."""
+    """Return whether the name of ``field`` and a quote are at ``position``."""
     first = names.offsets[field]
     length = names.offsets[field + 1] - first
     if end - position <= length or data[position + length] != QUOTE:
@@ -275,7 +275,7 @@ def _find_name(data: Bytes, position: int, end: int, names: Names, guess: int) -
 def _object(
     data: Bytes, position: int, end: int, names: Names, starts: Int32s, ends: Int32s, row: int, after: Int32s
 ) -> bool:
-    """Read one object; say whether all of it was certain."""
+    """Read one object; return whether all of it was certain."""
     count = names.offsets.shape[0] - 1
     position = _skip_space(data, position, end)
     if position >= end or data[position] != OPEN_OBJECT:

@@ -124,7 +124,7 @@ def _deaths(name: str, sides: Sequence[ClusterSide], settings: Settings, results
 
 
 def _wait_of_writes(side: ClusterSide, topic: str, leader: int) -> float:
-    """Kill the leader under a producer, and give the seconds until a record sent after that is acknowledged."""
+    """Kill the leader under a producer; return the seconds until a record sent after that is acknowledged."""
     producer = Producer({"bootstrap.servers": side.bootstrap_servers, "acks": "all", "log_level": 2})
     acknowledged: list[float] = []
 
@@ -154,7 +154,7 @@ def _wait_of_writes(side: ClusterSide, topic: str, leader: int) -> float:
 
 
 def _wait_in_sync(bootstrap_servers: str, topic: str) -> int:
-    """Wait until all replicas of the only partition are in sync, and give its leader."""
+    """Wait until all replicas of the only partition are in sync, and return its leader."""
     admin: AdminClient = admin_of(bootstrap_servers)
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:

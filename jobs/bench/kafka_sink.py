@@ -67,7 +67,7 @@ def _ours(guarantee: Guarantee, source: str = "kafka_once") -> Variant:
 
 PEER = Variant("peer", "kafka", "kafka")
 TUNED_PEER = Variant("tuned-peer", "kafka", "kafka", {"kafka.batch.size": str(512 * 1024), "kafka.linger.ms": "5"})
-"""With batches twice as large as ours are by default; told beside."""
+"""With batches twice as large as our default; reported in addition."""
 OURS = (_ours(Guarantee.AT_LEAST_ONCE), _ours(Guarantee.EXACTLY_ONCE))
 THROUGHPUT = (
     PEER,
@@ -234,7 +234,7 @@ class _Bench:
     def _query(self, variant: Variant, topic: str, target: str, rows_per_batch: int | None) -> Query:
         options = {**variant.options, "topic": target, "kafka.bootstrap.servers": self._broker.bootstrap_servers}
         if variant.sink == "kafka_once":
-            options["appId"] = target  # each query is an application of its own, whose offsets begin anew
+            options["appId"] = target  # each query is an application of its own, without stored offsets
         servers = self._broker.bootstrap_servers
         return Query(variant.source, variant.sink, servers, topic, rows_per_batch, sink_options=options)
 

@@ -105,7 +105,7 @@ def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
 
 def admin_of(bootstrap_servers: str) -> AdminClient:
     """Return an admin client that keeps to itself what it logs."""
-    # Level 2 is critical: at its end an admin client tells about an event that nobody fetched, and until then that its
+    # Level 2 is critical: at its end an admin client logs an event that was not fetched, and until then that its
     # broker is gone.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 

@@ -78,7 +78,7 @@ def comparisons(
 
 
 def _templates(name: str, broker: str, sides: Sequence[SparkSide]) -> dict[str, Template]:
-    """Have each side begin a table, and give it versions up to the wanted one less the warm-up; none if it is new."""
+    """Have each side create a table, with versions up to the wanted one less the warm-up; none if it is new."""
     if name == MICRO_BENCHMARKS[0]:
         return {}
     seed = f"{name}-seed"

@@ -60,7 +60,7 @@ def growth_mb(samples: Sequence[tuple[int, float]], batches: int) -> float:
     """Return the memory at the end less that after a fifth of the batches; samples are of batches done, and megabytes.
 
     Raises:
-        SideError: if nobody looked between the two.
+        SideError: if there are fewer than two samples.
     """
     settled = [mb for done, mb in samples if done >= batches * _SETTLED]
     if len(settled) < 2:

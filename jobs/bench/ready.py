@@ -165,7 +165,7 @@ def construct_s() -> float:
 
 
 def await_records(bootstrap_servers: str, topic: str, partitions: int, rows: int) -> None:
-    """Wait until every partition tells its end offset, and count.
+    """Wait until every partition returns its end offset, and count.
 
     Raises:
         LoadError: if a partition does not answer in time, or there are not as many records as ``rows``.

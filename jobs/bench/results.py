@@ -1,4 +1,4 @@
-"""What the benchmarks found, and how it is told: pure values and text."""
+"""The results of the benchmarks, as values and text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A figure of ours that is held to a limit from above, whatever the peer's is; the peer's is told beside."""
+    """A figure of ours that is held to a limit from above, whatever the peer's is; the peer's is reported beside it."""
 
     name: str
     unit: str

@@ -93,7 +93,7 @@ def _delete(topic: str, sides: Sequence[Side]) -> None:
 
 
 def group_per_second(bootstrap_servers: str, topic: str, rows: int, members: int, group: str) -> float:
-    """Let a group of ``members`` read ``rows`` records, and give the records a second of all together.
+    """Let a group of ``members`` read ``rows`` records, and return the records per second of all together.
 
     Members hold their partitions paused until each has its share, so that joining is not in the figure.
 

@@ -72,7 +72,7 @@ class SparkSide:
         return Outcome(**answer, batches=tuple(Batch(**batch) for batch in batches))  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """End the session: its input ends, and it stops by itself."""
+        """End the session: its input ends, and it stops."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.close()

@@ -93,7 +93,7 @@ LIMITS = {
     "broker-ready-1000-partitions-rss-mb": 150.0,
     "planning-memory-growth-mb": 10.0,
 }
-"""Bounds of figures themselves, all from above; Kafka's are told beside."""
+"""Bounds of figures themselves, all from above; Kafka's are reported beside them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ Figure = TypeVar("Figure")
 
 
 class Named(Protocol):
-    """Whoever takes turns."""
+    """One side of a comparison."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class Side:
     process: psutil.Process
 
     def peak_rss_mb(self) -> float:
-        """Return the peak of resident memory since the start where the system tells it, else the present one."""
+        """Return the peak of resident memory since the start where the system provides it, else the current one."""
         status = Path(f"/proc/{self.process.pid}/status")
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
         return int(peak[1]) / 1000 if peak else rss_mb(self.process.pid)
@@ -80,7 +80,7 @@ def in_turn(
     tell: Callable[[Figure], str],
     warm_up: bool = True,
 ) -> list[tuple[Figure, ...]]:
-    """Let the sides take turns (A B A B) and give the figures of each, in the order of `sides`.
+    """Run the sides alternately (A B A B) and return the figures of each, in the order of `sides`.
 
     ``once`` gets the side and the number of the round; round 0 is the warm-up, and dropped.
     """
@@ -95,10 +95,10 @@ def in_turn(
 
 
 def records_per_second(figure: float) -> str:
-    """Tell a speed in the progress."""
+    """Report a speed in the progress."""
     return f"{figure:,.0f} records/s"
 
 
 def round_name(number: int, rounds: int) -> str:
-    """Tell which round it is in the progress."""
+    """Report the round in the progress."""
     return f"round {number}/{rounds}" if number else "warm-up"

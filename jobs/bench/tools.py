@@ -28,7 +28,7 @@ class Latency:
 def produce(
     bootstrap_servers: str, topic: str, rows: int, value_bytes: int, batch_bytes: int | None, *properties: str
 ) -> float:
-    """Run ProducerPerformance with acks=all and give its records a second.
+    """Run ProducerPerformance with acks=all and return its records per second.
 
     ``batch_bytes`` None leaves the tool's default; ``properties`` are more of the producer's, as NAME=VALUE.
 
@@ -45,7 +45,7 @@ def produce(
 
 
 def consume(bootstrap_servers: str, topic: str, rows: int, group: str) -> float:
-    """Run ConsumerPerformance and give its records a second of fetching, without the time to join the group.
+    """Run ConsumerPerformance and return its records per second of fetching, without the time to join the group.
 
     Raises:
         ToolError: if the tool fails or did not get all records.

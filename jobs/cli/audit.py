@@ -204,7 +204,7 @@ def _stretches(count: RowCount, duplicated: bool) -> str:
 
 @contextlib.contextmanager
 def _progress(commits: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on standard error, if somebody looks at it and it will take a while."""
+    """Show a progress bar on standard error, if that is a terminal and it will take a while."""
     if commits < PROGRESS_FROM_COMMITS or not sys.stderr.isatty():
         yield lambda: None
         return

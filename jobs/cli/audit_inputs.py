@@ -67,7 +67,7 @@ class RowCounts:
 def ask_broker(options: Mapping[str, str], chains: Sequence[Chain]) -> dict[str, BrokerTopic | None]:
     """Ask for the topics' ids and the bounds of their logs; None for a topic that does not exist.
 
-    A chain whose topic's name no kept commit tells gets the name that the broker has for its id.
+    A chain whose topic's name is in no kept commit gets the broker's name for its id.
 
     Raises:
         OptionError: for settings that cannot be read.
@@ -113,7 +113,7 @@ def count_rows(table: DeltaTable, chains: Sequence[Chain], coordinates: Coordina
     checkpoints.
 
     Raises:
-        CoordinatesError: if the columns are not there, are of the wrong type, or do not tell topics apart.
+        CoordinatesError: if the columns are not there, are of the wrong type, or do not distinguish topics.
         RowsError: if rows cannot be read.
     """
     _check_columns(table, coordinates)

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and tell what was found; 1 if an invariant is broken, 2 with a message if this is no stopped cluster."""
+    """Check, and report what was found; 1 if an invariant is broken, 2 with a message if this is no stopped cluster."""
     try:
         report = check_cluster(options.metadata_dir, options.data_dirs)
     except ClusterCheckError as error:
@@ -126,7 +126,7 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
                 report.compacted += 1
                 continue
             members = [each for each in trusted(state) if each in found]
-            # After an unclean election, whoever has not come back since may have called other records safe.
+            # After an unclean election, a broker that has not returned since may have acknowledged other records.
             believed = members if image.allows_unclean_election(topic.topic_id) else list(found)
             try:
                 _check_partition(PartitionHistory(f"{topic.name}-{index}"), found, believed, members)
@@ -136,7 +136,7 @@ def check_cluster(metadata_dir: str | Path, data_dirs: Iterable[str | Path]) -> 
 
 
 def read_image(metadata_dir: str | Path) -> tuple[ClusterImage, list[ViolationError]]:
-    """Return the cluster as the controller's log tells it, and what the log should not have said.
+    """Return the cluster by the controller's log, and errors in the log.
 
     Raises:
         ClusterCheckError: if there is no such log.
@@ -226,7 +226,7 @@ def _read(folder: Path, topic_id: uuid.UUID, high_watermark: int, report: Report
 
 
 def _is_of_another(folder: Path, topic_id: uuid.UUID) -> bool:
-    """Whether a folder is left of a former topic of the same name, made anew while its broker was down."""
+    """Whether a folder is left of a former topic of the same name, recreated while its broker was down."""
     try:
         return checkpoints.decode_partition_metadata((folder / checkpoints.PARTITION_METADATA).read_bytes()) != topic_id
     except (FileNotFoundError, checkpoints.CheckpointFormatError):
@@ -279,7 +279,7 @@ def _check_partition(
 def _views(headers: Iterable[BatchHeader], start: int) -> list[Batch]:
     """Return the batches from an offset on as the invariants take them.
 
-    Where older ones are gone, nobody can tell any more which sequence number had to come first.
+    Where older ones are gone, the first sequence number is unknown.
     """
     views: list[Batch] = []
     for header in headers:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = _parse(list(sys.argv[1:] if arguments is None else arguments))
             status: int = options.run(options)
         finally:
-            sys.stdout.flush()  # also of what exits by itself, such as --help
+            sys.stdout.flush()  # also before exits by argparse, such as --help
     except ModuleNotFoundError as error:
         remedy = missing_extra(error)
         if remedy is None:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sparkonce: this command {remedy}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
-        # Whoever reads has read enough (`| head`). What Python flushes at its end has nowhere to go either.
+        # The reader has closed the pipe (`| head`). What Python flushes at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status

@@ -159,7 +159,7 @@ _REFUSING = "Each is an error that says what to use instead, before anything is 
 
 
 def _table(entries: list[Entry]) -> list[str]:
-    """Write a table whose columns are those that somebody has something in."""
+    """Write a table of the columns that are not empty."""
     columns = {
         "option": [f"`{entry.name}`" for entry in entries],
         "value": [f"`{entry.value}`" if entry.value else "" for entry in entries],

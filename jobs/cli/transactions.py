@@ -89,7 +89,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the action; 0 if all is well and done, 1 with a message if not, 2 if the words cannot be used."""
+    """Run the action; 0 if it succeeded, 1 with a message if not, 2 for invalid arguments."""
     try:
         with _client(options) as client:
             if options.action == "list":
@@ -149,7 +149,7 @@ def _look(options: argparse.Namespace, client: Client) -> Decisions:
     """Read what was decided, without waiting for what is under way.
 
     Raises:
-        ByHandError: if the topic is missing.
+        AdministrationError: if the topic is missing.
     """
     topic = _topic(options)
     try:
@@ -266,7 +266,7 @@ def _check_topic(options: argparse.Namespace, nothing_decided: bool) -> None:
     """Guard against the wrong topic of decisions, which would make everything look undecided.
 
     Raises:
-        ByHandError: if the topic was not named, and knows nothing of this application.
+        AdministrationError: if the topic was not named, and knows nothing of this application.
     """
     if nothing_decided and options.decision_topic is None:
         raise AdministrationError(

@@ -31,7 +31,7 @@ class JobFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one run ended: at a kill point (with the batch it named), or by itself."""
+    """How one run ended: at a kill point (with the batch it named), or normally."""
 
     killed_at: CrashPoint | None
     batch_id: int | None

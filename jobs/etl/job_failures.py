@@ -47,7 +47,7 @@ def check_topics(kafka: Mapping[str, str]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return the line of an error that tells what went wrong: of tracebacks in its text, that of the last."""
+    """Return the line of an error with its cause: of tracebacks in its text, that of the last."""
     text = str(error).strip()
     if _TRACEBACK in text:
         tail = text.rpartition(_TRACEBACK)[2].splitlines()

@@ -42,7 +42,7 @@ def publish(
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 500,
-            "log_level": 2,  # a lost connection is part of the show, and the producer mends it by itself
+            "log_level": 2,  # a lost connection is part of the show, and the producer recovers from it
         }
     )
     acknowledged = 0

@@ -93,7 +93,7 @@ def topic_of(topics: str) -> Column:
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the source's options that say where Kafka is and who we are: the sink takes them too."""
+    """Return the source's options for the cluster and authentication: the sink uses them too."""
     known = {PREFIX + name for name in (*COMMON, *SECURITY)}
     return {name: value for name, value in kafka.items() if name in known}
 

@@ -221,7 +221,7 @@ def compare(run: Run, pipelines: Sequence[Pipeline], records: Sequence[Record], 
 
 
 def _refusal(run: Run, pipeline: Pipeline) -> str | None:
-    """Run a pipeline that should stop, and give its reason, without Spark's wrapping."""
+    """Run a pipeline that should stop, and return its reason, without Spark's wrapping."""
     try:
         run.copy(pipeline)
     except StreamingQueryException as error:

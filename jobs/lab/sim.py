@@ -18,7 +18,7 @@ from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 
 _BAR = 30
 _LINE_EVERY_S = 30.0
-"""How often progress is told where it is not a terminal that reads it."""
+"""How often progress is printed if the output is not a terminal."""
 _SHRUNK_AT_MOST = 3
 """Of the seeds that failed, so many are made smaller; of the others the number is shown."""
 
@@ -184,7 +184,7 @@ def _show_failure(seed: int, bug: str | None, violation: str) -> None:
     """Print a failing seed, made small, with the command that replays it."""
     print(f"seed {seed}: {violation}")
     if violation.startswith(PROCESS_ENDS):
-        return  # to run it here would end this process as well
+        return  # running it here would end this process as well
     kept = shrunk(seed, bug, violation.split(":")[0])
     outcome: Outcome = run_one(keep_steps(plan_of(seed), set(kept)), bug)
     print(f"  with {len(kept)} of {len(plan_of(seed).steps)} steps: {outcome.violation}")
@@ -219,7 +219,7 @@ class _Progress:
             print(f"sparkonce sim: {text}", file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
-        """Tell of something at once, on a line of its own."""
+        """Print a message at once, on a line of its own."""
         start = "\n" if sys.stderr.isatty() else ""
         print(f"{start}sparkonce sim: {text}", file=sys.stderr, flush=True)
 

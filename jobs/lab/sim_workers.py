@@ -70,7 +70,7 @@ def _begin(block: range, run: Run) -> _Worker:
     process = context.Process(target=_work, args=(theirs, run), daemon=True)
     process.start()
     theirs.close()
-    # A block alone is one that a dead worker has left: whatever it does to its process is done to nobody else.
+    # A single block was left by a dead worker: whatever it does to its process affects no other block.
     worker = _Worker(process, ours, block, BLOCKS_PER_PROCESS if len(block) > 1 else 1)
     _give(worker, block)
     return worker
@@ -112,7 +112,7 @@ def _end(worker: _Worker) -> None:
 
 
 def _work(pipe: Connection, run: Run) -> None:
-    """Do what a worker does, until nobody is there any more to give it seeds."""
+    """Run a worker until its parent has ended."""
     while True:
         try:
             block = pipe.recv()

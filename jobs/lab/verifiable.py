@@ -79,7 +79,7 @@ class Stop:
 
 
 class BrokerWatch:
-    """Hears what librdkafka says of its connections, and tells a person once for each outage, however often it tries.
+    """Receives librdkafka's connection errors, and reports each outage once, however often it retries.
 
     librdkafka logs every attempt to connect, some twenty a second. What it would log comes as an error too, so its log
     is kept to emergencies, unless the settings say otherwise.
@@ -98,7 +98,7 @@ class BrokerWatch:
         return {"log_level": "2", **self._given, "error_cb": self.note}
 
     def note(self, error: KafkaError) -> None:
-        """Take one error of the client as a whole; it goes on by itself."""
+        """Handle one error of the client as a whole; the client recovers by retrying."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down = True
         else:
@@ -108,7 +108,7 @@ class BrokerWatch:
             print(f"waiting: {self.state}", file=sys.stderr, flush=True)
 
     def answered(self) -> None:
-        """Note that a broker has answered: what was wrong is over, and is told again when it comes back."""
+        """Record that a broker has answered: the outage is over, and a new one is reported again."""
         self._down = False
         self._reason = ""
         self._told.clear()
@@ -171,7 +171,7 @@ def client_settings(options: argparse.Namespace, kind: str, given: Mapping[str, 
 
     Args:
         options: the command line, as `add_common_arguments` declares it.
-        kind: what the client is called where nobody gave it a name.
+        kind: the name of a client without a name.
         given: further settings that the command line has options for.
 
     Raises:
@@ -202,7 +202,7 @@ def run_client(run: Callable[[], bool], events: EventWriter, watch: BrokerWatch)
     try:
         return 0 if run() else FAILED
     except BrokenPipeError:
-        # Nobody listens any more; the interpreter would complain once more when it flushes.
+        # The reader is gone; the interpreter would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (VerifiableError, KafkaException) as error:

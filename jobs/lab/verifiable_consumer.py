@@ -37,7 +37,7 @@ from sparkonce.jobs.shared.exit_status import USAGE
 WAIT_S = 0.1
 """The longest that a signal waits for its answer."""
 REQUEST_S = 30.0
-"""How long a broker may take to tell offsets and partitions."""
+"""Timeout of requests for offsets and partitions."""
 
 _GIVE_UP = frozenset(
     {
@@ -47,7 +47,7 @@ _GIVE_UP = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors that waiting does not mend; librdkafka goes on by itself after any other."""
+"""Errors that are not retriable; librdkafka retries after any other."""
 
 
 class VerifiableConsumer:
@@ -172,7 +172,7 @@ class VerifiableConsumer:
         try:
             self._consumer.commit(offsets=nexts, asynchronous=False)
         except KafkaException as error:
-            # Others have the partitions now, or the broker is away: what was read is read again by whoever is next.
+            # Others have the partitions now, or the broker is away: what was read is read again by their next consumer.
             self._events.write("offsets_committed", offsets=shown, success=False, error=error.args[0].str())
         else:
             self._events.write("offsets_committed", offsets=shown, success=True)

@@ -1,1 +1,1 @@
-"""What several of the rooms beside this one use."""
+"""What several of the folders beside this one use."""

@@ -138,7 +138,7 @@ def jvm_session() -> dict[str, str]:
 
 
 def _spark_jars(name: str, artifacts: tuple[tuple[str, str, str], ...]) -> list[str]:
-    """Fetch artifacts and give their jars but for those that Spark brings itself, whatever their version."""
+    """Fetch artifacts and return their jars, except those that Spark has itself, in any version."""
     import pyspark
 
     directory = cache_directory() / name
@@ -337,7 +337,7 @@ class RealKafkaCluster:
     def close(self) -> None:
         """End all, and remove what they wrote; a second call does nothing.
 
-        By SIGKILL: the last ones would wait for a controller to let them go, and nobody needs the files any more.
+        By SIGKILL: the last ones would wait for a controlled shutdown, and the files are not needed any more.
         """
         for each in self._nodes.values():
             each.kill()

@@ -38,5 +38,5 @@ def wrong(what: str, found: object, remedy: str) -> Finding:
 
 
 def warning(what: str, found: object, remedy: str) -> Finding:
-    """Return a finding that somebody should look at."""
+    """Return a finding that needs attention."""
     return Finding(what, str(found), State.WARNING, remedy)

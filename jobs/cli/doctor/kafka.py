@@ -1,4 +1,4 @@
-"""The brokers: whether each is reached at the address that it tells, what it speaks, and what this user may do."""
+"""The brokers: whether each is reached at its advertised address, its API versions, and what this user may do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkonce.jobs.cli.doctor.findings import Finding, warning, wrong
 _SOURCE = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH)
 _SINK = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
 _READ, _WRITE = 3, 4
-"""Of Kafka's `AclOperation`, as Metadata tells the operations that are authorized (KIP-430)."""
+"""Of Kafka's `AclOperation`, as Metadata returns the authorized operations (KIP-430)."""
 
 
 def examine(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def _topic(topic: Any) -> Finding:
     operations = topic.authorized_operations
     count = len(topic.partitions)
     found = f"{count} partition{'s' * (count != 1)}"
-    if operations is None:  # the broker does not tell
+    if operations is None:  # not returned by the broker
         return Finding(what, found)
     may = [name for name, operation in (("read", _READ), ("write", _WRITE)) if operation in operations]
     if not may:

@@ -19,7 +19,7 @@ _ANYWHERE = "Start the session by sparkonce.spark_session, or set PYSPARK_PYTHON
 
 
 class Worker(NamedTuple):
-    """What one task tells of the process that runs it."""
+    """What one task reports about its process."""
 
     host: str
     python: str

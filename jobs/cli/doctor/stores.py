@@ -80,7 +80,7 @@ def _batches(opened: Checkpoint, query_id: str) -> Finding:
 
 
 def _writable(what: str, location: Location, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Write a small file of a name that nobody has, look at its time, and remove it."""
+    """Write a small file of a unique name, read its time, and remove it."""
     filesystem, folder = location.filesystem(storage)
     if location.is_local:  # nothing is created for this: not even the table's folder
         while not os.path.lexists(folder):

@@ -107,7 +107,7 @@ class Compaction:
         return table.version(), columns, sorted(found, key=lambda each: [as_text(value) for value in each.partition])
 
     def merge(self, columns: tuple[str, ...], plan: list[SmallFiles]) -> Iterator[Merged]:
-        """Merge one partition after the other, and give what became of each.
+        """Merge one partition after the other, and return the outcome of each.
 
         Raises:
             OffsetStoreError: if the table cannot be read.
@@ -140,7 +140,7 @@ class Compaction:
                 return until_ms
             except CommitConflictError as error:
                 found_ms, held_ms = held_ms, self._load().transaction_version(CLAIM_TXN_ID)
-                if held_ms == found_ms:  # nobody has claimed it: the commit failed for another reason
+                if held_ms == found_ms:  # it is not claimed: the commit failed for another reason
                     raise CompactionError(
                         f"cannot claim {self.location} for compaction: {self._told(error)}"
                     ) from error
@@ -201,7 +201,7 @@ class Compaction:
 
     def _undo(self, version: int, rival: int) -> None:
         try:
-            # delta-rs commits a restore only as the very next version: nobody else's commit can be lost to it.
+            # delta-rs commits a restore only as the very next version: no other commit can be lost to it.
             table = self._load()
             if table.version() == version:
                 table.restore(version - 1)

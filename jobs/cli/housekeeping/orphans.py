@@ -141,7 +141,7 @@ class TableFolder:
             raise OffsetStoreError(f"cannot list {self.location}: {self._told(error)}") from error
         linked = _linked(infos, self.root) if self.location.is_local else set[str]()
         return [
-            # A store that gives no time has the file count as young, so it stays.
+            # Without a time from the store the file counts as young, so it stays.
             FolderFile(
                 info.path.removeprefix(f"{self.root}/" if self.root else ""),
                 info.size or 0,

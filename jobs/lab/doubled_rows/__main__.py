@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(
     pipelines: Sequence[str], kills: Sequence[Kill], source: Input, sessions: Sessions, folder: Path
 ) -> Findings:
-    """Do every kill to every pipeline, and tell a line of each.
+    """Run every kill with every pipeline, and print a line for each.
 
     Raises:
         SessionError, LoadError, ReadingError: if a pipeline did not get through.

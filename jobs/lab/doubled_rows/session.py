@@ -29,7 +29,7 @@ LOG_TAIL_CHARACTERS = 2000
 
 
 class SessionError(RuntimeError):
-    """A Spark session that ended by itself, or a query that failed or took too long; the message says which."""
+    """A Spark session that ended unexpectedly, or a query that failed or took too long; the message says which."""
 
 
 class Session:
@@ -63,7 +63,7 @@ class Session:
         self._child.stdin.flush()
 
     def has_answered(self, within_s: float) -> bool:
-        """Wait until the query has ended, or the session has, but not for longer than this; tells whether it has."""
+        """Wait until the query has ended, or the session has, but not for longer than this; returns whether it has."""
         assert self._child.stdout is not None
         return bool(select.select([self._child.stdout], [], [], within_s)[0])
 
@@ -87,7 +87,7 @@ class Session:
         return killed
 
     def close(self) -> None:
-        """Let it end by itself, or kill it where it does not; a second call does nothing."""
+        """Wait for it to end, or kill it if it does not; a second call does nothing."""
         assert self._child.stdin is not None
         if self._child.stdin.closed:
             return

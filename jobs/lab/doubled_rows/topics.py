@@ -32,7 +32,7 @@ def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> list[
     """Read what ``read_committed`` readers can see of a topic, to its last stable offset.
 
     Raises:
-        ReadingError: if that takes too long, or the broker gives an error that the client does not mend.
+        ReadingError: if that takes too long, or the broker returns an error that is not retriable.
     """
     found: list[Found] = []
     ended: set[int] = set()

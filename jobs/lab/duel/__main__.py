@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, sink: str = "delta") -> int:
-    """Let two drivers compete, judge, and give the exit code.
+    """Let two drivers compete, judge, and return the exit code.
 
     Raises:
         DuelError, RecordsError: if the duel could not be fought.

@@ -119,7 +119,7 @@ class TopicArena:
         return judge_copies(acknowledged, read_topic(self._servers, self._topic), copies), len(copies)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._consumer.close()
 
     def _read_on(self) -> None:

@@ -78,7 +78,7 @@ def _into_topic(records: DataFrame, settings: Settings) -> DataStreamWriter:
 
 
 def _end_with_input() -> None:
-    """End this process, and Spark with it, when whoever started it is gone."""
+    """End this process, and Spark with it, when its parent is gone."""
     while os.read(0, 1):
         pass
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The duel itself: who is paused, at which moment, until when, and what became of the one that comes back.
+"""The duel itself: which driver is paused, when, until when, and what happened to it after it resumed.
 
 Theory of operation. Both drivers read one topic into one result, each from its stored offsets, so their batches cover
 the same records: of two that were begun at the same offsets, one may land. While one driver stands still the other goes
@@ -24,7 +24,7 @@ from sparkonce.offset_store.record import CommittedBatch
 
 FINISHED_BATCH = CrashPoint.SINK_BEFORE_COMMIT
 CERTAIN = frozenset({FINISHED_BATCH, CrashPoint.SINK_BEGUN, CrashPoint.SINK_WRITING, CrashPoint.SINK_FILE_WRITTEN})
-"""Points of a batch that was compared with the result and is not in it: the one who holds there must be fenced."""
+"""Points of a batch that was compared with the result and is not in it: the driver that holds there must be fenced."""
 OTHER_POINTS = (
     CrashPoint.SOURCE_PLANNED,
     CrashPoint.SINK_BEGUN,
@@ -129,7 +129,7 @@ class Match:
             return None
         plan = rival.arm(f"pause-{number:04d}", f"{where.value}={CrashAction.HOLD.value}")
         if not rival.happens(lambda: fired(plan) is not None, PATIENCE_S):
-            # A query that starts anew plans from offsets that a quicker rival has moved before it compares them.
+            # A new query plans from offsets that a faster rival has moved before it compares them.
             other.pause()
             rival.wait(lambda: fired(plan) is not None, f"{where.value} of {rival.name}")
             other.resume()

@@ -1,4 +1,4 @@
-"""The hold on one driver: hear what it tells, arm its crash points, pause and resume all its processes.
+"""Controls one driver: read its output, arm its crash points, pause and resume all its processes.
 
 A driver is several processes: Python, the JVM, Spark's daemons and their workers, some in process groups of their own.
 All are in the process session that the driver leads, so that is what is stopped (SIGSTOP) and continued (SIGCONT).
@@ -66,7 +66,7 @@ class Rival:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "sparkonce.jobs.lab.duel.driver", json.dumps(asdict(settings))],
-                stdin=subprocess.PIPE,  # its end tells the driver that nobody watches any more
+                stdin=subprocess.PIPE,  # closing it tells the driver to end
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -86,7 +86,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event has. `name` is as in the file; `client` tells clients apart that share a file."""
+    """What every event has. `name` is as in the file; `client` distinguishes clients that share a file."""
 
     name: str
     where: Where
@@ -94,7 +94,7 @@ class Event:
 
     @property
     def stream(self) -> tuple[str, str]:
-        """Who wrote it: within a stream, order of lines is order of time."""
+        """The client that wrote it: within a stream, lines are in order of time."""
         return (self.where.file, self.client)
 
 
@@ -126,7 +126,7 @@ class SendSucceeded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendFailed(Event):
-    """`producer_send_error`: the record was certainly not written (`failed`), or nobody knows (`unknown`)."""
+    """`producer_send_error`: the record was certainly not written (`failed`), or that is unknown (`unknown`)."""
 
     topic: str
     value: str | None

@@ -1,6 +1,6 @@
 """Acknowledged records that are not there.
 
-A write is demanded only where somebody claims to have read: up to the furthest offset that a consumer reached in its
+A write is required only where a client claims to have read: up to the furthest offset that a consumer reached in its
 partition, and from the beginning of the partition on, unless every consumer of it begins at the latest offset or says
 that retention has deleted the beginning. A final read, when no producer writes any more, demands everything.
 """

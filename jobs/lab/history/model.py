@@ -1,4 +1,4 @@
-"""What a history says: who wrote which value, how each transaction ended, what each reader saw, in order.
+"""The contents of a history: which client wrote which value, how each transaction ended, what each reader saw.
 
 A value is the identity of a write, so each (topic, value) is sent once in a history: the verifiable producer numbers
 its values. What a consumer reads from one partition between two changes of its position (start, rebalance, seek) is a
@@ -39,7 +39,7 @@ class Fate(Enum):
     ABORTED = auto()
     """Aborted, or its commit never began: no `read_committed` reader may ever see it."""
     UNKNOWN = auto()
-    """A commit began, and nobody knows its outcome: all of it may be seen, or nothing."""
+    """A commit began, and its outcome is unknown: all of it may be seen, or nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +145,7 @@ class Record:
     acknowledged: SendSucceeded | None = None
     """The acknowledgement that names this place."""
     sightings: list[Sighting] = field(default_factory=list)
-    """Who read it here."""
+    """The reader that read it here."""
 
     def shown_to(self, isolation: Isolation) -> list[Sighting]:
         """Return the sightings that prove that a reader of this isolation level must see it."""
@@ -184,7 +184,7 @@ class Session:
 
 @dataclass(slots=True)
 class Result:
-    """A result table, as far as the history tells."""
+    """A result table, as far as the history has it."""
 
     reader: Reader
     rows: list[ResultRow] = field(default_factory=list)
@@ -203,7 +203,7 @@ class History:
     sessions: list[Session] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     sightings: dict[tuple[str, str], list[Sighting]] = field(default_factory=lambda: defaultdict(list))
-    """Who read each value, and where."""
+    """The readers of each value, and where."""
     log_starts: dict[Partition, int] = field(default_factory=dict)
     """Records below these offsets were deleted by retention, a reader says."""
     final_ends: dict[Partition, EndReached] = field(default_factory=dict)
@@ -219,5 +219,5 @@ class History:
         return records[first:last]
 
     def sightings_of(self, write: Write) -> list[Sighting]:
-        """Return who read a write's value."""
+        """Return the readers of a write's value."""
         return self.sightings.get((write.topic, write.value), [])

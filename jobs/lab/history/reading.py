@@ -2,7 +2,7 @@
 
 Theory of operation: every line must be understood. A checker that passes over what it cannot read finds nothing, so an
 event of unknown name or a field of the wrong kind is an error. The one exception is a last line without an end: that
-is what a client killed in the middle of a write leaves, and it is passed over.
+is what a client killed in the middle of a write leaves, and it is skipped.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _Common = dict[str, Any]
 
 
 def _startup(read: _Fields, common: _Common) -> Event:
-    # Kafka's consumers read uncommitted unless told otherwise; its VerifiableConsumer begins at the earliest.
+    # Kafka's consumers read uncommitted by default; its VerifiableConsumer begins at the earliest.
     isolation = read.choice("isolation_level", Isolation, Isolation.READ_UNCOMMITTED)
     return Startup(
         isolation=isolation, reset_policy=read.choice("reset_policy", ResetPolicy, ResetPolicy.EARLIEST), **common

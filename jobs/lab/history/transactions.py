@@ -12,7 +12,7 @@ from sparkonce.jobs.lab.history.passed import Passed
 
 
 def aborted_reads(history: History) -> Iterator[Anomaly]:
-    """Find values of aborted transactions and of failed sends that somebody read, one finding for each value."""
+    """Find values of aborted transactions and of failed sends that were read, one finding for each value."""
     for write in history.writes.values():
         sightings = history.sightings_of(write)
         shown: list[Event | None] = [*write.events]

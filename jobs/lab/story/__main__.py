@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell what was asked for; returns the exit status."""
+    """Show the selected stories; returns the exit status."""
     if options.list:
         for story in STORIES:
             print(f"{story.name:<20}{story.title} ({story.source})")

@@ -15,7 +15,7 @@ from sparkonce.jobs.lab.story.view import Telling
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One rule by which a story is told."""
+    """One rule of a story."""
 
     old: bool
     """Whether it is a rule that shows the fault: of former times, or one that promises less."""
@@ -33,7 +33,7 @@ class Story:
     variants: tuple[Variant, ...]
 
     def shows(self, variant: Variant, telling: Telling) -> bool:
-        """Whether the telling shows what it is told for: the fault by an old rule, none by a new one."""
+        """Whether the run shows what it should: the fault with an old rule, none with a new one."""
         return (telling.figures.get(self.figure, 0) > 0) == variant.old
 
 

@@ -17,7 +17,7 @@ from sparkonce.jobs.shared.page import document, table
 
 LEFT, CELL_WIDTH, CELL_HEIGHT, ROW_HEIGHT, TOP, RIGHT = 176, 62, 30, 50, 24, 132
 EPOCH_COLOURS = 6
-"""After so many epochs the colours begin again; the number in the cell tells them apart."""
+"""After this many epochs the colours repeat; the number in the cell distinguishes them."""
 
 STYLE = """
 :root { --e0: #cfe3ff; --e1: #ffd9a8; --e2: #c9efd0; --e3: #ecd0f5; --e4: #f7c9cf; --e5: #d5d9de; --hw: #b3261e; }
@@ -170,7 +170,7 @@ def _cluster(step: Step) -> str:
 
 
 def _words(step: Step) -> str:
-    """Tell in words what the picture shows."""
+    """Describe the picture in words."""
     said = [_cluster(step)]
     for replica in step.replicas:
         held = ", ".join(

@@ -108,7 +108,7 @@ class Stage:
         self.nodes = {broker_id: Node(broker_id) for broker_id in range(1, brokers + 1)}
         self.steps: list[Step] = []
         self.acknowledged: dict[str, int] = {}
-        """Records of which a producer was told that they are written, with their offsets."""
+        """Records that were acknowledged to a producer, with their offsets."""
         self._waiting: list[Written] = []
         topic = {MIN_IN_SYNC_REPLICAS: str(least), UNCLEAN_ELECTION: str(unclean).lower()}
         for broker_id in self.nodes:
@@ -194,7 +194,7 @@ class Stage:
     # Producers.
 
     def produce(self, *labels: str, acks: int = ALL, at: int | None = None) -> ErrorCode:
-        """Write records, one batch each, to whoever leads; returns why not, if that is so."""
+        """Write records, one batch each, to the leader; returns the error, if any."""
         leader = self.state.leader if at is None else at
         node = self.nodes.get(leader)
         role = None if node is None else node.role
@@ -217,7 +217,7 @@ class Stage:
         return ErrorCode.NONE
 
     def _acknowledge(self) -> None:
-        """Tell producers what has become safe; whoever sent to a leader that is one no more hears nothing."""
+        """Acknowledge what is safe to producers; those that sent to a former leader get no response."""
         for written in list(self._waiting):
             role = self.nodes[written.leader].role
             if not isinstance(role, PartitionLeader) or role.state.leader_epoch != written.leader_epoch:
@@ -226,7 +226,7 @@ class Stage:
             try:
                 safe = role.is_acknowledged(written.offset)
             except KafkaError:
-                self._waiting.remove(written)  # it is told that too few have it
+                self._waiting.remove(written)  # its producer gets an error: too few replicas have it
                 continue
             if safe:
                 self._waiting.remove(written)
@@ -248,7 +248,7 @@ class Stage:
         Args:
             broker_id: who asks whom it believes to lead.
             records: how many records come at most.
-            answer_lost: whether the leader takes note, and the follower hears nothing.
+            answer_lost: whether the leader handles the request, but the follower gets no response.
         """
         node = self.nodes[broker_id]
         follower = node.role
@@ -332,7 +332,7 @@ class Stage:
         return codes
 
     def alter_in_sync(self) -> list[ErrorCode]:
-        """Let leaders propose who is in sync, and hear the answers."""
+        """Let leaders propose in-sync sets, and receive the responses."""
         return self.deliver(self.take_proposals())
 
     def prefer(self) -> None:
@@ -340,7 +340,7 @@ class Stage:
         self._write(self.controller.elect(KEY, unclean=False))
 
     def end_leases(self, *brokers: int) -> None:
-        """Let as much time pass without a word of these brokers that their leases end."""
+        """Let time pass without heartbeats of these brokers until their leases end."""
         for _ in range(2):
             self.now_ms += LEASE_MS // 2
             for node in self.nodes.values():
@@ -366,7 +366,7 @@ class Stage:
         self.pass_time(LAG_TIME_MAX_MS + 1)
 
     def heartbeat(self, broker_id: int) -> None:
-        """Let the controller hear of a broker that has applied all of its log."""
+        """Let a broker report to the controller that it has applied all of its log."""
         node = self.nodes[broker_id]
         found, _ = self.controller.heartbeat(
             broker_id, node.broker_epoch, self.controller.image.next_offset, False, self.now_ms
@@ -395,7 +395,7 @@ class Stage:
         self.spread()
 
     def spread(self) -> None:
-        """Let all that hear the controller go by what it has written."""
+        """Let all brokers that reach the controller apply what it has written."""
         for node in self.nodes.values():
             if node.alive and node.hears and node.image.next_offset < len(self._metadata):
                 for record in self._metadata[node.image.next_offset :]:

@@ -1,4 +1,4 @@
-"""What is told of a story: steps with what every replica has, and figures at the end. Values only, drawn elsewhere."""
+"""The view of a story: steps with what every replica has, and figures at the end. Values only, drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Cell:
     epoch: int
     label: str
     acknowledged: bool = False
-    """Whether its producer has been told that it is written."""
+    """Whether it was acknowledged to its producer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Step:
     number: int
     text: str
     leader: int
-    """Who leads by the controller's word; -1 for nobody."""
+    """The leader according to the controller; -1 for none."""
     leader_epoch: int
     in_sync_replicas: tuple[int, ...]
     eligible_leader_replicas: tuple[int, ...]

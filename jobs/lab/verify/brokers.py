@@ -46,7 +46,7 @@ class Kafka:
     broker: Broker
     may_be_killed: bool
     own_broker: Callable[[Path], CrashableBroker] | None = None
-    """Gives a cell a broker of its own, whose crash plans are in the folder given."""
+    """Starts a broker for each cell, whose crash plans are in the given folder."""
 
     def cannot_run(self, cell: Cell) -> str | None:
         """Return why a cell cannot run here, or None if it can."""

@@ -22,7 +22,7 @@ class Kind(Enum):
     BROKER_KILLED = "broker killed"
     """SIGKILL of the broker while the pipeline stands at the point; then it is started again."""
     LOST_ACKNOWLEDGEMENT = "lost acknowledgement"
-    """A step has landed, and whoever asked for it gets an error."""
+    """A step has landed, and its caller gets an error."""
     DISK_FULL = "disk full"
     """Writing fails with ENOSPC."""
     TASK_RETRIED = "task retried"
@@ -118,6 +118,6 @@ class Outcome(Generic[CellT_co]):
     """First lines of the errors with which runs of the pipeline ended."""
     seconds: float
     remark: str | None = None
-    """What came of it, in words, where the numbers do not tell all."""
+    """The outcome in words, where the numbers are not enough."""
     to_compare: bool = False
     """Whether the sink is not ours: what it did is shown, and is neither right nor wrong."""

@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def verify(cells: Sequence[AnyChosen], kafka: Kafka, options: argparse.Namespace) -> int:
-    """Run cells on a Kafka, show them, write what was asked for, and give the exit code."""
+    """Run cells on a Kafka, show them, write the requested files, and return the exit code."""
     began_s = time.monotonic()
     conf, missing = _settings(cells)
     reasons = {cell: _cannot_run(cell, kafka, missing) for cell in cells}
@@ -200,7 +200,7 @@ def _cannot_run(cell: AnyChosen, kafka: Kafka, no_delta_spark: str | None) -> st
 
 
 def write_results(outcomes: Sequence[AnyOutcome], result: str, options: argparse.Namespace) -> bool:
-    """Write the files that were asked for; tells of each that cannot be written, and gives whether all could."""
+    """Write the requested files; reports each that cannot be written, and returns whether all could."""
     texts: dict[Path, str] = {}
     if options.json is not None:
         texts[options.json] = json.dumps([to_json(outcome) for outcome in outcomes], indent=1)

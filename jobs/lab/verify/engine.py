@@ -74,7 +74,7 @@ class Engine:
     tell: Callable[[str], None] = print
     """Takes lines that are not outcomes."""
     progress: Callable[[str], None] = lambda _line: None
-    """Takes lines for somebody who waits; no result is among them."""
+    """Receives progress lines for the user; results are not among them."""
     _session: SparkProcess | None = None
     _retries: bool = False
     """Whether the session that runs, or the next one, runs tasks again."""
@@ -87,7 +87,7 @@ class Engine:
         return self.folder / "plans"
 
     def session(self) -> SparkProcess:
-        """Return the session that runs, started anew if there is none."""
+        """Return the running session; starts one if there is none."""
         if self._session is None or not self._session.is_alive:
             self.close()
             self.crash_folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class Engine:
             self._session = None
 
     def run(self, cells: Sequence[Cell]) -> Iterator[Outcome[Cell]]:
-        """Run cells and give their outcomes, wave by wave, each as soon as it is judged."""
+        """Run cells and yield their outcomes, wave by wave, each as soon as it is judged."""
         left, tries = list(cells), 0
         while left:
             tries += 1
@@ -196,7 +196,7 @@ def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
     sizes = {"alone": WAVE_OF_LONERS, "driver": WAVE_OF_DRIVERS}
     dealt = [wave for name, members in groups.items() for wave in _batched(members, sizes.get(name, WAVE))]
     dealt[:0] = impatient  # a driver's own transaction lasts for seconds: it cannot wait until all others hold
-    # A broker that holds answers nobody, and clients give up after a while: such cells come last in their wave.
+    # A broker that holds does not respond, and clients time out after a while: such cells come last in their wave.
     return [tuple(sorted(wave, key=lambda cell: cell.point in BROKER_POINTS)) for wave in dealt]
 
 
@@ -218,7 +218,7 @@ def _outcome(one: Running, second_opinion: SecondOpinion) -> Outcome[Cell]:
     try:
         found = verdict(one.pipeline(), one.acknowledged, one.evidence)
         lost, duplicated = found.lost, found.duplicated
-        # What is left behind explains what is lost: readers wait for a transaction that nobody ends.
+        # What is left behind explains what is lost: readers wait for a transaction that is never ended.
         wrong = wrong or _why_wrong(one) or "; ".join(one.evidence.left_behind)
         wrong = wrong or found.contradicts(shows, RECORDS_PER_BATCH)
         wrong = wrong or second_opinion(one.pipeline().table, one.app_id, one.cell.result)

@@ -18,7 +18,7 @@ from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transacti
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the broker told."""
+    """What the broker returned."""
 
     in_topic: tuple[Record, ...] = ()
     delivered: tuple[Delivered, ...] = ()
@@ -31,7 +31,7 @@ def gather(pipeline: Pipeline) -> Evidence:
     """Ask the broker.
 
     Raises:
-        RecordsError: if it does not tell.
+        RecordsError: if it returns an error.
     """
     servers, output = pipeline.bootstrap_servers, pipeline.output_topic
     in_topic = tuple(read_topic(servers, pipeline.topic))

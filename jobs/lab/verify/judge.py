@@ -22,7 +22,7 @@ from sparkonce.jobs.lab.verify.records import Delivered, Record, is_rejected
 
 COUNT_COLUMN = "n"
 REASON_HEADER, TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "reason", "topic", "partition", "offset"
-"""What a dead letter tells in its headers: why it is one, and which record it was."""
+"""The headers of a dead letter: its reason, and its record."""
 _EXAMPLES = 3
 _Content = tuple[bytes, bytes]
 """Key and value of a record; no two records of a cell have the same."""
@@ -114,7 +114,7 @@ def judge_dead_letters(
 
 
 def _origin(letter: Delivered, topic_name: str) -> Record | None:
-    """Return the record that a dead letter says it was; None if it does not say so, or gives no reason."""
+    """Return the record that a dead letter names; None if it names none, or has no reason."""
     headers = {name: value or b"" for name, value in letter.headers}
     if len(headers) != len(letter.headers) or headers.get(TOPIC_HEADER) != topic_name.encode():
         return None

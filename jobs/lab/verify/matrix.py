@@ -264,7 +264,7 @@ def durable_at(cell: Cell) -> list[tuple[bool, bool]]:
 
 
 def ends_the_run(cell: Cell) -> bool:
-    """Whether the pipeline ends at the point, and has to be started again; otherwise it carries on by itself."""
+    """Whether the pipeline ends at the point, and has to be started again; otherwise it continues."""
     if cell.kind in (Kind.DRIVER_KILLED, Kind.WORKER_KILLED, Kind.TRANSACTION_TIMED_OUT):
         return True
     if cell.kind in (Kind.BROKER_KILLED, Kind.TASK_RETRIED) or cell.point in BROKER_POINTS:

@@ -76,7 +76,7 @@ class Pipeline:
 
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
-    """Start the query; it ends by itself."""
+    """Start the query, which ends on its own."""
     build = _BUILDERS[Result(pipeline.result)]
     return (
         build(spark, pipeline).option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()

@@ -78,7 +78,7 @@ class Sending:
         return sending
 
     def finish(self, meanwhile: Callable[[], None] = lambda: None) -> list[tuple[bytes, bytes]]:
-        """Wait for all acknowledgements, and give key and value of each; ``meanwhile`` is called again and again.
+        """Wait for all acknowledgements, and return key and value of each; ``meanwhile`` is called again and again.
 
         Raises:
             RecordsError: if the producer gave one up, or took too long.
@@ -116,7 +116,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
     """Read a topic of a cell's input from its beginning to its end.
 
     Raises:
-        RecordsError: if that takes too long, or a broker gives an error that the client does not mend.
+        RecordsError: if that takes too long, or a broker returns an error that is not retriable.
     """
     messages = _read_all(bootstrap_servers, topic, "read_uncommitted")
     return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in messages)

@@ -59,7 +59,7 @@ SHOWN = tuple(sorted(Guarantee, key=lambda guarantee: guarantee is not Guarantee
 
 
 class Verdict(Enum):
-    """What a tile tells: its class in the page, its sign, and the words for it."""
+    """The contents of a tile: its class in the page, its sign, and its text."""
 
     HELD = ("held", "✓", "nothing lost, nothing twice, as it must be")
     LOSS = ("loss", "−", "showed a loss, as it must")  # noqa: RUF001
@@ -77,7 +77,7 @@ _SHOWN = {Shows.NEITHER: Verdict.HELD, Shows.LOSS: Verdict.LOSS, Shows.DUPLICATE
 
 
 def verdict_of(outcome: Outcome[Cell]) -> Verdict:
-    """Say what the tile of a cell tells; a cell whose fault did not fire proves nothing, so it is wrong."""
+    """Return the contents of a cell's tile; a cell whose fault did not fire proves nothing, so it is wrong."""
     return Verdict.WRONG if outcome.wrong is not None or not outcome.fired else _SHOWN[outcome.must_show]
 
 
@@ -216,7 +216,7 @@ def _tile(cell: Cell, outcome: Outcome[Cell] | None) -> str:
 
 
 def _details(outcome: Outcome[Cell]) -> str:
-    """Tell one cell. The target of links is inside, since a browser opens what a target lies in."""
+    """Render one cell. The target of links is inside, since a browser opens what a target lies in."""
     cell, verdict = outcome.cell, verdict_of(outcome)
     is_open = " open" if verdict is Verdict.WRONG else ""
     reason = outcome.wrong or ("" if outcome.fired else "its fault did not fire")

@@ -1,4 +1,4 @@
-"""The engine's hold on a Spark session: start it, have queries run there, hear of their ends, kill it.
+"""The engine's control of a Spark session: start it, run queries there, wait for their ends, kill it.
 
 The process is a leader of its own process session (`jobs.lab.verify.session`). A thread reads its events; everything
 else happens in the engine's thread.
@@ -66,7 +66,7 @@ class SparkProcess:
         return self._child.poll() is None
 
     def start(self, name: str, pipeline: Pipeline | Setup) -> None:
-        """Have a query started; `ended` tells when it is over. Names are used once."""
+        """Start a query; `ended` returns whether it is over. Names are used once."""
         assert self._child.stdin is not None
         try:
             request = {"name": name, "kind": type(pipeline).__name__, "pipeline": asdict(pipeline)}
@@ -93,7 +93,7 @@ class SparkProcess:
         return killed
 
     def close(self) -> None:
-        """Let it end by itself, or kill it where it does not; a second call does nothing."""
+        """Wait for it to end, or kill it if it does not; a second call does nothing."""
         assert self._child.stdin is not None
         if self._child.stdin.closed:
             return
@@ -127,7 +127,7 @@ class SparkProcess:
         except ValueError:  # closed, or killed in the middle of a line
             pass
         finally:
-            self._ready.set()  # nobody waits for a dead process
+            self._ready.set()  # a dead process must not block waiters
 
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]

@@ -1,7 +1,7 @@
 """What a pipeline has left behind in Kafka besides records: open transactions, and the offsets of its group.
 
 Asked of the broker with kafka-python's and librdkafka's own clients, since what is looked for is what the sink may
-have forgotten. A transaction that nobody ends holds up every read_committed reader of its partitions: so none may be
+have forgotten. A transaction that is never ended blocks every read_committed reader of its partitions: so none may be
 open, and the last stable offset of each partition must be its log end.
 """
 
@@ -33,7 +33,7 @@ def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
     """Return the transactions of a pipeline that are not ended: id and state of each, in words.
 
     Raises:
-        RecordsError: if the broker does not tell.
+        RecordsError: if the broker returns an error.
     """
     prefix = f"sparkonce/{quote(app_id, safe='')}/"
     try:
@@ -52,7 +52,7 @@ def held_up(bootstrap_servers: str, topics: Sequence[str]) -> list[str]:
     """Return the partitions of ``topics`` whose last stable offset is not their log end, in words.
 
     Raises:
-        RecordsError: if the broker does not tell.
+        RecordsError: if the broker returns an error.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
     stable = _ends(admin, topics, IsolationLevel.READ_COMMITTED)
@@ -68,7 +68,7 @@ def lags(bootstrap_servers: str, group: str, topic: str) -> list[str]:
     """Return the partitions of ``topic`` whose committed offset is not their end, in words.
 
     Raises:
-        RecordsError: if the broker does not tell.
+        RecordsError: if the broker returns an error.
     """
     ends = _ends(
         AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET}), [topic], IsolationLevel.READ_COMMITTED

@@ -71,7 +71,7 @@ class Surroundings(Protocol):
         """Where plans for the session's processes lie."""
 
     def session(self) -> SparkProcess:
-        """Return the session that runs, started anew if there is none."""
+        """Return the running session; starts one if there is none."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Running:
     over: bool = True
     """Whether no query of it runs."""
     finished: bool = False
-    """Whether the broker has told all that it will be judged by."""
+    """Whether the broker has returned all that it will be judged by."""
 
     @property
     def app_id(self) -> str:
@@ -120,7 +120,7 @@ class Running:
 
     @property
     def holds(self) -> bool:
-        """Whether it stands at its point until somebody releases it."""
+        """Whether it holds at its point until it is released."""
         return self.shares_a_victim and self.seen_firing and not (self.let_go or self.over)
 
     @property
@@ -130,7 +130,7 @@ class Running:
 
     @property
     def kills_its_own_broker(self) -> bool:
-        """Whether its victim is nobody else's, so that it need not wait for others: a client does not wait for ever."""
+        """Whether no other cell shares its victim, so it need not wait for others: a client does not wait for ever."""
         return self.own_broker is not None and self.cell.kind is Kind.BROKER_KILLED
 
     @property
@@ -166,7 +166,7 @@ class Wave:
         self._session = around.session()
 
     def run(self) -> Iterator[Running]:
-        """Do all of it, and give each cell when it can be judged; what fails in a cell is noted there."""
+        """Run all steps, and yield each cell when it can be judged; errors of a cell are recorded in it."""
         yield from self._run((one, self._prepare) for one in self._cells)
         self._hurt()
         hurt = [one for one in self._cells if one.shares_a_victim]
@@ -249,7 +249,7 @@ class Wave:
         self._session.start(one.query, one.pipeline())
 
     def _follow(self, active: Sequence[Running]) -> list[Running]:
-        """Look at pipelines that run, and give those that neither are over nor hold."""
+        """Check running pipelines, and return those that have neither ended nor hold."""
         for one in active:
             self._look(one)
         left = [one for one in active if not (one.over or one.holds or one.trouble)]

@@ -80,7 +80,7 @@ class Sink(Enum):
 
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
 WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
-"""Queries that Spark gives batches without data, when the watermark has moved."""
+"""Queries for which Spark runs batches without data, when the watermark has moved."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

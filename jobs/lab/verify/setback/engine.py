@@ -31,7 +31,7 @@ class SetBackEngine:
     around: Engine
 
     def run(self, cells: Sequence[SetBackCell]) -> Iterator[Outcome[SetBackCell]]:
-        """Run cells and give their outcomes, each as soon as it is judged."""
+        """Run cells and yield their outcomes, each as soon as it is judged."""
         left, tries = list(cells), 0
         while left:
             tries += 1

@@ -83,7 +83,7 @@ def left_behind(cell: SetBackCell, setup: Setup) -> list[str]:
     """Return what must not be left in Kafka, in words: open transactions, and offsets that are not the ends.
 
     Raises:
-        RecordsError: if the broker does not tell.
+        RecordsError: if the broker returns an error.
     """
     servers, output = setup.bootstrap_servers, setup.output_topic
     if output is None:

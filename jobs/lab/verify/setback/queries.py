@@ -85,7 +85,7 @@ class Setup:
 
 
 def start(spark: SparkSession, setup: Setup) -> StreamingQuery:
-    """Start the query; it ends by itself."""
+    """Start the query, which ends on its own."""
     session = spark.newSession()  # settings of its own: queries run side by side
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(setup.batches_without_data).lower())
