@@ -107,14 +107,14 @@ def test_windows_are_not_passed_over_with_a_number(world: World) -> None:
     assert re.search(
         r"OffsetMismatchError: batch 3 of query \S+ \(appId app\) is not past the last batch of this query in the "
         r"table, 7, and another batch was written under this number: .*, its watermark or its time differ\. So the "
-        r"checkpoint is older than the table.*; or take the table back to where this checkpoint is, batch 1, rows "
-        r"and offsets in one commit: sparkonce offsets rewind <path of this table> --to-version 2 --restore; or write "
+        r"checkpoint is older than the table.*; or take the table back to where this checkpoint is, batch 2, rows "
+        r"and offsets in one commit: sparkonce offsets rewind <path of this table> --to-version 3 --restore; or write "
         r"to a new table",
         error,
     ), error
     assert world.rows() == before
     # The way out: the table goes back to where the copy is.
-    assert main(["offsets", "rewind", str(world.table), "--to-version", "2", "--restore", "--apply"]) == 0
+    assert main(["offsets", "rewind", str(world.table), "--to-version", "3", "--restore", "--apply"]) == 0
     world.write(world.windows(50))
     assert world.rows() == [(start, 10) for start in (0, 10, 20, 30)]
 

@@ -116,7 +116,7 @@ def loaded_with(module: str, part: str) -> list[str]:
 
 
 def test_who_only_reads_does_not_load_the_sink() -> None:
-    assert loaded_with("sparkonce.connectors.kafka_source.reading", ".sink") == []
+    assert loaded_with("sparkonce.connectors.kafka_source.reading", ".kafka_sink") == []
 
 
 def test_the_driver_does_not_load_the_compiler() -> None:
