@@ -28,7 +28,6 @@ from sparkonce.connectors.kafka_source.topic_choice import (
     pattern,
     topics,
 )
-from sparkonce.connectors.settings.durations import milliseconds
 from sparkonce.connectors.settings.options import (
     STORAGE_PREFIX,
     Option,
@@ -36,6 +35,7 @@ from sparkonce.connectors.settings.options import (
     OptionSet,
     Scope,
     boolean,
+    milliseconds,
     not_negative,
     positive,
     storage_options,

@@ -1,4 +1,4 @@
-"""The arithmetic of planning a batch: how much of each partition, and in how many pieces. No I/O, no state."""
+"""The arithmetic of planning a batch: how much of each partition, in how many pieces, and when. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -81,3 +81,25 @@ def bundle(pieces: list[Piece], *, asked_for: bool) -> list[list[Piece]]:
     if pieces and not asked_for and total <= SMALL_BATCH_RECORDS:
         return [pieces]
     return [[piece] for piece in pieces]
+
+
+class TriggerDelay:
+    """Whether a small backlog may wait: options ``minOffsetsPerTrigger`` and ``maxTriggerDelay``, for one query.
+
+    A batch is delayed while fewer records than ``min_records`` are available, until ``max_delay_ms`` have passed since
+    the last one. The first batch of a run never waits (KafkaMicroBatchStream.delayBatch). PySpark cannot pass both
+    limits of a query, or the delay, to a source, so the source keeps count. The time is in monotonic milliseconds.
+    """
+
+    def __init__(self, min_records: int, max_delay_ms: int) -> None:
+        self._min_records = min_records
+        self._max_delay_ms = max_delay_ms
+        self._last_trigger_ms: float | None = None
+
+    def holds_back(self, available: int, now_ms: float) -> bool:
+        """Whether to wait for more than the ``available`` records; if not, this counts as a trigger."""
+        last = self._last_trigger_ms
+        if last is not None and now_ms - last < self._max_delay_ms and available < self._min_records:
+            return True
+        self._last_trigger_ms = now_ms
+        return False

@@ -26,9 +26,9 @@ from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.open_ends import leave_open
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.planner import Planner
+from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
 from sparkonce.connectors.kafka_source.resolving import Offsets
-from sparkonce.connectors.kafka_source.trigger_delay import TriggerDelay
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.exactly_once.crash_points import CrashPoint, reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition

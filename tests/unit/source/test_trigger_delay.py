@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.connectors.kafka_source.trigger_delay import TriggerDelay
+from sparkonce.connectors.kafka_source.planning import TriggerDelay
 
 
 def test_a_small_backlog_waits_until_it_is_large_or_time_is_up() -> None:
