@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 import struct
 import sys
+import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from importlib import import_module
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 from sparkonce.broker_lite.protocol.errors import ProtocolError
@@ -286,11 +287,10 @@ def _codec_class(api_key: int, kind: str) -> Any:
     return getattr(module, api.codec_name + kind)
 
 
-class _Elements:
-    """What a decoder has instead of `range`: it asks how often to go round for each array, before it does."""
+class _Elements(threading.local):
+    """What a decoder has instead of `range`: it asks how often to iterate for each array, before it does."""
 
-    def __init__(self) -> None:
-        self.left = 0
+    left = 0
 
     def __call__(self, count: int) -> range:
         self.left -= max(count, 0)
@@ -305,9 +305,9 @@ _elements = _Elements()
 @lru_cache(maxsize=256)
 def _decoder(codec: Any, version: int) -> Any:
     flexible = codec.flexible_version_q(version)
-    decode = codec._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=codec[None])
-    decode.__globals__["range"] = _elements  # compiled for this one codec, and so its own
-    return decode
+    shared = codec._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=codec[None])
+    # A copy: kafka-python's own clients in this process use the same function.
+    return FunctionType(shared.__code__, {**shared.__globals__, "range": _elements}, closure=shared.__closure__)
 
 
 _HIGH_BYTE_RUN = re.compile(rb"[\x80-\xff]{%d}" % MAX_HIGH_BYTE_RUN)

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from kafka.protocol.producer import ProduceResponse as TheirProduceResponse
 from sparkonce.broker_lite.protocol import apis, errors, fetch, produce
 from sparkonce.broker_lite.protocol.apis import APIS, ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, ProtocolError
+from sparkonce.broker_lite.protocol.limits import MAX_ARRAY_ELEMENTS
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
@@ -324,3 +326,31 @@ except AttributeError:
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.stdout, result.stderr) == ("fine\n", "")
+
+
+def versions_served() -> bytes:
+    entries = [(key, 0, 1) for key in range(100)]
+    message = apis.response(ApiKey.API_VERSIONS, 4, error_code=0, api_keys=entries, throttle_time_ms=0)
+    return bytes(apis.encode_response(message, 4))
+
+
+def test_what_kafka_python_decodes_is_not_counted() -> None:
+    """Its clients may be in the process of the broker, and use the same generated code."""
+    body = versions_served()
+    apis.decode_response(ApiKey.API_VERSIONS, 4, body)
+    request = apis.request(ApiKey.METADATA, 12, topics=[])
+    apis.decode_request(ApiKey.METADATA, 12, apis.encode_request(request, 12))  # with the bound on requests
+    theirs = apis.response_class(ApiKey.API_VERSIONS)
+    for _ in range(MAX_ARRAY_ELEMENTS // 100 + 1):
+        assert len(theirs.decode(body, version=4, header=False, framed=False).api_keys) == 100
+
+
+def test_each_thread_counts_for_itself() -> None:
+    """A broker is a thread, and a task of Spark's another."""
+    counter = apis._Elements()
+    counter.left = 1
+    with ThreadPoolExecutor(1) as other:
+        other.submit(setattr, counter, "left", 5).result()
+    assert list(counter(1)) == [0]
+    with pytest.raises(ProtocolError, match="more than"):
+        counter(1)
