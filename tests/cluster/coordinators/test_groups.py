@@ -168,13 +168,14 @@ consumer = KafkaConsumer(
 for line in sys.stdin:
     values = []
     while len(values) < int(line):
-        for records in consumer.poll(timeout_ms=100).values():
+        for records in consumer.poll(timeout_ms=30_000).values():
             values += (record.value.decode() for record in records)
     consumer.commit()
     print(consumer._coordinator.generation_if_stable().generation_id, *sorted(values), flush=True)
 """
 """Reads as many records as it is told to, commits, and says in which generation. kafka-python leaves sockets behind
-when brokers die, so it has a process of its own."""
+when brokers die, so it has a process of its own. If a poll times out between JoinGroup and SyncGroup, kafka-python 3.0
+never takes up its assignment: hence the long time-out."""
 
 
 def test_kafka_pythons_member_goes_on(cluster: EmbeddedCluster, topic: str) -> None:
