@@ -41,6 +41,11 @@ def test_no_word_of_a_coordinator_is_late_once_all_faults_are_over() -> None:
     assert not run_seeds([18574, 22265]).violations
 
 
+def test_what_a_start_after_a_crash_finds_is_on_the_disk_before_it_counts_as_safe() -> None:
+    """A broker that leads alone dies in the middle of an append, starts, and then loses power."""
+    assert not run_seeds([57783]).violations
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:

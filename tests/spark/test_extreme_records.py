@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from pyspark.sql import SparkSession
 
 from sparkonce.broker_lite.protocol import produce
 from sparkonce.broker_lite.protocol.apis import ApiKey
+from sparkonce.broker_lite.protocol.errors import ErrorCode
 from sparkonce.broker_lite.protocol.primitives import ZERO_UUID
 from sparkonce.broker_lite.protocol.records import Record, encode_batch
 from tests.interop.plain_client import PlainClient
-from tests.spark.source_support import Topics, batch
+from tests.spark.source_support import DEADLINE_S, Topics, batch
 
 pytestmark = pytest.mark.spark
 
@@ -33,9 +35,13 @@ def topics(kafka: Any) -> Topics:
 def send(topics: Topics, topic: str, records: list[Record]) -> None:
     with PlainClient(topics.bootstrap_servers) as client:
         wanted = produce.ProduceTopic(topic, ZERO_UUID, [produce.ProducePartition(0, encode_batch(records))])
-        client.send(ApiKey.PRODUCE, 9, produce.encode_request(9, produce.ProduceRequest(None, -1, 30_000, [wanted])))
-        answer = produce.decode_response(9, client.receive(ApiKey.PRODUCE, 9))
-        assert answer.topics[0].partitions[0].error_code == 0
+        code, until = ErrorCode.NOT_LEADER_OR_FOLLOWER, time.monotonic() + DEADLINE_S
+        while code == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:  # the topic is new to its leader
+            request = produce.ProduceRequest(None, -1, 30_000, [wanted])
+            client.send(ApiKey.PRODUCE, 9, produce.encode_request(9, request))
+            answer = produce.decode_response(9, client.receive(ApiKey.PRODUCE, 9))
+            code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        assert code == ErrorCode.NONE
 
 
 def test_ten_thousand_headers(spark: SparkSession, topics: Topics) -> None:
