@@ -9,6 +9,8 @@ commit was never asked for.
 One exception is the protocol's, from before KIP-890 part 2: where all transactions of a producer have one epoch, the
 EndTxn of one that was sent twice, and comes a second time late, ends the next one half way. What its client had heard
 of until then is still committed or aborted as a whole; what it writes after that may fare otherwise, or be refused.
+Where each transaction has its own epoch, that is a violation, once the decision counts: a coordinator that has been
+replaced without its knowledge, as one that was paused, may still take the epoch before for the last one.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ class Transactions:
 
     def ended_by_earlier(self, attempt: Attempt, earlier: Attempt, has_epochs: bool) -> None:
         """Note that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
+
+        With `has_epochs` it is told only of what counts; see `transacting.Decides`.
 
         Raises:
             ViolationError: if its producer has an epoch for each transaction, which is to keep that from happening.

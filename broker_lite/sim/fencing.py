@@ -4,7 +4,8 @@ Theory of operation: PRODUCER_FENCED and its like are the end of a Java producer
 its epoch: another instance was assigned one after it, or its transaction was aborted on its timeout. The owner of the
 last epoch of a transactional id is noted when a coordinator decides so. After an EndTxn that returns the next epoch,
 the one before counts as well for EndTxn, until the next transaction begins: the answer may be lost, and the producer
-retries.
+retries. Its coordinator may be replaced before the decision is safe. Then the retry is decided anew by one that does
+not know of it, and takes another new producer id if the epochs are worn out: the later decision is what counts.
 
 What a coordinator decides that another one has replaced already, without its knowledge, may come to nothing. It leaves
 nobody of whom it is known that he may not be turned away, until the next epoch is given.
@@ -41,11 +42,12 @@ class Fencing:
         elif change.state is TransactionState.EMPTY:
             self.unknown(name)
             self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
-        elif now == asks:
-            self._before.pop(name, None)
-            if change.state is not TransactionState.ONGOING and change.client_version != LEGACY:
+        elif change.state is not TransactionState.ONGOING and change.client_version != LEGACY:
+            if asks in (now, self._before.get(name)):  # the latter: the first decision was not safe, and is lost
                 self._before[name] = asks
                 self._latest[name] = Producer(name, decision.producer_id, decision.epoch)
+        elif now == asks:
+            self._before.pop(name, None)
 
     def refused(self, asks: Producer, error: ErrorCode, *, ends: bool) -> None:
         """Take a refusal; `ends` says that it is of an EndTxn.

@@ -52,6 +52,11 @@ _SETTINGS = TransactionSettings(max_timeout_ms=60_000, id_expiration_ms=10**9)
 _READ_BYTES = 1 << 20
 _RETRY_MS = 60
 
+Decides = Callable[[], Callable[[], None] | None]
+"""Called before an EndTxn decides a transaction; what it returns is called when that decision counts: at once if no
+other coordinator has been elected, and when it is safe. One that has been replaced without its knowledge decides by
+what it knew until then, and that comes to nothing unless it becomes safe."""
+
 
 @dataclass(slots=True, eq=False)
 class _Sending:
@@ -238,30 +243,32 @@ class TransactionService:
         now_ms = self._broker.now_ms
         self._decide(call, producer, lambda core: core.add_partitions(producer, [place], version, now_ms))
 
-    def end(self, call: Call, producer: Producer, committed: bool, version: int, decides: Callable[[], None]) -> None:
+    def end(self, call: Call, producer: Producer, committed: bool, version: int, decides: Decides) -> None:
         """Answer EndTxn with a `Decision`; `decides` is called before it decides a transaction."""
         now_ms = self._broker.now_ms
-
-        def decide(core: Transactions) -> Decision:
-            decision = core.end(producer, committed, version, now_ms)
-            if decision.change is not None:
-                decides()
-            return decision
-
-        self._decide(call, producer, decide, ends=True)
+        self._decide(call, producer, lambda core: core.end(producer, committed, version, now_ms), decides)
 
     def verify(self, call: Call, producer: Producer, place: TopicPartition) -> None:
         """Return whether a partition is in the producer's transaction, as a `Decision`."""
         self._decide(call, producer, lambda core: Decision(core.verify_partitions(producer, [place])[place]))
 
     def _decide(
-        self, call: Call, producer: Producer, decide: Callable[[Transactions], Decision], *, ends: bool = False
+        self,
+        call: Call,
+        producer: Producer,
+        decide: Callable[[Transactions], Decision],
+        decides: Decides | None = None,
     ) -> None:
+        """Answer with a `Decision`; `decides` is given for an EndTxn."""
         coordinator = self.coordinators.find(producer.transactional_id)
         if isinstance(coordinator, ErrorCode):
             call.answer(Decision(coordinator))
             return
-        decision = coordinator.carry_out(decide(coordinator.transactions), producer)
+        ends, decision = decides is not None, decide(coordinator.transactions)
+        counts = decides() if decides is not None and decision.change is not None else None
+        if counts is not None and coordinator.is_current:
+            counts()
+        decision = coordinator.carry_out(decision, producer)
         if coordinator.is_current:
             self._broker.world.fencing.refused(producer, decision.error, ends=ends)
         if decision.error is ErrorCode.PRODUCER_FENCED:
@@ -270,6 +277,8 @@ class TransactionService:
             self._note_early_end(producer, coordinator.transactions.get(producer.transactional_id))
 
         def answer(code: ErrorCode) -> None:
+            if counts is not None and code is decision.error is ErrorCode.NONE:
+                counts()
             call.answer(decision if code is ErrorCode.NONE else Decision(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
         coordinator.when_safe(answer)

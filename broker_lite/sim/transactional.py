@@ -286,10 +286,16 @@ class TransactionalProducer(Client):
             else:
                 self._again(lambda: self._end(committed=committed))
 
-        def decides() -> None:
-            if self._attempt is not attempt:
-                self.world.mark(Mark.ENDED_BY_EARLIER)
-                self.world.transactions.ended_by_earlier(self._attempt, attempt, version == EPOCH_BUMP)
+        def decides() -> Callable[[], None] | None:
+            ended = self._attempt
+            if ended is attempt:
+                return None
+            if version == EPOCH_BUMP:
+                return lambda: self.world.transactions.ended_by_earlier(ended, attempt, has_epochs=True)
+            # What its client has heard of is noted now, even if the decision may come to nothing.
+            self.world.mark(Mark.ENDED_BY_EARLIER)
+            self.world.transactions.ended_by_earlier(ended, attempt, has_epochs=False)
+            return None
 
         def ask(broker: SimulatedBroker, call: Call) -> None:
             broker.transactions.end(call, producer, committed, version, decides)

@@ -46,6 +46,16 @@ def test_what_a_start_after_a_crash_finds_is_on_the_disk_before_it_counts_as_saf
     assert not run_seeds([57783]).violations
 
 
+def test_the_last_new_producer_id_counts_where_an_end_is_decided_twice() -> None:
+    """The epochs are worn out, and the first decision is lost with its coordinator, before it was safe."""
+    assert not run_seeds([42144, 48697]).violations
+
+
+def test_what_a_replaced_coordinator_decides_ends_no_transaction() -> None:
+    """It wakes up, and gets the EndTxn of a transaction that another one has ended in the meantime."""
+    assert not run_seeds([35154, 69820, 76186, 76783, 99751]).violations
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:

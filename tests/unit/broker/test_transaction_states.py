@@ -170,6 +170,19 @@ def test_until_the_markers_are_written_nobody_is_fenced(
     )
 
 
+def test_an_end_with_worn_out_epochs_may_be_repeated_until_the_next_transaction_begins() -> None:
+    """As in Kafka: from then on the id before the last one is not known any more."""
+    transactions, worn_out = machine(), Producer("x", 7, MAX_EPOCH - 1)
+    put_at(transactions, TransactionState.ONGOING, worn_out)
+    ended = do(transactions, transactions.end(worn_out, True, EPOCH_BUMP, 1))
+    following = Producer("x", ended.producer_id, ended.epoch)
+    assert following.producer_id != 7
+    assert transactions.end(worn_out, True, EPOCH_BUMP, 3) == Decision(NONE, following.producer_id, following.epoch)
+    do(transactions, transactions.add_partitions(following, [P0], EPOCH_BUMP, 4))
+    late = transactions.end(worn_out, True, EPOCH_BUMP, 5)
+    assert late == Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
 @pytest.mark.parametrize(("state", "commits", "repeated", "error", "bumps"), END_TABLE)
 def test_the_end_of_a_transaction_with_epoch_bump(
     state: TransactionState, commits: bool, repeated: bool, error: ErrorCode, bumps: bool
@@ -451,13 +464,17 @@ class Coordinator(RuleBasedStateMachine):
             return
         producer = self.producer
         mine = (producer.producer_id, producer.epoch)
+        known, before_end = self.transactions.get("x"), self.open.get(mine)
+        # After an end without a bump, an abort with one is of the next transaction, of the same epoch and still empty.
+        is_of_next = version == EPOCH_BUMP and known is not None and mine == (known.producer_id, known.epoch)
         answer = self.ask(self.transactions.end(producer, commit, version, self.now_ms))
         if version == EPOCH_BUMP:
             self.sent.append((producer, commit))
         if version == EPOCH_BUMP and not self.is_fenced:
             assert answer.error not in (FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if answer.error is NONE and mine in self.open and self.open[mine] is not None:
-            assert self.open[mine] is commit
+        ended = self.open.get(mine)
+        if answer.error is NONE and ended is not None and not (is_of_next and before_end is not None):
+            assert ended is commit
         if answer.error is NONE and version == EPOCH_BUMP and not lost:
             self.producer = Producer("x", answer.producer_id, answer.epoch)
 
