@@ -48,7 +48,7 @@ class Batch:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
 
     @property
-    def is_told_by_offsets(self) -> bool:
+    def is_determined_by_offsets(self) -> bool:
         """Whether the offsets of our sources determine all that it writes: no state, and no other sources."""
         return not (self.stateful or self.foreign)
 

@@ -179,7 +179,7 @@ class Delivery:
         reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
-        if files or batch.record.moved or replaces or not batch.is_told_by_offsets:
+        if files or batch.record.moved or replaces or not batch.is_determined_by_offsets:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
                     reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
@@ -305,7 +305,7 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
     """Whether the checkpoint has another batch under the number of the last stored one."""
-    if batch.is_told_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
+    if batch.is_determined_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
         return False
     known, logged = snapshot.fingerprint(batch.record.query_id, last_batch_id), batch.logged(last_batch_id)
     return known is not None and logged is not None and not known.matches(logged, stateful=batch.stateful)
@@ -313,7 +313,7 @@ def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
 
 def _due(snapshot: Snapshot, batch: Batch) -> int | None:
     """Return the batch that must come next, if a restore requires one and the offsets do not show it."""
-    if isinstance(snapshot, RestorableSnapshot) and not batch.is_told_by_offsets:
+    if isinstance(snapshot, RestorableSnapshot) and not batch.is_determined_by_offsets:
         return snapshot.due(batch.record.query_id)
     return None
 

@@ -254,7 +254,7 @@ class CoordinatedInCluster(Coordinated):
             logger.info("%s-%d is coordinated here", self.topic, index)
 
     def _failed(self, index: int) -> None:
-        """Load again after a while; until then clients are told that the partition is loading."""
+        """Load again after a while; until then clients get COORDINATOR_LOAD_IN_PROGRESS."""
         assert self._coordinator is not None
         logger.exception("%s-%d could not be read back; it is tried again", self.topic, index)
         if index in self._queue:

@@ -288,7 +288,7 @@ def _codec_class(api_key: int, kind: str) -> Any:
 
 
 class _Elements(threading.local):
-    """What a decoder has instead of `range`: it asks how often to iterate for each array, before it does."""
+    """What our decoders call in place of `range`: it counts the elements of each array before they are decoded."""
 
     left = 0
 

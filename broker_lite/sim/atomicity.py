@@ -83,7 +83,7 @@ class Transactions:
     def ended_by_earlier(self, attempt: Attempt, earlier: Attempt, has_epochs: bool) -> None:
         """Note that the coordinator decides a transaction by an EndTxn that its producer sent for an earlier one.
 
-        With `has_epochs` it is told only of what counts; see `transacting.Decides`.
+        With `has_epochs` it is called only for decisions that count; see `transacting.Decides`.
 
         Raises:
             ViolationError: if its producer has an epoch for each transaction, which is to keep that from happening.

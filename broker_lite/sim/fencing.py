@@ -29,7 +29,7 @@ class Fencing:
         self._before: dict[str, Producer] = {}
 
     def unknown(self, transactional_id: str) -> None:
-        """Note that it is not known for now who has the last epoch."""
+        """Forget the owner of the last epoch, until the next decision names one."""
         self._latest.pop(transactional_id, None)
         self._before.pop(transactional_id, None)
 

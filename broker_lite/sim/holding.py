@@ -57,7 +57,7 @@ class Holders:
         self._holder(group_id, member_id).removals.append(written)
 
     def told(self, group_id: str, told: Told, log: Sequence[Batch]) -> None:
-        """Check what a member is told, by a coordinator with that log.
+        """Check the assignment that a coordinator with that log sends to a member.
 
         Raises:
             ViolationError: if another one may still be using some of it.

@@ -368,35 +368,6 @@ def test_nothing_passes_over_a_flush_that_has_failed(asked: str, caplog: pytest.
     log.abandon()
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("segments", [1, 4])
-def test_what_a_start_after_a_crash_finds_is_flushed_as_if_appended_then(segments: int, seed: int) -> None:
-    """The process died, so records are there that are in the system's memory only; consumers see them from now on."""
-    storage = SimulatedDisk()
-    log = open_log(storage)
-    for _ in range(segments):
-        log.roll(NOW)
-        log.append(batch(NOW, NOW), 0, NOW)
-    log.abandon()
-    storage.process_died()
-    log = open_log(storage, replace(SMALL, flush_messages=1), clean=False)
-    found = contents(log)
-    assert (len(found), log.recovery_point) == (2 * segments, 2 * segments)
-    storage.lose_power(random.Random(seed))
-    assert contents(open_log(storage, clean=False)) == found
-
-
-def test_a_start_after_a_crash_flushes_nothing_at_once_where_nobody_asked_for_it() -> None:
-    storage = SimulatedDisk()
-    log = open_log(storage)
-    log.append(batch(NOW, NOW), 0, NOW)
-    log.abandon()
-    log = open_log(storage, replace(SMALL, flush_ms=10), clean=False)
-    assert log.recovery_point == 0
-    log.flush_if_due(NOW + 10)
-    assert log.recovery_point == 2
-
-
 @pytest.mark.parametrize("how", ["close", "abandon", "forget"])
 def test_a_closed_log_takes_nothing(how: str) -> None:
     storage = SimulatedDisk()

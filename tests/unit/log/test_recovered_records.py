@@ -1,0 +1,53 @@
+"""What a start after a crash finds past the recovery point: it may be in the memory of the system only."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sparkonce.broker_lite.log.config import LogConfig
+from sparkonce.broker_lite.log.partition_log import PartitionLog
+from sparkonce.broker_lite.protocol import records
+from sparkonce.broker_lite.protocol.records import Record
+from sparkonce.broker_lite.sim.disk import SimulatedDisk
+
+NOW = 1_700_000_000_000
+RECORDS = 2
+"""In a batch."""
+
+
+def open_log(storage: SimulatedDisk, **settings: int) -> PartitionLog:
+    return PartitionLog.open(storage, "/data/t-0", LogConfig(**settings), NOW, clean=False)
+
+
+def append(log: PartitionLog) -> None:
+    log.append(records.encode_batch([Record(None, b"v", NOW)] * RECORDS), 0, NOW)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("segments", [1, 4])
+def test_it_is_flushed_as_if_appended_then(segments: int, seed: int) -> None:
+    """Consumers see it from now on, so a loss of power must not take it away."""
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    for _ in range(segments):
+        log.roll(NOW)
+        append(log)
+    log.abandon()
+    storage.process_died()
+    log = open_log(storage, flush_messages=1)
+    assert (log.log_end_offset, log.recovery_point) == (RECORDS * segments, RECORDS * segments)
+    storage.lose_power(random.Random(seed))
+    assert open_log(storage).log_end_offset == RECORDS * segments
+
+
+def test_nothing_is_flushed_at_once_where_nobody_asked_for_it() -> None:
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    append(log)
+    log.abandon()
+    log = open_log(storage, flush_ms=10)
+    assert log.recovery_point == 0
+    log.flush_if_due(NOW + 10)
+    assert log.recovery_point == RECORDS
