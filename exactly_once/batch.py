@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from sparkonce.exactly_once.checkpoint import Checkpoint, LoggedBatch
-from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.errors import CheckpointError, MissingEntryError
 from sparkonce.offset_store.fingerprint import Fingerprint
 from sparkonce.offset_store.offsets import (
     OffsetFormatError,
@@ -42,7 +42,10 @@ class Batch:
     foreign: bool = False
     """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
     logged: Callable[[int], Fingerprint | None] = field(default=_nothing, repr=False, compare=False)
-    """Returns the fingerprint of an earlier batch in the checkpoint; None if its entry was removed."""
+    """Returns the fingerprint of an earlier batch in the checkpoint; None if its entry was removed.
+
+    Raises `CheckpointError` if it cannot be read.
+    """
 
     def __str__(self) -> str:
         return f"batch {self.record.batch_id} of query {self.record.query_id} (appId {self.record.app_id})"
@@ -69,7 +72,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
 def _logged(checkpoint: Checkpoint, batch_id: int) -> Fingerprint | None:
     try:
         return _read(checkpoint, batch_id).fingerprint
-    except CheckpointError:
+    except MissingEntryError:
         return None
 
 

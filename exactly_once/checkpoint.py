@@ -19,7 +19,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from sparkonce.exactly_once.errors import CheckpointError
+from sparkonce.exactly_once.errors import CheckpointError, MissingEntryError
 from sparkonce.offset_store.errors import plain
 from sparkonce.offset_store.locations import Location
 from sparkonce.offset_store.secrets import without_secrets
@@ -172,7 +172,7 @@ class Checkpoint:
                 with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
                     return bytes(stream.readall()).decode()
             except FileNotFoundError as error:
-                raise CheckpointError(
+                raise MissingEntryError(
                     f"{self.location}/{name} does not exist: is the option checkpointLocation the directory that the "
                     "query really uses, and has nobody deleted it under the running query?"
                 ) from error

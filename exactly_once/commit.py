@@ -304,7 +304,11 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
 
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
-    """Whether the checkpoint has another batch under the number of the last stored one."""
+    """Whether the checkpoint has another batch under the number of the last stored one.
+
+    Not known, and False, where Spark keeps one batch only (`minBatchesToRetain`): what a batch covers is the difference
+    of two entries.
+    """
     if batch.is_determined_by_offsets or not 0 <= last_batch_id < batch.record.batch_id:
         return False
     known, logged = snapshot.fingerprint(batch.record.query_id, last_batch_id), batch.logged(last_batch_id)

@@ -11,6 +11,10 @@ class CheckpointError(DeliveryError):
     """Spark's checkpoint is missing something, or holds something that cannot be read or used by this query."""
 
 
+class MissingEntryError(CheckpointError):
+    """A file of the checkpoint does not exist: it was removed, or never written."""
+
+
 class OffsetMismatchError(DeliveryError):
     """The batch overlaps what is stored, or leaves a gap after it."""
 

@@ -136,11 +136,12 @@ def _what_differs(batch: Batch) -> str:
     )
 
 
-def _other_ways(batch: Batch, snapshot: Snapshot, place: Place) -> str:
-    ways = _begin_at_stored(batch, snapshot, place)
+def _other_ways(batch: Batch, snapshot: Snapshot, place: Place, may_take_back: bool = True) -> str:
+    ways = _begin_at_stored(batch, snapshot, place, may_take_back)
     if batch.foreign and batch.record.ranges and not batch.stateful:
         ways += f". {_OTHERS_BEGIN}"
-        ways += f". Or {back}" if (back := _take_back(batch, snapshot, place)) else ""
+        back = _take_back(batch, snapshot, place) if may_take_back else ""
+        ways += f". Or {back}" if back else ""
     return ways
 
 
@@ -172,7 +173,8 @@ def _after_other(decision: AfterOther, batch: Batch, snapshot: Snapshot, place: 
     return OffsetMismatchError(
         f"{batch} does not go on from what is in {place.name}: batch {last}, the last one there, is another one than "
         f"in the checkpoint: {_what_differs(batch)} differ. So the checkpoint was brought back from a copy, or the "
-        f"table was taken back. Rows would be there twice, or missing. {_other_ways(batch, snapshot, place)}"
+        "table was taken back. Rows would be there twice, or missing. "
+        f"{_other_ways(batch, snapshot, place, may_take_back=False)}"
     )
 
 
@@ -221,10 +223,10 @@ def _why_known(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Plac
     return f"This query wrote to {place.name} before, so {why}. Stop the other driver if there is one."
 
 
-def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place) -> str:
+def _begin_at_stored(batch: Batch, snapshot: Snapshot, place: Place, may_take_back: bool = True) -> str:
     if batch.stateful or not batch.record.ranges:
         what = "has state" if batch.stateful else "reads no kafka_once, so only its checkpoint has its offsets"
-        back = _take_back(batch, snapshot, place)
+        back = _take_back(batch, snapshot, place) if may_take_back else ""
         return (
             f"This query {what}, which a new checkpoint would begin without: start from the checkpoint that goes with "
             f"the stored offsets; {f'or {back}; ' if back else ''}or write to a new table; or use a new appId"

@@ -74,7 +74,6 @@ def assign_uniform(members: Sequence[Subscriber], partition_counts: Mapping[uuid
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """By name, the default first."""
-DEFAULT_ASSIGNOR = "uniform"
 
 _Shares = dict[str, dict[tuple[uuid.UUID, int], None]]
 """Partitions by member, in the order in which they would be given away last to first."""

@@ -207,10 +207,6 @@ class ClassicGroup:
             answers += self._rebalance_time_is_up(now_ms)
         return answers + self._maybe_complete_join(now_ms)
 
-    def matches_protocol_type(self, protocol_type: str) -> bool:
-        """Whether a member of this protocol type could be in the group."""
-        return self.protocol_type in (None, "", protocol_type)
-
     # Deciding what a request may do.
 
     def _join_error(self, request: Join) -> ErrorCode:

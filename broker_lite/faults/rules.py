@@ -81,11 +81,6 @@ class FaultSpec:
         if min(self.delay_ms, self.throttle_time_ms, self.bytes_per_s) < 0:
             raise ValueError("times and rates must not be negative")
 
-    @property
-    def needs_content(self) -> bool:
-        """Whether the request must be decoded to see if it matches."""
-        return self.topic is not None or self.partition is not None or self.predicate is not None
-
     def is_at(self, place: Place) -> bool:
         """Whether the selector's topic and partition are this place."""
         topic, partition = place

@@ -567,11 +567,12 @@ class PartitionLog:
 
     def _count_recovered(self, now_ms: int) -> None:
         """Count what lies past the recovery point as appended now: it may be in the memory of the system only."""
+        names = (self.directory, self.directory.rpartition("/")[0])
         first = max(bisect_right(self._bases, self._flushes.recovery_point) - 1, 0)
         if older := self._segments[first:-1]:
             paths = [path for segment in older for path in segment.paths()]
-            self._flushes.begun(self._segments[-1].base_offset, self._storage.flush_later(paths))
-        self._unflushed_names = (self.directory, self.directory.rpartition("/")[0])
+            self._flushes.begun(self._segments[-1].base_offset, self._storage.flush_later([*paths, *names]))
+        self._unflushed_names = names
         self._count_unflushed(self.log_end_offset - self._flushes.recovery_point, now_ms)
 
     def _begin_again(self, now_ms: int) -> int:

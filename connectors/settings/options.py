@@ -2,7 +2,7 @@
 
 An `Option` has everything about one: how its text is read, its allowed values, its default, the kind of query that
 accepts it, and a line for the reference. `OptionSet.read` checks the options of a user; `jobs.cli.options` prints the
-reference; docs/options.md holds the same.
+reference; docs/options_*.md hold the same.
 
 Spark passes options with their keys in lower case (the source keeps the user's spelling in some versions), so
 names are compared without case and shown as declared.

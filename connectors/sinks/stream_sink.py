@@ -179,8 +179,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         begin_call()
         written = _of_one_attempt(messages)
         if not written:
-            # No task ran, so there are no rows, and no range has moved: nothing to write.
-            return
+            return  # Spark runs at least one task, also for a batch without rows (`WriteToDataSourceV2Exec`)
         plans = written[0].plans
         batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):

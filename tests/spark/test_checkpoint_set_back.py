@@ -128,6 +128,19 @@ def test_a_batch_that_is_there_takes_the_state_along(world: World) -> None:
     assert world.rows() == [(start, 10) for start in (0, 10, 20, 30)]
 
 
+def test_a_query_goes_on_whose_checkpoint_keeps_one_batch(world: World) -> None:
+    """The one before cannot be compared then: what it covers began where the entry ends that Spark has removed."""
+    kept = world.spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+    assert kept is not None
+    world.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")
+    try:
+        for end in (10, 20, 40):
+            world.write(world.windows(end))
+    finally:
+        world.spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept)
+    assert world.rows() == [(start, 10) for start in (0, 10, 20)]
+
+
 def test_files_are_not_passed_over_with_a_number(world: World) -> None:
     """The offset of Spark's file source is a number, too, whatever the files."""
     world.file("f1")

@@ -42,6 +42,22 @@ def test_it_is_flushed_as_if_appended_then(segments: int, seed: int) -> None:
     assert open_log(storage).log_end_offset == RECORDS * segments
 
 
+def test_the_names_of_older_segments_are_flushed_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the disk with the segments before the recovery point moves past them: a start does not look before it."""
+    storage = SimulatedDisk()
+    log = open_log(storage)
+    append(log)
+    log.roll(NOW)
+    append(log)
+    log.abandon()
+    storage.process_died()
+    flushed: list[str] = []
+    flush_later = storage.flush_later
+    monkeypatch.setattr(storage, "flush_later", lambda paths: flushed.extend(paths) or flush_later(paths))
+    open_log(storage)
+    assert {"/data/t-0", "/data", "/data/t-0/00000000000000000000.log"} <= set(flushed)
+
+
 def test_nothing_is_flushed_at_once_where_nobody_asked_for_it() -> None:
     storage = SimulatedDisk()
     log = open_log(storage)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from sparkonce.exactly_once.errors import OffsetMismatchError
+from sparkonce.exactly_once.errors import CheckpointError, OffsetMismatchError
 from sparkonce.jobs.cli.main import main
 from sparkonce.offset_store.tables import append
 from tests.unit.sink.query_by_hand import Query
@@ -306,7 +306,9 @@ def test_a_copy_goes_on_over_a_batch_without_rows(tmp_path: Path) -> None:
     assert query.values() == [0, 2, 3]
 
 
-def test_a_copy_does_not_go_on_after_another_batch(tmp_path: Path) -> None:
+@pytest.fixture
+def diverged(tmp_path: Path) -> OfFiles:
+    """Return a query whose checkpoint has another batch 1 than the table, both without a later one."""
     query = OfFiles(tmp_path)
     query.ingest(0, 10, 0)
     query.save("before")
@@ -315,8 +317,25 @@ def test_a_copy_does_not_go_on_after_another_batch(tmp_path: Path) -> None:
     query.load("before")
     query.ingest(1, 30, 1, 2)
     query.load("copy")
-    with pytest.raises(OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"):
-        query.ingest(2, 40, 2, 3)
+    return query
+
+
+def test_a_copy_does_not_go_on_after_another_batch(diverged: OfFiles) -> None:
+    with pytest.raises(
+        OffsetMismatchError, match="batch 1, the last one there, is another one than in the checkpoint"
+    ) as refused:
+        diverged.ingest(2, 40, 2, 3)
+    assert "start from the checkpoint that goes with the stored offsets" in str(refused.value)
+    assert "offsets rewind" not in str(refused.value)  # no version of the table goes with this checkpoint
+
+
+def test_nor_if_the_entry_before_cannot_be_read(diverged: OfFiles) -> None:
+    diverged.log(2, 40)
+    entry = diverged.checkpoint / "offsets/1"
+    entry.write_text(entry.read_text().replace("v1", "v9", 1))
+    with pytest.raises(CheckpointError, match="'v9'"):
+        diverged.commit(2, diverged.tasks(rows=[{"v": 2}, {"v": 3}]))
+    assert diverged.values() == [0, 1, 2]
 
 
 def test_a_batch_that_was_planned_before_the_restore_counts_as_come_again(tmp_path: Path) -> None:
