@@ -89,11 +89,17 @@ def test_the_table_tells_of_what_is_there(part: str) -> None:
     assert path.is_dir() or path.with_suffix(".py").is_file()
 
 
-WHERE = (PROJECT / "ARCHITECTURE.md").read_text().split("## Where do I change …")[1].split("## The folders")[0]
+MAPS = ("ARCHITECTURE.md", *(f"{package}/README.md" for package in PACKAGES))
+ROWS = [
+    row
+    for page in MAPS
+    for row in (PROJECT / page).read_text().split("## Where do I change …")[1].split("\n## ")[0].splitlines()
+    if "`" in row
+]
 
 
-@pytest.mark.parametrize("row", [row for row in WHERE.splitlines() if "`" in row])
-def test_the_map_names_files_that_are_there(row: str) -> None:
+@pytest.mark.parametrize("row", ROWS)
+def test_the_maps_name_files_that_are_there(row: str) -> None:
     """By their paths, in the folder of one before them in the row or beside that folder, or in the broker's."""
     folders = [PROJECT, PROJECT / "broker_lite"]
     for name in re.findall(r"`([a-z_/0-9.]+(?:\.py|/))`", row):
