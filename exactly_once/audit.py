@@ -398,13 +398,17 @@ class Auditor:
         """Report whose rows a RESTORE removed or brought back: it leaves ``txn`` actions unchanged."""
         self._undo_halves(target, name, with_offsets=False)
         for chain in self._chains.values():
-            end = None if target is None else chain.end_at(target)
+            # A RESTORE by time does not say to which version: then it may be the one with the most rows.
+            end = chain.furthest_end if target is None else chain.end_at(target)
             if end is not None and chain.end is not None and end > chain.end:
                 returned = f"the rows of [{chain.end}, {end})"
-                message = (
-                    f"{chain}: RESTORE to version {target} brought {returned} back, and left the stored offset at "
+                brought = (
+                    f"by time may have brought {returned}"
+                    if target is None
+                    else f"to version {target} brought {returned}"
                 )
-                message += f"{chain.end}: the query reads these records again, and writes them twice"
+                message = f"{chain}: RESTORE {brought} back, and left the stored offset at {chain.end}: the query "
+                message += "reads these records again, and writes them twice"
                 self._findings.add(Problem.ROWS_RETURNED, message, name, chain)
         if target is not None and target < self._first_version:
             message = f"RESTORE to version {target} took out the rows of commits that are not kept any more; the "

@@ -177,6 +177,11 @@ class Chain:
         position = bisect_right(self._versions, version)
         return self._ends[position - 1] if position else None
 
+    @property
+    def furthest_end(self) -> int | None:
+        """The highest offset at which the chain ever ended, as far as kept commits show."""
+        return max(self._ends, default=None)
+
     def remember(self, version: int) -> None:
         """Note for `end_at` where the chain ends from a version on."""
         if self.end is not None:

@@ -41,6 +41,9 @@ class Batch:
     stateful: bool
     foreign: bool = False
     """Whether the query also reads sources that are not ours: the record says nothing of their rows."""
+    is_one_of_all: bool = False
+    """Whether every batch of the query goes where this one does. Not if a function of foreachBatch may return early, or
+    dead letters were switched off for a time."""
     logged: Callable[[int], Fingerprint | None] = field(default=_nothing, repr=False, compare=False)
     """Returns the fingerprint of an earlier batch in the checkpoint; None if its entry was removed.
 
@@ -66,7 +69,7 @@ def read_batch(checkpoint: Checkpoint, batch_id: int, app_id: str, attempt_id: s
     query_id, ranges, fingerprint = checkpoint.query_id(), found.ranges, found.fingerprint
     record = BatchRecord(app_id, query_id, batch_id, attempt_id, ranges, fingerprint=fingerprint)
     logged = cache(partial(_logged, checkpoint))  # every check of the store asks again
-    return Batch(record, checkpoint.is_stateful(), found.is_foreign, logged)
+    return Batch(record, checkpoint.is_stateful(), found.is_foreign, logged=logged)
 
 
 def _logged(checkpoint: Checkpoint, batch_id: int) -> Fingerprint | None:

@@ -54,12 +54,12 @@ def clip(batch: Batch, stored: Stored) -> dict[PartitionKey, int] | Behind:
 
 
 def clipped(batch: Batch, starts: Starts) -> Batch:
-    """Return the batch as it is for the target that ``starts`` was found for."""
+    """Return the batch as it is for the target that ``starts`` was found for, which may have missed earlier ones."""
     ranges = {
         key: OffsetRange(starts[key], extent.end, extent.epoch) if key in starts else extent
         for key, extent in batch.record.ranges.items()
     }
-    return replace(batch, record=replace(batch.record, ranges=ranges))
+    return replace(batch, record=replace(batch.record, ranges=ranges), is_one_of_all=False)
 
 
 def still_there(starts: Starts, stored: Stored) -> bool:

@@ -93,6 +93,14 @@ class RestorableSnapshot(Protocol):
 
 
 @runtime_checkable
+class PartialSnapshot(Protocol):
+    """A snapshot of a store that cannot record every batch."""
+
+    def has_room_for(self, record: BatchRecord) -> bool:
+        """Whether it can record this one, so that it is known when it comes again."""
+
+
+@runtime_checkable
 class CompletingResult(Protocol):
     """A result whose commit is a decision that is carried out afterwards."""
 
@@ -209,6 +217,8 @@ class Delivery:
             restore = restore_that_took_out(batch.record, rows.entries_since(-1), stateful=batch.stateful)
             if restore is not None:
                 raise restored(restore, batch, self._place)
+        if self.order.before_tasks and isinstance(snapshot, PartialSnapshot):
+            _check_room(snapshot, batch, self._place)
         return Plan(batch.record.attempt_id, batch.record.batch_id, decision, snapshot.version, rows.version)
 
     @property
@@ -300,7 +310,15 @@ def look(snapshot: Snapshot, batch: Batch) -> Stored:
     if last_batch_id is not None and last_batch_id >= record.batch_id:
         fingerprint = snapshot.fingerprint(record.query_id, record.batch_id)
     is_other = last_batch_id is not None and _is_other(snapshot, batch, last_batch_id)
-    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, _due(snapshot, batch), is_other)
+    due = _due(snapshot, batch)
+    if last_batch_id is not None and _leaves_none_out(snapshot, batch):
+        due = last_batch_id + 1
+    return Stored(snapshot.version, last_batch_id, next_offsets, fingerprint, due, is_other)
+
+
+def _leaves_none_out(snapshot: Snapshot, batch: Batch) -> bool:
+    """Whether each batch of the query is in the store: its log has room for one without rows and without offsets."""
+    return batch.is_one_of_all and not batch.is_determined_by_offsets and isinstance(snapshot, RestorableSnapshot)
 
 
 def _is_other(snapshot: Snapshot, batch: Batch, last_batch_id: int) -> bool:
@@ -320,6 +338,20 @@ def _due(snapshot: Snapshot, batch: Batch) -> int | None:
     if isinstance(snapshot, RestorableSnapshot) and not batch.is_determined_by_offsets:
         return snapshot.due(batch.record.query_id)
     return None
+
+
+def _check_room(snapshot: PartialSnapshot, batch: Batch, place: Place) -> None:
+    """Check that a batch is known when it comes again: at-most-once must not write it twice.
+
+    Raises:
+        DeliveryError: if the store cannot record it.
+    """
+    if not (batch.is_determined_by_offsets or snapshot.has_room_for(batch.record)):
+        raise DeliveryError(
+            f"{batch} reads no partition of kafka_once beside whose offset {place.name} could record it: at-most-once "
+            "would not know after a crash that it was begun, and would write it twice. Set offsetStore=delta:<path>, "
+            "or another deliveryGuarantee"
+        )
 
 
 def _check_first_half(batch: Batch, plan: Plan, commit: Commit[Any], offsets: Snapshot, rows: Snapshot) -> None:

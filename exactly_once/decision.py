@@ -17,8 +17,8 @@ So the batch id is compared first, then what the batch was, then the offsets, in
 
 A query that reads other sources, or has state, may write rows that no offset of ours shows. So each of its batches is
 recorded, also one without rows, and 3 detects a copy of its checkpoint that diverged after that batch.
-Once ``sparkonce offsets rewind --restore`` has removed batches, the next one must also have the number that is due,
-or it is `BehindOthers`.
+Where every batch of a query comes, or once ``sparkonce offsets rewind --restore`` has removed batches, the next one
+must also have the number that is due, or it is `BehindOthers`: the table is older than the checkpoint.
 
 A query that never wrote must account for every partition that it reads, moved or not: where others of a source are
 stored, one that is not and begins past offset 0 may have records before its start that were never read. That is
@@ -57,8 +57,7 @@ class Stored:
     fingerprint: Fingerprint | None = None
     """The stored fingerprint of the batch's id, if that is not past the last one; None if none is known."""
     due: int | None = None
-    """The batch that must come next, if a restore removed batches of the query; only for queries whose offsets do not
-    show it."""
+    """The last batch that may come next, where none may be left out; only for queries whose offsets do not show it."""
     is_other: bool = False
     """Whether the checkpoint of a later batch has another batch under the number of the last one; only for queries
     whose offsets do not show it."""
@@ -97,7 +96,7 @@ class OtherBatch:
 
 @dataclass(frozen=True, slots=True)
 class BehindOthers:
-    """The batch follows others that a restore removed from the table: its checkpoint is ahead of the table."""
+    """The batch follows others that are in the table no more: its checkpoint is ahead of the table."""
 
     due: int
     """The batch that must come next."""

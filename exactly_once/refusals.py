@@ -162,9 +162,9 @@ def restored(restore: CommitEntry, batch: Batch, place: Place) -> OffsetMismatch
 def _behind_others(decision: BehindOthers, batch: Batch, place: Place) -> OffsetMismatchError:
     return OffsetMismatchError(
         f"{batch} follows batches that are in {place.name} no more: it was taken back (sparkonce offsets rewind "
-        f"--restore), batch {decision.due} has not come again, and the checkpoint is newer. Rows would be missing. "
-        "Start from the checkpoint that goes with the stored offsets, a copy of that time; or, to go on without these "
-        "rows, use a new appId"
+        f"--restore), or put back from a copy, batch {decision.due} has not come again, and the checkpoint is newer. "
+        "Rows would be missing. Start from the checkpoint that goes with the stored offsets, a copy of that time; or, "
+        "to go on without these rows, use a new appId"
     )
 
 

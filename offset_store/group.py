@@ -221,7 +221,7 @@ class GroupSnapshot:
     def commit(self, commit: Commit[FileT]) -> None:
         """See `Snapshot.commit`; the comparison and the commit are two requests, one right after the other.
 
-        A batch that moves no partition is recorded with the offsets that already are at its position.
+        A batch that moves no partition is recorded with the offsets of those that are at its position.
 
         Raises:
             CommitConflictError: if something that it moves was moved after this snapshot.
@@ -230,6 +230,10 @@ class GroupSnapshot:
         assert not commit.files, "a group holds no rows"
         if Writes.OFFSETS in commit.writes:
             self.group.update(lambda current: self._changes(current, commit.record))
+
+    def has_room_for(self, record: BatchRecord) -> bool:
+        """See `PartialSnapshot.has_room_for`: a batch is noted beside the offset of a partition that it reads."""
+        return bool(_slots_of(self, record))
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:
         """See `Snapshot.history`; of each batch, only the partitions that no later batch has moved."""
@@ -305,9 +309,9 @@ class GroupSnapshot:
 
 
 def _slots_of(snapshot: GroupSnapshot, record: BatchRecord) -> dict[Slot, PartitionKey]:
-    """Return the partitions that a batch moves, or if there are none those that stand where it does."""
+    """Return the partitions that a batch moves, or if there are none those that stand where it does, or never moved."""
     stored = snapshot.next_offsets(record.ranges)
-    still = (key for key, extent in record.ranges.items() if stored.get(key) == extent.end)
+    still = (key for key, extent in record.ranges.items() if stored.get(key, extent.start) == extent.end)
     keys: list[PartitionKey] = sorted(record.moved) or sorted(still)
     return {(tp.topic, tp.partition): (source, tp) for source, tp in keys}
 

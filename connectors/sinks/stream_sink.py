@@ -22,7 +22,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -229,7 +229,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         )
 
     def _read_batch(self, checkpoint: Checkpoint, batch_id: int, attempt_id: str) -> Batch:
-        return read_batch(checkpoint, batch_id, self._app_id, attempt_id)
+        return replace(read_batch(checkpoint, batch_id, self._app_id, attempt_id), is_one_of_all=True)
 
 
 def _of_one_attempt(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:

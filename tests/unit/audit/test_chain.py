@@ -380,6 +380,14 @@ def test_delta_restore_is_told_with_the_rows_that_it_took_back() -> None:
     )
 
 
+def test_a_restore_by_time_may_have_brought_back_rows_past_the_stored_offset() -> None:
+    """Its commit does not name the version."""
+    taken_back = change_to(2, ChangeKind.RESTORE, 20, 10)
+    report = audit([*one_chain((0, 10), (10, 20)), taken_back, restored(3, "Delta by time", to=1)])
+    assert_named(report, 3, Problem.ROWS_RETURNED)
+    assert audit([*one_chain((0, 10), (10, 20)), restored(2, "Delta by time", to=1)]).proven
+
+
 def test_restore_to_a_version_after_the_last_rows_is_passed_over() -> None:
     restore = LogCommit(CommitEntry(3, 3, "RESTORE", restored_to=1), {})
     report = audit([*one_chain((0, 10), (10, 20)), foreign(2, "WRITE"), restore])

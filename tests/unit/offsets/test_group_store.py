@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
-from sparkonce.exactly_once.errors import FencedError, OffsetMismatchError
+from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store import (
     CommitConflictError,
@@ -189,9 +189,10 @@ def test_a_batch_that_moves_nothing_is_noted_where_it_stands() -> None:
     commit(new_store(group), BatchRecord("app", "q", 1, "b", {KEY: OffsetRange(5, 5), OTHER: OffsetRange(6, 6)}))
     assert new_store(group).snapshot().last_batch("q") == 1
     assert {slot: entry.offset for slot, entry in group.committed.items()} == {("topic", 0): 5, ("topic", 1): 99}
-    nothing = FakeGroup()
-    commit(new_store(nothing), record(0, 5, 5))
-    assert nothing.committed == {}
+    behind = FakeGroup()
+    behind.committed["topic", 0] = CommittedOffset(4)
+    commit(new_store(behind), record(0, 5, 5))
+    assert behind.committed == {("topic", 0): CommittedOffset(4)}
 
 
 names = st.text(max_size=20)
@@ -243,6 +244,25 @@ def test_messages_name_the_store(guarantee: Guarantee) -> None:
     assert "Set offsetStore=group:g and this appId on the source" in str(error.value)
     assert "table" not in str(error.value)
     assert [commit.files for commit in table.commits] == [["theirs"]]
+
+
+def test_a_batch_over_a_partition_that_never_moved_is_recorded_there() -> None:
+    store = new_store(FakeGroup())
+    beside_files = record(0, 0, 0)
+    store.snapshot().commit(Commit(beside_files, Writes.OFFSETS))
+    assert store.snapshot().last_batch(beside_files.query_id) == 0
+
+
+def test_at_most_once_is_refused_where_a_batch_cannot_be_recorded() -> None:
+    """A query over files alone: a group has an offset for each partition, and no place for anything else."""
+    files = Batch(BatchRecord("app", "q", 0, "a", {}), stateful=False, foreign=True)
+    at_most_once = Delivery(MemoryOffsetStore("app"), ORDERS[Guarantee.AT_MOST_ONCE], new_store(FakeGroup()))
+    with pytest.raises(DeliveryError, match=r"could record it.*Set offsetStore=delta:<path>"):
+        at_most_once.begin(files)
+    table = MemoryOffsetStore("app")
+    at_least_once = Delivery(table, ORDERS[Guarantee.AT_LEAST_ONCE], new_store(FakeGroup()))
+    at_least_once.finish(files, at_least_once.begin(files), ["rows"])
+    assert [commit.files for commit in table.commits] == [["rows"]]
 
 
 BOTH = BatchRecord("app", "q", 0, "a", {KEY: OffsetRange(0, 5), OTHER: OffsetRange(0, 6)})

@@ -306,6 +306,23 @@ def test_a_copy_goes_on_over_a_batch_without_rows(tmp_path: Path) -> None:
     assert query.values() == [0, 2, 3]
 
 
+def test_a_table_put_back_from_a_copy_is_older_than_the_checkpoint(tmp_path: Path) -> None:
+    """The offsets of a query without ours do not show it, the numbers of its batches do."""
+    query = OfFiles(tmp_path)
+    query.ingest(0, 10, 0)
+    copy = shutil.copytree(query.table, tmp_path / "copy of the table")
+    query.save("fits")
+    query.ingest(1, 20, 1)
+    shutil.rmtree(query.table)
+    shutil.copytree(copy, query.table)
+    with pytest.raises(OffsetMismatchError, match=r"put back from a copy, batch 1 has not come again"):
+        query.ingest(2, 30, 2)
+    query.load("fits")
+    query.ingest(1, 20, 1)
+    query.ingest(2, 30, 2)
+    assert query.values() == [0, 1, 2]
+
+
 @pytest.fixture
 def diverged(tmp_path: Path) -> OfFiles:
     """Return a query whose checkpoint has another batch 1 than the table, both without a later one."""

@@ -36,6 +36,8 @@ class SetBack(Enum):
     """Two copies of one checkpoint are used in turn."""
     REWOUND = "table-rewound"
     """The checkpoint stays, and `sparkonce offsets rewind --restore` takes the table back behind it."""
+    TABLE_COPY = "table-from-a-copy"
+    """The checkpoint stays, and the table's folder is put back from a copy of two batches ago."""
 
 
 class Query(Enum):
@@ -79,6 +81,8 @@ class Sink(Enum):
 
 
 STATELESS_QUERIES = frozenset({Query.STATELESS, Query.UNION, Query.FILES})
+OF_THE_TABLE = frozenset({SetBack.REWOUND, SetBack.TABLE_COPY})
+"""What leaves the checkpoint as it is."""
 WITH_WATERMARK = frozenset({Query.WINDOW, Query.WINDOW_UPDATE, Query.DEDUPLICATED, Query.JOIN})
 """Queries for which Spark runs batches without data, when the watermark has moved."""
 
@@ -113,7 +117,7 @@ def can_occur(cell: SetBackCell) -> bool:
     """Whether there is such a query, and such a batch in it."""
     if (cell.state is StateStore.NONE) is not (cell.query in STATELESS_QUERIES):
         return False
-    if cell.setback is SetBack.REWOUND and cell.sink is not Sink.APPEND:  # rows and offsets in one table
+    if cell.setback in OF_THE_TABLE and cell.sink is not Sink.APPEND:  # rows and offsets in one table
         return False
     if cell.setback is SetBack.NO_DATA and cell.query not in WITH_WATERMARK:
         return False
@@ -155,5 +159,6 @@ def quick_setbacks() -> frozenset[SetBackCell]:
             "setback_twin_dropDuplicates_rocksdb_topic",
             "setback_twin_stateless_dead-letters",
             "setback_table-rewound_files_append",
+            "setback_table-from-a-copy_window_rocksdb_append",
         )
     )

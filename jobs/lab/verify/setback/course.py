@@ -129,6 +129,20 @@ class Running:
         shutil.copytree(copy, self.checkpoint)
         self.note("checkpoint", what)
 
+    def save_table(self) -> Path:
+        """Copy the table, if it is to be put back; returns the copy."""
+        copy = self.folder / "table-copy"
+        if self.cell.setback is SetBack.TABLE_COPY:
+            shutil.copytree(self.setup().table, copy)
+        return copy
+
+    def put_table_back(self, copy: Path) -> None:
+        """Have a copy in the table's place."""
+        shutil.rmtree(self.setup().table)
+        shutil.copytree(copy, self.setup().table)
+        self.set_back = True
+        self.note("checkpoint", "stays, and the table is put back from a copy")
+
     def newest(self, log: str) -> int:
         """Return the number of the newest batch in ``offsets`` or ``commits``; -1 if there is none."""
         folder = self.checkpoint / log
@@ -163,13 +177,16 @@ def course(one: Running) -> Course:
     _prepare(one)
     one.feed(FIRST_BATCHES)
     yield from _goes_well(one, one.setup())
-    copy, version = one.save("copy"), one.version()
+    copy, version, table = one.save("copy"), one.version(), one.save_table()
     yield from _run_on(one)
     if one.cell.setback is SetBack.NOTHING:
         one.set_back = True
         return
     if one.cell.setback is SetBack.REWOUND:
         one.take_table_back("--to-version", str(version), "--restore")
+        fits, again = copy, one.setup()
+    elif one.cell.setback is SetBack.TABLE_COPY:
+        one.put_table_back(table)
         fits, again = copy, one.setup()
     else:
         fits, again = one.save("newest"), _set_back(one, copy)

@@ -1,0 +1,72 @@
+"""Install the wheel into empty environments and use it there: ``python -m tests.versions.run --python … --spark …``.
+
+Each Python is combined with each version of PySpark, also one that the distribution's bounds exclude. ``walk.py`` is
+what runs there. The exit code is 1 if one combination fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+WALK = Path(__file__).with_name("walk.py")
+RESULT = re.compile(r"^RESULT (.*)$", re.MULTILINE)
+
+
+def main(arguments: list[str]) -> int:
+    """Run each combination and print a table of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.versions.run", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--python", action="append", metavar="PATH", help="an interpreter; default: this one")
+    parser.add_argument("--spark", action="append", metavar="VERSION", help="default: the newest that pip chooses")
+    chosen = parser.parse_args(arguments)
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="sparkonce-versions-") as name:
+        folder = Path(name)
+        wheel = build(folder)
+        (lines,) = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+        (folder / "ten_lines.py").write_text(lines)
+        for python in chosen.python or [sys.executable]:
+            for spark in chosen.spark or [""]:
+                outcomes.append(try_out(folder / f"run-{len(outcomes)}", wheel, python, spark))
+                print(outcomes[-1], flush=True)
+    print("\n| Python | PySpark | |\n|---|---|---|", *outcomes, sep="\n")
+    return int(any("failed" in outcome for outcome in outcomes))
+
+
+def build(folder: Path) -> Path:
+    """Return a wheel of this checkout."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(PROJECT)]
+    subprocess.run(command, check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def try_out(folder: Path, wheel: Path, python: str, spark: str) -> str:
+    """Return one line of the table."""
+    folder.mkdir()
+    environment = folder / "environment"
+    subprocess.run([python, "-m", "venv", str(environment)], check=True)
+    own = str(environment / "bin/python")
+    pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, f"{wheel}[demo]"], check=True)
+    if spark:
+        subprocess.run([*pip, "--no-deps", f"pyspark=={spark}"], check=True)
+    asked = "import platform, pyspark; print(platform.python_version(), '|', pyspark.__version__)"
+    versions = subprocess.run([own, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+    (folder / "work").mkdir()
+    command = [own, str(WALK), str(folder / "work"), str(folder.parent / "ten_lines.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder / "work")
+    result = RESULT.search(done.stdout)
+    if done.returncode or result is None:
+        print(done.stdout[-2_000:], done.stderr[-4_000:], file=sys.stderr)
+        return f"| {versions} | failed |"
+    return f"| {versions} | {result[1]} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

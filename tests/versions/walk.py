@@ -1,0 +1,56 @@
+"""What a new user does, with the Python that runs this file: ``python walk.py FOLDER TEN_LINES``.
+
+``FOLDER`` is empty; ``TEN_LINES`` holds the README's example. The last line says how many rows arrived.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDERS_OF_OURS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
+A_RUN = 500
+"""Records that are sent before each of two runs of the query."""
+
+
+def sparkonce(*words: str) -> None:
+    """Run a command as a user does who has not activated the environment."""
+    command = [sys.executable, "-m", "sparkonce", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    print(f"sparkonce {' '.join(words)}: exit {done.returncode}")
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+
+
+def main(folder: Path, ten_lines: str) -> None:
+    """Send records, copy them by the ten lines, twice; then inspect the table."""
+    from deltalake import DeltaTable
+
+    from sparkonce import EmbeddedBroker
+
+    for name in FOLDERS_OF_OURS:  # a user's own, which nothing of ours may import
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(f"raise ImportError('{name} of the user')\n")
+    table = folder / "data/orders"
+    with EmbeddedBroker() as broker:
+        servers = broker.bootstrap_servers
+        script = folder / "script.py"
+        script.write_text(ten_lines.replace("localhost:9092", servers).replace("/data/", f"{folder}/data/"))
+        for _ in range(2):
+            sparkonce(
+                *("verifiable-producer", "--bootstrap-servers", servers, "--topic", "orders"),
+                *("--max-messages", str(A_RUN)),
+            )
+            subprocess.run([sys.executable, str(script)], check=True, timeout=600, cwd=folder)
+        sparkonce("audit", str(table), "--bootstrap-servers", servers)
+        sparkonce("doctor", "--table", str(table), "--bootstrap-servers", servers)
+    sparkonce("offsets", "show", str(table))
+    rows = DeltaTable(str(table)).to_pyarrow_table()
+    distinct = len(set(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)))
+    print(f"RESULT expected={2 * A_RUN} rows={rows.num_rows} distinct={distinct}")
+    sys.exit(rows.num_rows != 2 * A_RUN or distinct != rows.num_rows)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]).read_text())
