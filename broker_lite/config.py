@@ -1,6 +1,6 @@
 """The broker's settings, under Kafka's own names.
 
-Theory of operation: one frozen dataclass is the whole declaration (`broker_lite.settings` says how). Defaults are
+Theory of operation: one frozen dataclass is the whole declaration (`sparkonce.settings` says how). Defaults are
 Kafka's unless `kafka_default` says what Kafka's is. What topics fall back to (`log.retention.ms` and its like) is
 declared once, on the topic's setting, and derived from there: `broker_log_settings`. A name that is not here is
 refused, with the nearest one that is; a file may hold settings of Kafka's that make no difference (`file_settings`).
@@ -25,7 +25,7 @@ from sparkonce.broker_lite.security.settings import (
     listener_configs,
     read_listener_setting,
 )
-from sparkonce.broker_lite.settings import (
+from sparkonce.settings import (
     INT_MAX,
     LONG_MAX,
     Kind,
@@ -228,15 +228,15 @@ class BrokerConfig:
         False, "Whether everybody may use a resource that no access control list names."
     )
 
-    log: LogConfig = field(default=LogConfig(), metadata={"setting": False})
+    log: LogConfig = field(default=LogConfig())
     """The values for topics without settings of their own."""
-    security: SecurityConfig = field(default=SecurityConfig(), metadata={"setting": False})
+    security: SecurityConfig = field(default=SecurityConfig())
     """Listeners, TLS and SASL, as they were given."""
     listener_configs: tuple[ListenerConfig, ...] = field(
-        default_factory=lambda: listener_configs(SecurityConfig(), {}, "127.0.0.1", 0), metadata={"setting": False}
+        default_factory=lambda: listener_configs(SecurityConfig(), {}, "127.0.0.1", 0)
     )
     """What that comes to for each listener; never empty."""
-    given: Mapping[str, object] = field(default_factory=dict, repr=False, metadata={"setting": False})
+    given: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The settings that were given, by name, read; all others have their defaults."""
 
     @classmethod
@@ -246,7 +246,7 @@ class BrokerConfig:
         Raises:
             ConfigError: for an unknown name or a value that does not fit.
         """
-        own, log, security = settings_of(cls), broker_log_settings(), settings_of(SecurityConfig)
+        own, log, security = settings_of(BrokerConfig), broker_log_settings(), settings_of(SecurityConfig)
         values: dict[str, object] = {}
         given: dict[str, object] = {}
         for name, value in settings.items():
@@ -282,7 +282,8 @@ def broker_log_settings() -> Mapping[str, Setting]:
             if isinstance(default, int) and factor != 1:
                 default //= factor
             shorter = factor != 1
-            derived[name] = topic._replace(
+            derived[name] = replace(
+                topic,
                 name=name,
                 kind=Kind.INT if shorter else topic.kind,
                 default=default,

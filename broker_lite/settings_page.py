@@ -13,8 +13,8 @@ from sparkonce.broker_lite.config import BrokerConfig, broker_log_settings
 from sparkonce.broker_lite.handlers.dynamic_settings import group_settings
 from sparkonce.broker_lite.log.config import topic_settings
 from sparkonce.broker_lite.security.settings import SecurityConfig
-from sparkonce.broker_lite.settings import INT_MAX, LONG_MAX, Kind, Setting, settings_of
 from sparkonce.broker_lite.unserved_settings import HARMLESS
+from sparkonce.settings import INT_MAX, LONG_MAX, Kind, Setting, settings_of
 
 _NUMBERS = (Kind.INT, Kind.SHORT, Kind.LONG, Kind.DOUBLE)
 _NAMED = {INT_MAX: "the largest 32-bit number", LONG_MAX: "the largest 64-bit number"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparkonce.broker_lite.settings import Kind, Setting, Update
+from sparkonce.settings import Kind, Setting, Update
 
 _HARMLESS = (
     # Threads, queues and buffers that are not there.
@@ -113,7 +113,7 @@ _CHANGEABLE: Final = {
     Kind.BOOLEAN: "follower.fetch.last.tiered.offset.enable",
 }
 CHANGEABLE: Final = {
-    name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", Update.CLUSTER_WIDE)
+    name: Setting(name, kind, None, "Kept for Kafka's tools; without effect.", update=Update.CLUSTER_WIDE)
     for kind, names in _CHANGEABLE.items()
     for name in names.split()
 }

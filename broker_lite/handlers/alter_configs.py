@@ -28,7 +28,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
-from sparkonce.broker_lite.settings import Kind, Setting
+from sparkonce.settings import Kind, Setting
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.controller.controller import Controller

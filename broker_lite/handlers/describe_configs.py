@@ -22,7 +22,7 @@ from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized, authorized_on_cluster
-from sparkonce.broker_lite.settings import Setting, Update
+from sparkonce.settings import Setting, Update
 
 TYPES_FROM = 3
 

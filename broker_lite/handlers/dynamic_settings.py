@@ -22,7 +22,7 @@ from typing import Final
 from sparkonce.broker_lite.config import BrokerConfig, ConfigError, broker_settings
 from sparkonce.broker_lite.log.storage import Files
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.settings import Setting, SettingError, Update, integer, settings_of
+from sparkonce.settings import Setting, SettingError, Update, integer, settings_of
 
 FILE: Final = "dynamic-settings.json"
 ALL_BROKERS: Final = ""

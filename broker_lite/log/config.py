@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
-from sparkonce.broker_lite.settings import (
+from sparkonce.settings import (
     INT_MAX,
     LONG_MAX,
     Setting,

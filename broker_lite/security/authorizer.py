@@ -29,7 +29,7 @@ from sparkonce.broker_lite.security.acls import (
     operation_bits,
 )
 from sparkonce.broker_lite.security.hosts import right_spelling
-from sparkonce.broker_lite.settings import SettingError
+from sparkonce.settings import SettingError
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkonce.broker_lite.security.plain import PLAIN
 from sparkonce.broker_lite.security.scram import SCRAM_MECHANISMS
-from sparkonce.broker_lite.settings import (
+from sparkonce.settings import (
     Kind,
     Setting,
     SettingError,

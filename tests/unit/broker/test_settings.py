@@ -15,9 +15,9 @@ from sparkonce.broker_lite.config import broker_settings, file_settings
 from sparkonce.broker_lite.controller.image import KAFKA_DEFAULTS
 from sparkonce.broker_lite.handlers.dynamic_settings import DECIDED_IN_CLUSTER, group_settings
 from sparkonce.broker_lite.log.config import LogConfig, topic_settings
-from sparkonce.broker_lite.settings import Setting, SettingError, Update
 from sparkonce.broker_lite.settings_page import markdown, sections
 from sparkonce.broker_lite.unserved_settings import CHANGEABLE, HARMLESS, is_kafkas
+from sparkonce.settings import Setting, SettingError, Update
 
 KAFKA: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "kafka_4_3_0.json").read_text())
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker_settings.md"
