@@ -8,6 +8,7 @@ The folders beside it hold the rest, which may change from one version to the ne
 - ``offset_store``: where the offsets of a result are kept.
 - ``broker_lite``: the embedded broker.
 - ``jobs``: the command line, the example jobs and the laboratory.
+- ``settings``: how the broker and the connectors declare their settings.
 """
 
 from __future__ import annotations

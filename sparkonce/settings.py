@@ -273,12 +273,12 @@ def camel_case(name: str) -> str:
 
 
 @cache
-def settings_of(declaring: type[Any], named: Callable[[str], str] = dotted) -> Mapping[str, Setting]:
-    """Return the declarations of a class by name, in the order of its fields."""
+def settings_of(declaring: type[Any], named: Callable[[str], str] = dotted, group: str = "") -> Mapping[str, Setting]:
+    """Return the declarations of a class by name, in the order of its fields; those without a heading get `group`."""
     found = {}
     for each in fields(declaring):
         if each.metadata:
-            more = {"name": named(each.name), **each.metadata}
+            more = {"name": named(each.name), "group": group, **each.metadata}
             required = each.default is MISSING
             default = None if required else each.default
             found[more["name"]] = Setting(field=each.name, default=default, required=required, **more)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sparkonce.connectors.kafka_client.settings import PREFIX, ClientSettings, read_settings
+from sparkonce.connectors.kafka_client.settings import ClientSettings, read_settings
 from sparkonce.connectors.kafka_sink.settings import ProducerSettings, read_producer
 from sparkonce.connectors.settings.options import (
+    KAFKA_PREFIX,
     STORAGE_PREFIX,
-    Option,
     OptionError,
-    OptionSet,
-    boolean,
-    one_of,
-    positive,
+    SettingTable,
     storage_options,
 )
 from sparkonce.connectors.sinks.dead_letter_place import DOC, DeadLetterPlace, letters_group
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.offset_store import DELTA, GROUP, check_spec
 from sparkonce.offset_store.locations import Location
+from sparkonce.settings import REQUIRED, boolean, camel_case, long, settings_of, text
 
 FORMAT = "delta_once"
 TABLE = "table"
-DEFAULT_TARGET_FILE_BYTES = 128 * 1024 * 1024
-DEFAULT_COMPRESSION = "snappy"
 
 _TABLE_GROUP, _ONCE, _FILES = "The table", "Exactly once", "Files"
-_GUARANTEES = tuple(guarantee.value for guarantee in Guarantee)
+
+
+def _named(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty; give this pipeline a name that stays the same")
+    return text
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -44,8 +45,8 @@ def _directory(text: str) -> str:
     return text
 
 
-def _store(text: str) -> str:
-    return text if text == TABLE else check_spec(text)
+def _store(text: str) -> str | None:
+    return None if text == TABLE else check_spec(text)
 
 
 _OF_BATCHES = "is for batches of delta-spark (df.write.format('delta')); leave it out"
@@ -63,125 +64,97 @@ _ELSEWHERE = {
 }
 """Options of Delta's own sink, and what to do with them; those that are this sink's own go before."""
 
-OPTIONS = OptionSet(
-    FORMAT,
-    (
-        Option(
-            "path",
-            "where the table is; start(path) sets it too",
-            required=True,
-            value="path or URI",
-            group=_TABLE_GROUP,
-        ),
-        Option(
-            "appId",
-            "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it. Two "
-            "pipelines into one table need two names",
-            required=True,
-            value="name",
-            group=_ONCE,
-        ),
-        Option(
-            "checkpointLocation",
-            "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
-            "reach the sink, which reads each batch's offsets from it",
-            _directory,
-            required=True,
-            value="path or URI",
-            group=_ONCE,
-        ),
-        Option(
-            "deliveryGuarantee",
-            "what a crash may do to the rows: at-most-once, at-least-once or exactly-once",
-            one_of(*_GUARANTEES),
-            Guarantee.EXACTLY_ONCE.value,
-            group=_ONCE,
-        ),
-        Option(
-            "offsetStore",
-            "where the offsets live: table, in the commits of the rows; delta:<path>, a Delta table of their own; or "
-            "group:<id>, a Kafka consumer group (with kafka.bootstrap.servers). With exactly-once they are always in "
-            "the commits of the rows, and the store that is named gets a copy after each batch",
-            _store,
-            TABLE,
-            value="table|delta:<path>|group:<id>",
-            group=_ONCE,
-        ),
-        Option("deadLetters", DOC, DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP),
-        Option(
-            "partitionBy",
-            "the table's partition columns, when it is created; for a table that is there, leave it out or name the "
-            "same. (writeStream.partitionBy does not reach a Python sink.)",
-            _columns,
-            (),
-            value="columnA,columnB",
-            default_text="none",
-            group=_TABLE_GROUP,
-        ),
-        Option(
-            "mergeSchema",
-            "true: columns, and fields of structs, that the query has and the table lacks are added to the table, in a "
-            "commit of their own before the rows; false: they stop the query",
-            boolean,
-            False,
-            group=_TABLE_GROUP,
-        ),
-        Option(
-            "targetFileBytes",
-            "a data file that has grown past this many bytes is closed and another begun",
-            positive,
-            DEFAULT_TARGET_FILE_BYTES,
-            group=_FILES,
-        ),
-        Option(
-            "rowGroupBytes",
-            "a row group of a data file ends when its rows are this many bytes in memory: larger ones compress better, "
-            "smaller ones let readers skip more, and need less memory. Above targetFileBytes it counts as that",
-            positive,
-            default_text="33554432",
-            group=_FILES,
-        ),
-        Option(
-            "rowGroupRows",
-            "a row group ends, too, when it has this many rows",
-            positive,
-            default_text="no limit",
-            group=_FILES,
-        ),
-        Option(
-            "compression",
-            "of the Parquet files",
-            one_of("snappy", "zstd"),
-            DEFAULT_COMPRESSION,
-            group=_FILES,
-        ),
-    ),
-    passed_through=(STORAGE_PREFIX, PREFIX),
-    ignored=("queryname",),
-    reference="delta-sink",
-    elsewhere=_ELSEWHERE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options of one query, read and checked."""
 
-    table: Location
-    app_id: str
-    checkpoint: str
-    guarantee: Guarantee
-    partition_by: tuple[str, ...] = ()
-    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
-    compression: str = DEFAULT_COMPRESSION
-    merge_schema: bool = False
-    row_group_bytes: int | None = None
-    row_group_rows: int | None = None
-    offset_store: str | None = None
+    table: Location = text(
+        REQUIRED,
+        "where the table is; start(path) sets it too",
+        name="path",
+        parse=Location.parse,
+        value="path or URI",
+        group=_TABLE_GROUP,
+    )
+    app_id: str = text(
+        REQUIRED,
+        "a name for this pipeline, stable over restarts: the table keeps the pipeline's offsets under it. Two "
+        "pipelines into one table need two names",
+        parse=_named,
+        value="name",
+        group=_ONCE,
+    )
+    checkpoint: str = text(
+        REQUIRED,
+        "Spark's checkpoint directory, as an option of the query: set by Spark configuration alone it does not "
+        "reach the sink, which reads each batch's offsets from it",
+        name="checkpointLocation",
+        parse=_directory,
+        value="path or URI",
+        group=_ONCE,
+    )
+    guarantee: Guarantee = text(
+        Guarantee.EXACTLY_ONCE,
+        "what a crash may do to the rows: at-most-once, at-least-once or exactly-once",
+        name="deliveryGuarantee",
+        choices=tuple(guarantee.value for guarantee in Guarantee),
+        parse=Guarantee,
+        group=_ONCE,
+    )
+    offset_store: str | None = text(
+        None,
+        "where the offsets live: table, in the commits of the rows; delta:<path>, a Delta table of their own; or "
+        "group:<id>, a Kafka consumer group (with kafka.bootstrap.servers). With exactly-once they are always in "
+        "the commits of the rows, and the store that is named gets a copy after each batch",
+        parse=_store,
+        default_text=TABLE,
+        value="table|delta:<path>|group:<id>",
+        group=_ONCE,
+    )
     """A store apart from the table, or None."""
+    dead_letters: DeadLetterPlace | None = text(
+        None, DOC, parse=DeadLetterPlace.parse, value="topic:<name>|table:<path>", group=_TABLE_GROUP
+    )
+    partition_by: tuple[str, ...] = text(
+        (),
+        "the table's partition columns, when it is created; for a table that is there, leave it out or name the "
+        "same. (writeStream.partitionBy does not reach a Python sink.)",
+        parse=_columns,
+        value="columnA,columnB",
+        default_text="none",
+        group=_TABLE_GROUP,
+    )
+    merge_schema: bool = boolean(
+        False,
+        "true: columns, and fields of structs, that the query has and the table lacks are added to the table, in a "
+        "commit of their own before the rows; false: they stop the query",
+        group=_TABLE_GROUP,
+    )
+    target_file_bytes: int = long(
+        128 * 1024 * 1024,
+        "a data file that has grown past this many bytes is closed and another begun",
+        least=1,
+        group=_FILES,
+    )
+    row_group_bytes: int | None = long(
+        None,
+        "a row group of a data file ends when its rows are this many bytes in memory: larger ones compress better, "
+        "smaller ones let readers skip more, and need less memory. Above targetFileBytes it counts as that",
+        least=1,
+        default_text="33554432",
+        group=_FILES,
+    )
+    row_group_rows: int | None = long(
+        None,
+        "a row group ends, too, when it has this many rows",
+        least=1,
+        default_text="no limit",
+        group=_FILES,
+    )
+    compression: str = text("snappy", "of the Parquet files", choices=("snappy", "zstd"), group=_FILES)
     kafka: ClientSettings | None = field(default=None, repr=False)
     """The cluster of the consumer group that offsets go to, and of the topic of dead letters."""
-    dead_letters: DeadLetterPlace | None = None
     producer: ProducerSettings | None = None
     """How dead letters are sent to a topic."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -194,41 +167,29 @@ class SinkOptions:
         Raises:
             OptionError: for an option that is unknown, missing or not readable.
         """
-        values = OPTIONS.read(given)
-        if not values["appId"].strip():
-            raise OptionError(f"{FORMAT}: option appId is empty; give this pipeline a name that stays the same")
-        try:
-            table = Location.parse(values["path"])
-        except ValueError as error:
-            raise OptionError(f"{FORMAT}: option path={values['path']!r} cannot be read: {error}") from error
-        guarantee = Guarantee(values["deliveryGuarantee"])
-        offset_store, dead_letters = _apart(values["offsetStore"], table), values["deadLetters"]
-        if dead_letters is not None:
-            _check_dead_letters(dead_letters, table, offset_store, values["appId"])
-        kafka, producer = _kafka_settings(values["offsetStore"], dead_letters, guarantee, given)
-        return cls(
-            table=table,
-            app_id=values["appId"],
-            checkpoint=values["checkpointLocation"],
-            guarantee=guarantee,
-            partition_by=values["partitionBy"],
-            target_file_bytes=values["targetFileBytes"],
-            compression=values["compression"],
-            merge_schema=values["mergeSchema"],
-            row_group_bytes=values["rowGroupBytes"],
-            row_group_rows=values["rowGroupRows"],
-            offset_store=offset_store,
-            kafka=kafka,
-            dead_letters=dead_letters,
-            producer=producer,
-            storage_options=storage_options(given),
+        options = cls(**OPTIONS.read(given))
+        store = _apart(options.offset_store, options.table)
+        if options.dead_letters is not None:
+            _check_dead_letters(options.dead_letters, options.table, store, options.app_id)
+        kafka, producer = _kafka_settings(options, given)
+        return replace(
+            options, offset_store=store, kafka=kafka, producer=producer, storage_options=storage_options(given)
         )
 
 
-def _apart(spec: str, table: Location) -> str | None:
+OPTIONS = SettingTable(
+    FORMAT,
+    settings_of(SinkOptions, camel_case),
+    "delta-sink",
+    passed_through=(f"{STORAGE_PREFIX}*", f"{KAFKA_PREFIX}*", "queryName"),
+    elsewhere=_ELSEWHERE,
+)
+
+
+def _apart(spec: str | None, table: Location) -> str | None:
     """Return the store, unless it is the table itself."""
-    itself = spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == table
-    return None if spec == TABLE or itself else spec
+    itself = spec is not None and spec.startswith(DELTA) and Location.parse(spec.removeprefix(DELTA)) == table
+    return None if itself else spec
 
 
 def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: str | None, app_id: str) -> None:
@@ -253,18 +214,19 @@ def _check_dead_letters(place: DeadLetterPlace, table: Location, offset_store: s
 
 
 def _kafka_settings(
-    spec: str, dead_letters: DeadLetterPlace | None, guarantee: Guarantee, given: Mapping[str, str]
+    options: SinkOptions, given: Mapping[str, str]
 ) -> tuple[ClientSettings | None, ProducerSettings | None]:
     """Read the options ``kafka.*``, if there is a use for them."""
+    spec, dead_letters = options.offset_store or TABLE, options.dead_letters
     try:
         if dead_letters is not None and dead_letters.topic is not None:
-            return read_producer(given, guarantee)
+            return read_producer(given, options.guarantee)
         if spec.startswith(GROUP):
             return read_settings(given), None
     except OptionError as error:
         use = f"offsetStore={spec}" if spec.startswith(GROUP) else f"deadLetters={dead_letters}"
         raise OptionError(f"{FORMAT}: {use}: {str(error).removeprefix('kafka_once: ')}") from error
-    named = sorted(key for key in given if key.lower().startswith(PREFIX))
+    named = sorted(key for key in given if key.lower().startswith(KAFKA_PREFIX))
     if named:
         raise OptionError(
             f"{FORMAT}: option {named[0]} is for offsetStore=group:<id> or deadLetters=topic:<name>, and offsetStore "

@@ -22,6 +22,7 @@ from sparkonce.connectors.formats.dead_letter_target import (
     rows_schema,
     split,
 )
+from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.stream_sink import StreamSink, called_to_commit
 from sparkonce.connectors.sinks.target import Target
@@ -59,7 +60,7 @@ class DeltaOnceDataSource(DataSource):
             OptionError: for options that cannot work.
             DeliveryError, TableError, SchemaError: if the batch must not be written.
         """
-        sink = stream_sink(SinkOptions.read(self.options), schema, replace=overwrite)
+        sink = stream_sink(checked(SinkOptions.read, self.options), schema, replace=overwrite)
         if not called_to_commit():
             sink.begin()
         return sink

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
 from sparkonce.connectors.kafka_source.source import KafkaOnceReader, KafkaOnceStreamReader
+from sparkonce.connectors.reference.hints import checked
 from sparkonce.connectors.settings.options import OptionError
 
 
@@ -85,7 +86,7 @@ class KafkaOnceDataSource(DataSource):
 
         if overwrite:
             raise OptionError(f"{FORMAT}: mode overwrite would have to empty the topic first; use mode('append')")
-        options = KafkaBatchOptions.read(dict(self.options))
+        options = checked(KafkaBatchOptions.read, dict(self.options))
         return KafkaBatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
@@ -101,13 +102,13 @@ class KafkaOnceDataSource(DataSource):
         from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
         from sparkonce.connectors.sinks.stream_sink import called_to_commit
 
-        sink = kafka_stream_sink(KafkaSinkOptions.read(dict(self.options)), schema)
+        sink = kafka_stream_sink(checked(KafkaSinkOptions.read, dict(self.options)), schema)
         if not called_to_commit():
             sink.begin()
         return sink
 
     def _source_options(self) -> SourceOptions:
-        return SourceOptions.read(dict(self.options))
+        return checked(SourceOptions.read, dict(self.options))
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = self._source_options()

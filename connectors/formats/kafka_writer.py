@@ -19,7 +19,7 @@ from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.spool import Spool
 from sparkonce.connectors.kafka_sink.target import KafkaTarget
-from sparkonce.connectors.settings.setting_table import FORMAT
+from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.sinks.stream_sink import StreamSink
 from sparkonce.connectors.sinks.target import Routing, Target
 

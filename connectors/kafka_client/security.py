@@ -7,28 +7,22 @@ made (`connectors.kafka_client.tls`), which may be on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sparkonce.connectors.kafka_client.jaas import MODULES, LoginModule, read_jaas
-from sparkonce.connectors.settings.options import OptionError, boolean, one_of, positive
-from sparkonce.connectors.settings.setting_table import FORMAT, Setting, by_name
+from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
+from sparkonce.connectors.settings.options import OptionError, SettingTable
+from sparkonce.settings import boolean, long, names, password, settings_of, text
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_TLS_VERSIONS = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
-_OAUTH_HANDLERS = ("OAuthBearerLoginCallbackHandler",)
+_OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"
 _OAUTH = "sasl.oauthbearer."
-_FILES = (
-    "ssl.truststore.location",
-    "ssl.ca.location",
-    "ssl.keystore.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +76,32 @@ _PATH = "path"
 _PEM_TEXT = "PEM text"
 
 
+def _upper(allowed: tuple[str, ...], otherwise: str = "") -> Callable[[str], str]:
+    """Return what reads one of these words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.upper() not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}{otherwise}")
+        return text.upper()
+
+    return parse
+
+
+_store_type = _upper(STORE_TYPES, "; keytool -importkeystore … -deststoretype PKCS12 converts others")
+
+
+def _checks_hosts(text: str) -> bool:
+    """Read ``ssl.endpoint.identification.algorithm``."""
+    if text.lower() not in ("https", "", "none"):
+        raise ValueError("expected https, or nothing to accept a certificate for any host name")
+    return text.lower() == "https"
+
+
 def _versions(text: str) -> tuple[str, ...]:
     """Read ``ssl.enabled.protocols``: versions that OpenSSL no longer offers may be in the list, if others are too."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    odd = [name for name in names if name not in (*TLS_VERSIONS, *_OLD_TLS_VERSIONS)]
-    found = tuple(name for name in TLS_VERSIONS if name in names)
+    given = [name.strip() for name in text.split(",") if name.strip()] or TLS_VERSIONS
+    odd = [name for name in given if name not in (*TLS_VERSIONS, *_OLD_TLS_VERSIONS)]
+    found = tuple(name for name in TLS_VERSIONS if name in given)
     if odd or not found:
         raise ValueError("expected TLSv1.2, TLSv1.3 or both, separated by a comma")
     return found
@@ -94,130 +109,135 @@ def _versions(text: str) -> tuple[str, ...]:
 
 def _protocol(text: str) -> tuple[str, ...]:
     """Read ``ssl.protocol``: the newest version that may be had."""
-    if text not in ("TLS", *TLS_VERSIONS):
+    if text not in ("", "TLS", *TLS_VERSIONS):
         raise ValueError("expected TLS, TLSv1.2 or TLSv1.3")
-    return TLS_VERSIONS if text == "TLS" else TLS_VERSIONS[: TLS_VERSIONS.index(text) + 1]
+    return TLS_VERSIONS if text in ("", "TLS") else TLS_VERSIONS[: TLS_VERSIONS.index(text) + 1]
 
 
-SECURITY = by_name(
-    Setting(
-        "security.protocol",
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What a reader or a producer may be given for TLS, under the names of both worlds."""
+
+    security_protocol: str = text(
+        "PLAINTEXT",
         "whether the connection is encrypted, and whether the client logs in",
-        default="PLAINTEXT",
         value="|".join(PROTOCOLS),
-    ),
-    Setting(
-        "ssl.truststore.location",
+        parse=_upper(PROTOCOLS),
+    )
+    ssl_truststore_location: str | None = text(
+        None,
         "whose certificates are trusted: a file in PEM, PKCS12 or JKS. Without any, the system's authorities are",
         value=_PATH,
-    ),
-    Setting("ssl.truststore.password", "of a PKCS12 or JKS file", value="text", secret=True),
-    Setting(
-        "ssl.truststore.type",
+    )
+    ssl_truststore_password: str | None = password(None, "of a PKCS12 or JKS file", value="text")
+    ssl_truststore_type: str | None = text(
+        None,
         "what the file is said to be; what it is, is seen in the file",
-        one_of(*STORE_TYPES),
-    ),
-    Setting("ssl.truststore.certificates", "the certificates themselves", value=_PEM_TEXT),
-    Setting("ssl.ca.location", "librdkafka's name for ssl.truststore.location", value=_PATH),
-    Setting("ssl.ca.pem", "librdkafka's name for ssl.truststore.certificates", value=_PEM_TEXT),
-    Setting(
-        "ssl.keystore.location",
+        value="|".join(STORE_TYPES),
+        parse=_store_type,
+    )
+    ssl_truststore_certificates: str | None = text(None, "the certificates themselves", value=_PEM_TEXT)
+    ssl_ca_location: str | None = text(None, "librdkafka's name for ssl.truststore.location", value=_PATH)
+    ssl_ca_pem: str | None = text(None, "librdkafka's name for ssl.truststore.certificates", value=_PEM_TEXT)
+    ssl_keystore_location: str | None = text(
+        None,
         "this client's private key and certificates: a file in PEM, PKCS12 or JKS. Of several keys the first is used",
         value=_PATH,
-    ),
-    Setting("ssl.keystore.password", "of a PKCS12 or JKS file", value="text", secret=True),
-    Setting(
-        "ssl.keystore.type",
+    )
+    ssl_keystore_password: str | None = password(None, "of a PKCS12 or JKS file", value="text")
+    ssl_keystore_type: str | None = text(
+        None,
         "what the file is said to be; what it is, is seen in the file",
-        one_of(*STORE_TYPES),
-    ),
-    Setting(
-        "ssl.keystore.certificate.chain",
-        "the client's certificates themselves; with ssl.keystore.key",
-        value=_PEM_TEXT,
-    ),
-    Setting("ssl.keystore.key", "the private key itself", value=_PEM_TEXT, secret=True),
-    Setting(
-        "ssl.key.password",
-        "of the private key, where it has one of its own",
-        value="text",
-        secret=True,
-    ),
-    Setting("ssl.certificate.location", "librdkafka's: a PEM file of the client's certificates", value=_PATH),
-    Setting("ssl.key.location", "librdkafka's: a PEM file of the private key", value=_PATH),
-    Setting(
-        "ssl.endpoint.identification.algorithm",
+        value="|".join(STORE_TYPES),
+        parse=_store_type,
+    )
+    ssl_keystore_certificate_chain: str | None = text(
+        None, "the client's certificates themselves; with ssl.keystore.key", value=_PEM_TEXT
+    )
+    ssl_keystore_key: str | None = password(None, "the private key itself", value=_PEM_TEXT)
+    ssl_key_password: str | None = password(None, "of the private key, where it has one of its own", value="text")
+    ssl_certificate_location: str | None = text(
+        None, "librdkafka's: a PEM file of the client's certificates", value=_PATH
+    )
+    ssl_key_location: str | None = text(None, "librdkafka's: a PEM file of the private key", value=_PATH)
+    check_hostname: bool = text(
+        True,
         "`https`: the certificate must be for the host that was asked. Empty: any host will do",
-        default="https",
+        name="ssl.endpoint.identification.algorithm",
+        default_text="https",
         value="https or nothing",
-    ),
-    Setting(
-        "ssl.enabled.protocols",
+        parse=_checks_hosts,
+    )
+    ssl_enabled_protocols: tuple[str, ...] = text(
+        TLS_VERSIONS,
         "the versions that may be spoken; older ones in the list are never spoken",
-        _versions,
-        default_text="TLSv1.2,TLSv1.3",
         value="TLSv1.2 and TLSv1.3, by comma",
-    ),
-    Setting("ssl.protocol", "the newest version that may be spoken", _protocol, value="TLS|TLSv1.2|TLSv1.3"),
-    Setting(
-        "ssl.cipher.suites",
+        parse=_versions,
+    )
+    ssl_protocol: tuple[str, ...] = text(
+        TLS_VERSIONS,
+        "the newest version that may be spoken",
+        default_text="TLS",
+        value="TLS|TLSv1.2|TLSv1.3",
+        parse=_protocol,
+    )
+    ssl_cipher_suites: tuple[str, ...] = names(
+        (),
         "the suites that may be used, by Java's names or OpenSSL's. With TLS 1.3 the server chooses, and a connection "
         "with a suite that is not among these is closed",
-        value="names, by comma",
         default_text="OpenSSL's",
-    ),
-    group="TLS",
-) | by_name(
-    Setting(
-        "sasl.mechanism",
-        "how the client logs in",
-        value="|".join(MECHANISMS),
-        default_text="required with SASL",
-    ),
-    Setting(
-        "sasl.jaas.config",
-        "a login module's line, as Java's client takes it: " + ", ".join(MODULES),
-        value="text",
-        secret=True,
-    ),
-    Setting("sasl.username", "librdkafka's name for username in the line", value="text"),
-    Setting("sasl.password", "librdkafka's name for password in the line", value="text", secret=True),
-    Setting(
-        f"{_OAUTH}token.endpoint.url",
+        value="names, by comma",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """What a reader or a producer may be given to log in."""
+
+    sasl_mechanism: str = text(
+        "", "how the client logs in", default_text="required with SASL", value="|".join(MECHANISMS), parse=str.upper
+    )
+    sasl_jaas_config: str | None = password(
+        None, "a login module's line, as Java's client takes it: " + ", ".join(MODULES), value="text"
+    )
+    sasl_username: str | None = text(None, "librdkafka's name for username in the line", value="text")
+    sasl_password: str | None = password(None, "librdkafka's name for password in the line", value="text")
+    token_url: str = text(
+        "",
         "OAUTHBEARER: where tokens come from, by a client's credentials; `file:` a file that holds one",
+        name=f"{_OAUTH}token.endpoint.url",
         value="http(s) or file URL",
-    ),
-    Setting(
-        f"{_OAUTH}client.credentials.client.id",
+    )
+    client_id: str | None = text(
+        None,
         "OAUTHBEARER: the client; also `clientId` in the line",
+        name=f"{_OAUTH}client.credentials.client.id",
         value="text",
-    ),
-    Setting(
-        f"{_OAUTH}client.credentials.client.secret",
+    )
+    client_secret: str | None = password(
+        None,
         "OAUTHBEARER: its secret; also `clientSecret` in the line",
+        name=f"{_OAUTH}client.credentials.client.secret",
         value="text",
-        secret=True,
-    ),
-    Setting(f"{_OAUTH}scope", "OAUTHBEARER: what is asked for; also `scope` in the line", value="text"),
-    Setting(
-        f"{_OAUTH}header.urlencode",
-        "OAUTHBEARER: whether id and secret are URL-encoded in the header",
-        boolean,
-        False,
-    ),
-    Setting(
-        "sasl.login.connect.timeout.ms",
-        "OAUTHBEARER: how long the token's server may take to answer",
-        positive,
-        10_000,
-    ),
-    Setting(
-        "sasl.login.callback.handler.class",
+    )
+    scope: str | None = text(
+        None, "OAUTHBEARER: what is asked for; also `scope` in the line", name=f"{_OAUTH}scope", value="text"
+    )
+    url_encoded: bool = boolean(
+        False, "OAUTHBEARER: whether id and secret are URL-encoded in the header", name=f"{_OAUTH}header.urlencode"
+    )
+    sasl_login_connect_timeout_ms: int = long(
+        10_000, "OAUTHBEARER: how long the token's server may take to answer", least=1
+    )
+    sasl_login_callback_handler_class: str | None = text(
+        None,
         "OAUTHBEARER: only Kafka's own class, which asks for tokens as is done here",
-        value="…OAuthBearerLoginCallbackHandler",
-    ),
-    group="Logging in",
-)
+        value=f"…{_OAUTH_HANDLER}",
+    )
+
+
+_TLS, _SASL = settings_of(TlsSettings, group="TLS"), settings_of(SaslSettings, group="Logging in")
+SECURITY = {**_TLS, **_SASL}
 """Settings of readers and producers for TLS and authentication."""
 
 _MECHANISMS_TEXT = ", ".join(MECHANISMS)
@@ -286,91 +306,66 @@ SECURITY_WITHOUT_EFFECT = {
 """What makes no difference to a reader nor to a producer, and why."""
 
 
-def read_security(given: Mapping[str, str]) -> tuple[Tls | None, Sasl | None]:
+def read_security(given: Mapping[str, str], table: SettingTable) -> tuple[Tls | None, Sasl | None]:
     """Read how the connection is protected. The names must have been checked before.
 
     Raises:
         OptionError: if a setting is missing, unreadable or at odds with another. Secrets are not shown.
     """
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise OptionError(
-            f"{FORMAT}: option kafka.security.protocol={protocol!r}: expected PLAINTEXT, SSL, SASL_PLAINTEXT or "
-            "SASL_SSL"
-        )
+    protocol = table.values(given, {"security.protocol": _TLS["security.protocol"]})["security_protocol"]
     return (
-        _tls(given) if protocol.endswith("SSL") else None,
-        _sasl(given) if protocol.startswith("SASL") else None,
+        _tls(TlsSettings(**table.values(given, _TLS))) if protocol.endswith("SSL") else None,
+        _sasl(SaslSettings(**table.values(given, _SASL))) if protocol.startswith("SASL") else None,
     )
 
 
-def _check_files(given: Mapping[str, str]) -> None:
+def _check_files(given: TlsSettings) -> None:
     """Reject what would be ignored: the system's authorities would be trusted, or no certificate be sent."""
-    for name in _FILES:
-        if given.get(name) == "":
+    for name, setting in _TLS.items():
+        if setting.value == _PATH and getattr(given, setting.field) == "":
             raise OptionError(f"{FORMAT}: option kafka.{name} is empty: name a file, or leave it out")
-    if "ssl.key.location" in given and not {"ssl.certificate.location", "ssl.keystore.location"} & given.keys():
+    if given.ssl_key_location and not (given.ssl_certificate_location or given.ssl_keystore_location):
         raise OptionError(
             f"{FORMAT}: options kafka.ssl.key.location and kafka.ssl.certificate.location go together, and the "
             "certificate is missing"
         )
 
 
-def _tls(given: Mapping[str, str]) -> Tls:
+def _tls(given: TlsSettings) -> Tls:
     _check_files(given)
-    for store in ("truststore", "keystore"):
-        kind = given.get(f"ssl.{store}.type", "PEM").upper()
-        if kind not in STORE_TYPES:
-            raise OptionError(
-                f"{FORMAT}: option kafka.ssl.{store}.type={kind!r} cannot be read: expected one of "
-                f"{', '.join(STORE_TYPES)}; keytool -importkeystore … -deststoretype PKCS12 converts others"
-            )
-    algorithm = given.get("ssl.endpoint.identification.algorithm", "https").lower()
-    if algorithm not in ("https", "", "none"):
-        raise OptionError(
-            f"{FORMAT}: option kafka.ssl.endpoint.identification.algorithm={algorithm!r}: expected https, or nothing "
-            "to accept a certificate for any host name"
-        )
-    if ("ssl.keystore.key" in given) != ("ssl.keystore.certificate.chain" in given):
+    if (given.ssl_keystore_key is None) != (given.ssl_keystore_certificate_chain is None):
         raise OptionError(
             f"{FORMAT}: options kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain go together, and one "
             "of them is missing"
         )
-    return Tls(
-        ca_location=given.get("ssl.truststore.location") or given.get("ssl.ca.location"),
-        ca_pem=given.get("ssl.truststore.certificates") or given.get("ssl.ca.pem"),
-        ca_password=given.get("ssl.truststore.password"),
-        certificate_location=given.get("ssl.keystore.location") or given.get("ssl.certificate.location"),
-        certificate_pem=given.get("ssl.keystore.certificate.chain"),
-        certificate_password=given.get("ssl.keystore.password"),
-        key_location=given.get("ssl.key.location"),
-        key_pem=given.get("ssl.keystore.key"),
-        key_password=given.get("ssl.key.password"),
-        check_hostname=algorithm == "https",
-        versions=_agreed_versions(given),
-        ciphers=tuple(name.strip() for name in given.get("ssl.cipher.suites", "").split(",") if name.strip()),
-    )
-
-
-def _agreed_versions(given: Mapping[str, str]) -> tuple[str, ...]:
-    found = set(TLS_VERSIONS)
-    for name in ("ssl.enabled.protocols", "ssl.protocol"):
-        if given.get(name):
-            found &= set(SECURITY[name].read(given[name], FORMAT, "kafka."))
-    if not found:
+    versions = tuple(name for name in given.ssl_enabled_protocols if name in given.ssl_protocol)
+    if not versions:
         raise OptionError(
             f"{FORMAT}: options kafka.ssl.protocol and kafka.ssl.enabled.protocols leave no version of TLS that both "
             "allow"
         )
-    return tuple(sorted(found))
+    return Tls(
+        ca_location=given.ssl_truststore_location or given.ssl_ca_location,
+        ca_pem=given.ssl_truststore_certificates or given.ssl_ca_pem,
+        ca_password=given.ssl_truststore_password,
+        certificate_location=given.ssl_keystore_location or given.ssl_certificate_location,
+        certificate_pem=given.ssl_keystore_certificate_chain,
+        certificate_password=given.ssl_keystore_password,
+        key_location=given.ssl_key_location,
+        key_pem=given.ssl_keystore_key,
+        key_password=given.ssl_key_password,
+        check_hostname=given.check_hostname,
+        versions=versions,
+        ciphers=given.ssl_cipher_suites,
+    )
 
 
-def _sasl(given: Mapping[str, str]) -> Sasl:
-    mechanism = given.get("sasl.mechanism", "").upper()
+def _sasl(given: SaslSettings) -> Sasl:
+    mechanism = given.sasl_mechanism
     if mechanism not in MECHANISMS:
         shown = f"={mechanism!r} is not supported" if mechanism else " is missing, and Kafka's own default is Kerberos"
         raise OptionError(f"{FORMAT}: option kafka.sasl.mechanism{shown}; use one of {_MECHANISMS_TEXT}")
-    module = read_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
+    module = read_jaas(given.sasl_jaas_config) if given.sasl_jaas_config is not None else None
     if module is not None and mechanism not in MODULES[module.name]:
         raise OptionError(
             f"{FORMAT}: option kafka.sasl.jaas.config names {module.name}, which is not for "
@@ -378,7 +373,7 @@ def _sasl(given: Mapping[str, str]) -> Sasl:
         )
     if mechanism == "OAUTHBEARER":
         return Sasl(mechanism, "", "", _oauth(given, module))
-    username, password = given.get("sasl.username"), given.get("sasl.password")
+    username, password = given.sasl_username, given.sasl_password
     if module is not None:
         username, password = module.options.get("username"), module.options.get("password")
     if not username or not password:
@@ -389,16 +384,16 @@ def _sasl(given: Mapping[str, str]) -> Sasl:
     return Sasl(mechanism, username, password)
 
 
-def _oauth(given: Mapping[str, str], module: LoginModule | None) -> OAuth:
-    handler = given.get("sasl.login.callback.handler.class", _OAUTH_HANDLERS[0])
-    if handler.rpartition(".")[2] not in _OAUTH_HANDLERS:
+def _oauth(given: SaslSettings, module: LoginModule | None) -> OAuth:
+    handler = given.sasl_login_callback_handler_class
+    if handler is not None and handler.rpartition(".")[2] != _OAUTH_HANDLER:
         raise OptionError(
             f"{FORMAT}: option kafka.sasl.login.callback.handler.class={handler}: {_JAVA_CLASS}; {_ASSERTION}"
         )
     line = module.options if module is not None else {}
-    url = given.get(f"{_OAUTH}token.endpoint.url", "")
-    client_id = given.get(f"{_OAUTH}client.credentials.client.id") or line.get("clientId")
-    secret = given.get(f"{_OAUTH}client.credentials.client.secret") or line.get("clientSecret")
+    url = given.token_url
+    client_id = given.client_id or line.get("clientId")
+    secret = given.client_secret or line.get("clientSecret")
     scheme = urlsplit(url).scheme
     if scheme not in ("http", "https", "file"):
         raise OptionError(
@@ -415,16 +410,14 @@ def _oauth(given: Mapping[str, str], module: LoginModule | None) -> OAuth:
             f"{FORMAT}: kafka.sasl.mechanism=OAUTHBEARER needs {_OAUTH_NAMES} (or clientId and clientSecret in "
             "kafka.sasl.jaas.config)"
         )
-    header = SECURITY[f"{_OAUTH}header.urlencode"]
-    timeout = SECURITY["sasl.login.connect.timeout.ms"]
     prefix = "extension_"
     return OAuth(
         url,
         client_id,
         secret,
-        given.get(f"{_OAUTH}scope") or line.get("scope"),
-        header.read(given.get(header.name, "false"), FORMAT, "kafka."),
-        timeout.read(given.get(timeout.name, str(timeout.default)), FORMAT, "kafka."),
+        given.scope or line.get("scope"),
+        given.url_encoded,
+        given.sasl_login_connect_timeout_ms,
         tuple(sorted((name.removeprefix(prefix), text) for name, text in line.items() if name.startswith(prefix))),
     )
 

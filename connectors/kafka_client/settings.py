@@ -18,58 +18,27 @@ from sparkonce.connectors.kafka_client.security import (
     Tls,
     read_security,
 )
-from sparkonce.connectors.settings.options import OptionError, boolean, not_negative, one_of, positive, positive_int32
-from sparkonce.connectors.settings.setting_table import (
-    FORMAT,
-    PREFIX,
-    Setting,
-    SettingTable,
-    by_name,
-    given_settings,
-)
+from sparkonce.connectors.settings.options import KAFKA_FORMAT, KAFKA_PREFIX, OptionError, SettingTable
+from sparkonce.settings import REQUIRED, boolean, integer, long, settings_of, text
 
 __all__ = [
     "COMMON",
     "MECHANISMS",
-    "PREFIX",
     "READER",
     "SECURITY",
     "ClientSettings",
     "Sasl",
     "Tls",
-    "bootstrap_servers",
     "client_settings",
     "given_settings",
+    "read_servers",
     "read_settings",
 ]
 
-
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """Everything the client needs to know. Equal settings share connections within a process."""
-
-    bootstrap_servers: tuple[tuple[str, int], ...]
-    client_id: str = "sparkonce"
-    tls: Tls | None = None
-    sasl: Sasl | None = None
-    request_timeout_ms: int = 30_000
-    connection_setup_timeout_ms: int = 10_000
-    api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    receive_buffer_bytes: int = 0
-    fetch_max_bytes: int = 8 << 20
-    fetch_max_wait_ms: int = 500
-    read_committed: bool = False
-    check_crcs: bool = True
-
-    @property
-    def servers_text(self) -> str:
-        """The bootstrap servers as the user wrote them, for messages."""
-        return ",".join(f"{host}:{port}" for host, port in self.bootstrap_servers)
+_CONNECTION, _FETCHING = "The connection", "Fetching"
 
 
-def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
+def read_servers(text: str) -> tuple[tuple[str, int], ...]:
     """Read ``host:port`` pairs separated by commas; an IPv6 address stands in brackets."""
     servers = []
     for each in filter(None, (part.strip() for part in text.split(","))):
@@ -82,104 +51,69 @@ def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-_isolation_level = one_of("read_uncommitted", "read_committed")
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Everything the client needs to know. Equal settings share connections within a process."""
 
-COMMON = by_name(
-    Setting(
-        "bootstrap.servers",
-        "brokers to ask first",
-        bootstrap_servers,
-        required=True,
-        value="host:port, several by comma",
-        spark=True,
-        attribute="bootstrap_servers",
-    ),
-    Setting(
-        "client.id",
-        "what the brokers' logs and quotas call this client",
-        default="sparkonce",
-        value="text",
-        attribute="client_id",
-    ),
-    Setting(
-        "request.timeout.ms",
-        "how long one request may take",
-        positive_int32,
-        30_000,
-        attribute="request_timeout_ms",
-    ),
-    Setting(
-        "socket.connection.setup.timeout.ms",
-        "how long a connection may take, and the very first contact",
-        positive_int32,
+    bootstrap_servers: tuple[tuple[str, int], ...] = text(
+        REQUIRED, "brokers to ask first", parse=read_servers, value="host:port, several by comma", spark=True
+    )
+    client_id: str = text("sparkonce", "what the brokers' logs and quotas call this client", value="text")
+    request_timeout_ms: int = integer(30_000, "how long one request may take", least=1)
+    connection_setup_timeout_ms: int = integer(
         10_000,
-        attribute="connection_setup_timeout_ms",
-    ),
-    Setting(
-        "retry.backoff.ms",
-        "the pause before a request is sent again",
-        not_negative,
-        100,
-        attribute="retry_backoff_ms",
-    ),
-    Setting(
-        "retry.backoff.max.ms",
-        "the longest of these pauses, which grow",
-        positive,
-        1_000,
-        attribute="retry_backoff_max_ms",
-    ),
-    Setting(
-        "receive.buffer.bytes",
+        "how long a connection may take, and the very first contact",
+        name="socket.connection.setup.timeout.ms",
+        least=1,
+    )
+    retry_backoff_ms: int = long(100, "the pause before a request is sent again")
+    retry_backoff_max_ms: int = long(1_000, "the longest of these pauses, which grow", least=1)
+    receive_buffer_bytes: int = text(
+        0,
         "of a connection's socket",
-        lambda text: max(0, int(text)),
         default_text="the system's",
         value="whole number",
-        attribute="receive_buffer_bytes",
-    ),
-    group="The connection",
-)
-"""What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
-
-_FETCH = by_name(
-    Setting(
-        "default.api.timeout.ms",
-        "how long a request may take with all its retries",
-        positive_int32,
+        parse=lambda text: max(0, int(text)),
+    )
+    api_timeout_ms: int = integer(
         60_000,
-        attribute="api_timeout_ms",
-    ),
-    Setting(
-        "isolation.level",
+        "how long a request may take with all its retries",
+        name="default.api.timeout.ms",
+        least=1,
+        group=_FETCHING,
+    )
+    read_committed: bool = text(
+        False,
         "`read_committed` leaves out aborted transactions and stops at the last stable offset",
-        lambda text: _isolation_level(text) == "read_committed",
-        value="read_uncommitted|read_committed",
+        name="isolation.level",
+        choices=("read_uncommitted", "read_committed"),
         default_text="read_uncommitted",
-        attribute="read_committed",
-    ),
-    Setting(
-        "check.crcs",
-        "whether the checksum of each batch is looked at",
-        boolean,
-        True,
-        attribute="check_crcs",
-    ),
-    Setting(
-        "max.partition.fetch.bytes",
-        "what one fetch asks for; small ranges ask for less",
-        positive_int32,
+        parse=lambda level: level == "read_committed",
+        group=_FETCHING,
+    )
+    check_crcs: bool = boolean(True, "whether the checksum of each batch is looked at", group=_FETCHING)
+    fetch_max_bytes: int = integer(
         8 << 20,
-        attribute="fetch_max_bytes",
-    ),
-    Setting(
-        "fetch.max.wait.ms",
-        "how long a broker may wait before it answers with nothing",
-        positive_int32,
-        500,
-        attribute="fetch_max_wait_ms",
-    ),
-    group="Fetching",
-)
+        "what one fetch asks for; small ranges ask for less",
+        name="max.partition.fetch.bytes",
+        least=1,
+        group=_FETCHING,
+    )
+    fetch_max_wait_ms: int = integer(
+        500, "how long a broker may wait before it answers with nothing", least=1, group=_FETCHING
+    )
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    @property
+    def servers_text(self) -> str:
+        """The bootstrap servers as the user wrote them, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.bootstrap_servers)
+
+
+_CLIENT = settings_of(ClientSettings, group=_CONNECTION)
+COMMON = {name: setting for name, setting in _CLIENT.items() if setting.group == _CONNECTION}
+"""What a reader and a producer have in common; the names are the same in Kafka's Java consumer and producer."""
 
 MEASURED = "there is no Java client to measure"
 SOCKETS = (
@@ -227,7 +161,10 @@ REFUSED_EVERYWHERE = {
 """Settings that neither readers nor producers support, and what to use instead."""
 
 READER = SettingTable(
-    honoured={**COMMON, **_FETCH, **SECURITY},
+    KAFKA_FORMAT,
+    {**_CLIENT, **SECURITY},
+    "source",
+    prefix=KAFKA_PREFIX,
     without_effect={
         **dict.fromkeys(
             [
@@ -274,22 +211,27 @@ def read_settings(options: Mapping[str, str]) -> ClientSettings:
         OptionError: for a setting that is unknown, refused, unreadable or at odds with another. Secrets are not shown.
 
     """
-    given = given_settings(options)
-    READER.check(given)
-    return client_settings(given, READER)
+    return client_settings(given_settings(options), READER)
+
+
+def given_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Pick the settings out of ``options``, by their names in lower case and without ``kafka.``."""
+    given = {key.lower(): text.strip() for key, text in options.items()}
+    return {key.removeprefix(KAFKA_PREFIX): text for key, text in given.items() if key.startswith(KAFKA_PREFIX)}
 
 
 def client_settings(given: Mapping[str, str], table: SettingTable) -> ClientSettings:
-    """Read where the cluster is, how to log in, and what becomes an attribute. Names must have been checked before.
+    """Read where the cluster is and how to log in, and those settings of a client that ``table`` has.
 
     Raises:
         OptionError: for a setting that is missing, unreadable or at odds with another. Secrets are not shown.
     """
+    table.check(given)
     if not given.get("bootstrap.servers"):
         raise OptionError(
-            f"{FORMAT}: option kafka.bootstrap.servers must be specified: host:port of one or more brokers, e.g. "
+            f"{KAFKA_FORMAT}: option kafka.bootstrap.servers must be specified: host:port of one or more brokers, e.g. "
             'option("kafka.bootstrap.servers", "localhost:9092")'
         )
-    values = table.values(given)
-    tls, sasl = read_security(given)
+    values = table.values(given, {name: setting for name, setting in _CLIENT.items() if name in table.settings})
+    tls, sasl = read_security(given, table)
     return ClientSettings(**values, tls=tls, sasl=sasl)

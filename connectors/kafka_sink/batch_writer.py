@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.kafka_sink.tasks import PlainWriter, Sending
+from sparkonce.connectors.settings.options import KAFKA_FORMAT as FORMAT
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.connectors.settings.setting_table import FORMAT
 from sparkonce.connectors.sinks.dead_letters import COLUMN
 from sparkonce.connectors.sinks.target import Task
 

@@ -112,15 +112,6 @@ def _each_partition(topics: list[tuple[str, Any]], expected: str, holds: _Check)
     return each
 
 
-def chosen_rule(values: Mapping[str, Any], end: str) -> OffsetRule | None:
-    """Return the rule that counts for ``end``, which is "starting" or "ending"; None if no option sets it."""
-    for name in (f"{end}Timestamp", f"{end}OffsetsByTimestamp", f"{end}Offsets"):
-        if values[name] is not None:
-            rule: OffsetRule = values[name]
-            return rule
-    return None
-
-
 def check_rules_of_batch(starting: OffsetRule, ending: OffsetRule, format_name: str) -> None:
     """Check what is known of a batch query's rules without a broker.
 

@@ -1,15 +1,22 @@
-"""Hints for the name of an option that a format does not know: whose it is, or which one is similar.
+"""Hints for the name of an option that a format does not know, from all formats: whose it is, or which one is similar.
 
-All formats and all of Kafka's settings are searched, which costs their imports. So `connectors.settings`
-imports this module only to make an error.
+The formats read their options by `checked`. Only to make an error it imports what all formats know.
 """
 
 from __future__ import annotations
 
-from sparkonce.connectors.reference.tables import REFERENCES, Reference
-from sparkonce.connectors.settings.options import OptionSet, nearest
-from sparkonce.connectors.settings.setting_table import PREFIX, SettingTable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
+from sparkonce.connectors.settings.options import (
+    KAFKA_PREFIX,
+    OptionError,
+    SettingTable,
+    UnknownOptionError,
+    nearest,
+)
+
+T = TypeVar("T")
 _WHOSE = {
     "source": "of the source: set it on readStream or read",
     "kafka-sink": 'of the Kafka sink, writeStream.format("kafka_once")',
@@ -17,59 +24,51 @@ _WHOSE = {
 }
 
 
-def option_hint(options: OptionSet, key: str) -> str:
-    """Return the hint for ``key``, which is neither an option of these nor has a hint of theirs."""
-    lower = key.lower()
-    for reference in REFERENCES.values():
-        if reference.settings is not None and _is_taken(reference.settings, lower):
-            return f"unknown option {key!r}; settings of Kafka's clients have a prefix here: say {PREFIX + lower!r}"
-    of_others = _of_others(options)
-    if lower in of_others:
-        name, whose = of_others[lower]
-        return f"option {name} is {whose}; leave it out here"
-    own = {option.name.lower(): option.name for option in options.options}
-    near = nearest(lower, own)
-    if near is not None:
-        return f"unknown option {key!r}; did you mean {own[near]!r}?"
-    near = nearest(lower, of_others)
-    if near is not None:
-        name, whose = of_others[near]
-        return f"unknown option {key!r}; did you mean {name!r}? That is {whose}"
-    near = _nearest_setting(options, lower)
-    if near is not None:
-        return f"unknown option {key!r}; did you mean {near!r}?"
-    return f"unknown option {key!r}; `sparkonce options {options.reference}` lists those that there are"
+def checked(read: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T:
+    """Read options.
+
+    Raises:
+        OptionError: as ``read`` does; for an unknown name, with the hint that all formats have for it.
+    """
+    try:
+        return read(given)
+    except UnknownOptionError as error:
+        hint = _setting_hint if error.table.prefix else _option_hint
+        raise OptionError(
+            f"{error.table.format}: {found}" if (found := hint(error.table, error.name)) else str(error)
+        ) from None
 
 
-def setting_hint(table: SettingTable, name: str) -> str:
-    """Return the hint for the setting ``kafka.<name>``, which the table does not have."""
-    for reference in REFERENCES.values():
-        for option in reference.options.options:
-            if option.name.lower() == name:
-                return f"without {PREFIX} it is an option, {option.name}, {_WHOSE[reference.name]}"
-    near = nearest(name, [*table.honoured, *table.without_effect])
-    if near is not None:
-        return f"did you mean {PREFIX + near!r}?"
-    return f"`sparkonce options {table.reference} {PREFIX}` lists those that there are"
+def _option_hint(table: SettingTable, key: str) -> str | None:
+    from sparkonce.connectors.reference.tables import REFERENCES  # imported lazily: it imports all formats
 
-
-def _is_taken(table: SettingTable, name: str) -> bool:
-    return name in table.honoured or name in table.without_effect
-
-
-def _of_others(options: OptionSet) -> dict[str, tuple[str, str]]:
-    """Return the declared name, and whose it is, of each option of other formats, by its name in lower case."""
-    others = [reference for reference in REFERENCES.values() if reference.name != options.reference]
-    return {
-        option.name.lower(): (option.name, _WHOSE[reference.name])
-        for reference in reversed(others)  # the first one that has a name wins
-        for option in reference.options.options
+    kafkas = [reference.settings for reference in REFERENCES.values() if reference.settings is not None]
+    lower, unknown = key.lower(), f"unknown option {key!r};"
+    if any(lower in each.settings or lower in each.without_effect for each in kafkas):
+        return f"{unknown} settings of Kafka's clients have a prefix here: say {KAFKA_PREFIX + lower!r}"
+    whose = {
+        name: _WHOSE[reference.name]
+        for reference in reversed(list(REFERENCES.values()))  # the first one that has a name wins
+        if reference.name != table.reference
+        for name in reference.options.settings
     }
+    name = nearest(key, whose)
+    if name is not None and name.lower() == lower:
+        return f"option {name} is {whose[name]}; leave it out here"
+    if table.nearest(key) is not None:
+        return None
+    if name is not None:
+        return f"{unknown} did you mean {name!r}? That is {whose[name]}"
+    near = (REFERENCES[table.reference].settings or kafkas[0]).nearest(key)
+    return near and f"{unknown} did you mean {KAFKA_PREFIX + near!r}?"
 
 
-def _nearest_setting(options: OptionSet, name: str) -> str | None:
-    own: Reference = REFERENCES[options.reference]
-    table = own.settings or REFERENCES["source"].settings
-    assert table is not None, "the source has a table of settings"
-    near = nearest(name, [*table.honoured, *table.without_effect])
-    return PREFIX + near if near is not None else None
+def _setting_hint(table: SettingTable, name: str) -> str | None:
+    from sparkonce.connectors.reference.tables import REFERENCES  # imported lazily: it imports all formats
+
+    for reference in REFERENCES.values():
+        for option in reference.options.settings:
+            if option.lower() == name:
+                unknown = f"unknown option {table.prefix + name!r};"
+                return f"{unknown} without {table.prefix} it is an option, {option}, {_WHOSE[reference.name]}"
+    return None

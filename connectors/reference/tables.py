@@ -1,51 +1,28 @@
-"""The reference of all options, from their declarations: what `sparkonce options` prints and docs/options_*.md hold.
-
-One `Entry` has everything about one name: an option of a format, or a setting of Kafka's under ``kafka.``, supported,
-without effect or rejected.
-"""
+"""The reference of all options, from their declarations: what `sparkonce options` prints and docs/options_*.md hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from sparkonce.connectors.delta_sink.options import OPTIONS as DELTA_OPTIONS
 from sparkonce.connectors.kafka_client.settings import READER
 from sparkonce.connectors.kafka_sink.options import OPTIONS as SINK_OPTIONS
 from sparkonce.connectors.kafka_sink.settings import PRODUCER
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE_OPTIONS
-from sparkonce.connectors.settings.options import STORAGE_PREFIX, Option, OptionSet, Scope, nearest
-from sparkonce.connectors.settings.setting_table import PREFIX, SettingTable
+from sparkonce.connectors.settings.options import KAFKA_PREFIX, STORAGE_PREFIX, SettingTable, nearest
+from sparkonce.settings import Kind, Setting
 
 WITHOUT_EFFECT = "Accepted, without effect"
 REFUSED = "Refused"
-STORAGE = Option(
+STORAGE = Setting(
     f"{STORAGE_PREFIX}*",
-    "handed to delta-rs, for the store that a table lies in: `storage.AWS_REGION`, `storage.AWS_ENDPOINT_URL`, …",
+    Kind.PASSWORD,
+    documentation="handed to delta-rs, for the store that a table lies in: `storage.AWS_REGION`, "
+    "`storage.AWS_ENDPOINT_URL`, …",
     value="text",
-    secret=True,
     group="Object stores",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The reference of one name."""
-
-    name: str
-    doc: str
-    group: str
-    value: str = ""
-    words: tuple[str, ...] = ()
-    default: str = ""
-    scope: Scope = Scope.BOTH
-    spark: bool = False
-    secret: bool = False
-
-    @property
-    def taken(self) -> bool:
-        """Whether it is honoured."""
-        return self.group not in (WITHOUT_EFFECT, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +33,7 @@ class Reference:
     """As the command line has it."""
     title: str
     use: str
-    options: OptionSet
+    options: SettingTable
     settings: SettingTable | None
     """The table of ``kafka.*``; None: those are the other two's."""
     note: str = ""
@@ -66,17 +43,17 @@ class Reference:
         """The name of its page in docs/."""
         return f"options_{self.name.replace('-', '_')}.md"
 
-    def entries(self) -> list[Entry]:
-        """Return all names, in the order of the declarations."""
-        found = [_entry(option) for option in self.options.options]
-        if STORAGE_PREFIX in self.options.passed_through:
-            found.append(_entry(STORAGE))
-        return [*found, *_settings(self.settings)] if self.settings is not None else found
+    def entries(self) -> list[Setting]:
+        """Return all names, in the order of the declarations; those of Kafka's settings with their prefix."""
+        found = list(self.options.settings.values())
+        if STORAGE.name in self.options.passed_through:
+            found.append(STORAGE)
+        return [*found, *_kafkas(self.settings)] if self.settings is not None else found
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> Setting | None:
         """Find a name in any case; a setting of Kafka's also without its prefix."""
         found = {entry.name.lower(): entry for entry in self.entries()}
-        for wanted in (name.lower(), PREFIX + name.lower()):
+        for wanted in (name.lower(), KAFKA_PREFIX + name.lower()):
             beginnings = (key for key in found if key.endswith("*") and wanted.startswith(key[:-1]))
             known = wanted if wanted in found else next(beginnings, None)
             if known is not None:
@@ -85,35 +62,23 @@ class Reference:
 
     def nearest(self, name: str) -> str | None:
         """Return the name that is most like ``name``."""
-        names = {entry.name.lower(): entry.name for entry in self.entries()}
-        near = nearest(name.lower(), names) or nearest(PREFIX + name.lower(), names)
-        return names[near] if near else None
+        names = [entry.name for entry in self.entries()]
+        return nearest(name, names) or nearest(KAFKA_PREFIX + name, names)
 
 
-def _entry(option: Option, prefix: str = "") -> Entry:
-    heading = f"Kafka: {option.group[:1].lower()}{option.group[1:]}" if prefix else option.group
-    if option.group.startswith("TLS"):
-        heading = f"Kafka: {option.group}"
-    return Entry(
-        prefix + option.name,
-        option.doc,
-        heading,
-        option.form,
-        option.words,
-        option.shown_default,
-        option.scope,
-        option.spark,
-        option.secret,
-    )
+def is_used(entry: Setting) -> bool:
+    """Whether it is neither refused nor without effect."""
+    return entry.group not in (WITHOUT_EFFECT, REFUSED)
 
 
-def _settings(table: SettingTable) -> Iterator[Entry]:
-    for setting in table.honoured.values():
-        yield _entry(setting, PREFIX)
-    for name, why in table.without_effect.items():
-        yield Entry(PREFIX + name, why, WITHOUT_EFFECT)
-    for name, instead in table.refused.items():
-        yield Entry(PREFIX + name, instead, REFUSED)
+def _kafkas(table: SettingTable) -> list[Setting]:
+    def heading(group: str) -> str:
+        return f"Kafka: {group if group.startswith('TLS') else group[:1].lower() + group[1:]}"
+
+    settings = [replace(each, group=heading(each.group)) for each in table.settings.values()]
+    for group, names in ((WITHOUT_EFFECT, table.without_effect), (REFUSED, table.refused)):
+        settings += [Setting(name, documentation=why, group=group) for name, why in names.items()]
+    return [replace(each, name=table.prefix + each.name) for each in settings]
 
 
 REFERENCES: Mapping[str, Reference] = {

@@ -12,6 +12,7 @@ from typing import Literal, TypedDict
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.reference.hints import checked
 
 KafkaSource = TypedDict(
     "KafkaSource",
@@ -39,19 +40,19 @@ KafkaSource = TypedDict(
         "fetchOffset.numRetries": int,
         "fetchOffset.retryIntervalMs": int,
         "kafkaConsumer.pollTimeoutMs": int,
+        "commitGroup": str,
+        "groupIdPrefix": str,
         "includeHeaders": bool,
         "columns": str,
         "valueFormat": Literal["binary", "json"],
+        "includeDeadLetters": bool,
         "valueSchema": str,
         "mode": Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"],
         "columnNameOfCorruptRecord": str,
-        "includeDeadLetters": bool,
         "dateFormat": str,
         "timestampFormat": str,
         "timestampNTZFormat": str,
         "timeZone": str,
-        "commitGroup": str,
-        "groupIdPrefix": str,
         "kafka.bootstrap.servers": str,
         "kafka.client.id": str,
         "kafka.request.timeout.ms": int,
@@ -256,7 +257,7 @@ def source_options(options: KafkaSource) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    SourceOptions.read(texts)
+    checked(SourceOptions.read, texts)
     return texts
 
 
@@ -267,7 +268,7 @@ def kafka_sink_options(options: KafkaSink) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    KafkaSinkOptions.read(texts)
+    checked(KafkaSinkOptions.read, texts)
     return texts
 
 
@@ -278,7 +279,7 @@ def delta_sink_options(options: DeltaSink) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    SinkOptions.read(texts)
+    checked(SinkOptions.read, texts)
     return texts
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sparkonce.connectors.settings.options import Option, OptionError, OptionSet, boolean, one_of
+from sparkonce.connectors.settings.options import OptionError, SettingTable
 from sparkonce.connectors.sinks.dead_letters import COLUMN as DEAD_LETTER
 from sparkonce.connectors.sinks.dead_letters import LETTER
 from sparkonce.connectors.values.datetimes import check_pattern, check_zone
@@ -24,9 +23,9 @@ from sparkonce.connectors.values.record_schema import (
     default_columns,
     spark_schema,
 )
+from sparkonce.settings import boolean, camel_case, settings_of, text
 
 BINARY, JSON = "binary", "json"
-_COLUMNS, _VALUES = "Columns", "Values"
 _LETTERS_NEED = (KEY, VALUE, OFFSET, TIMESTAMP)
 """What a dead letter is made of, beside topic and partition, which every task knows."""
 
@@ -66,131 +65,92 @@ def _name(text: str) -> str:
     return text
 
 
-ROW_OPTIONS = (
-    Option(
-        "includeHeaders",
-        "whether to add the column headers; columns can name it, too",
-        boolean,
-        False,
-        spark=True,
-        group=_COLUMNS,
-    ),
-    Option(
-        "columns",
-        "the columns to read, in this order; the others are not even decoded. Names separated by commas, of "
-        + ", ".join(ALL_COLUMNS),
-        _columns,
-        default_text="all but headers",
-        value="value,offset",
-        group=_COLUMNS,
-    ),
-    Option(
-        "valueFormat",
-        "what the column value holds: the bytes as they are, or (json) a struct of typed fields, decoded in the "
-        "worker as from_json does it",
-        one_of(BINARY, JSON),
-        BINARY,
-        group=_VALUES,
-    ),
-    Option(
-        "valueSchema",
-        "the fields of the values, with valueFormat=json: DDL as from_json takes it, or Spark's JSON of a StructType",
-        parse_schema,
-        value="id BIGINT, name STRING",
-        group=_VALUES,
-    ),
-    Option(
-        "mode",
-        "what becomes of a value that does not parse: a row with the fields that do and null for the others "
-        "(PERMISSIVE), no row (DROPMALFORMED), or the end of the query (FAILFAST)",
-        _mode,
-        ParseMode.PERMISSIVE,
-        value="|".join(ParseMode),
-        group=_VALUES,
-    ),
-    Option(
-        "columnNameOfCorruptRecord",
-        "the field of valueSchema, a STRING, that gets the text of a value that does not parse; if there is one",
-        _name,
-        "_corrupt_record",
-        value="field",
-        group=_VALUES,
-    ),
-    Option(
-        "includeDeadLetters",
-        f"whether to add the column {DEAD_LETTER}: null, or for a value that does not parse the record and the reason, "
-        "as the sinks' option deadLetters takes it",
-        boolean,
-        False,
-        group=_VALUES,
-    ),
-    Option(
-        "dateFormat",
-        "the pattern of DATE fields, such as dd.MM.yyyy",
-        check_pattern,
-        default_text="as CAST reads dates",
-        value="pattern",
-        group=_VALUES,
-    ),
-    Option(
-        "timestampFormat",
-        "the pattern of TIMESTAMP fields, such as yyyy-MM-dd HH:mm:ss[.SSS][XXX]",
-        check_pattern,
-        default_text="as CAST reads timestamps",
-        value="pattern",
-        group=_VALUES,
-    ),
-    Option(
-        "timestampNTZFormat",
-        "the pattern of TIMESTAMP_NTZ fields",
-        check_pattern,
-        default_text="as CAST reads timestamps",
-        value="pattern",
-        group=_VALUES,
-    ),
-    Option(
-        "timeZone",
-        "the zone of timestamps that name none, such as Europe/Paris or +02:00. A Python source is not told "
-        "spark.sql.session.timeZone: give it here",
-        check_zone,
-        "UTC",
-        value="zone",
-        group=_VALUES,
-    ),
-)
-_FOR_JSON = (
-    "valueSchema",
-    "mode",
-    "columnNameOfCorruptRecord",
-    "includeDeadLetters",
-    "dateFormat",
-    "timestampFormat",
-    "timestampNTZFormat",
-    "timeZone",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class JsonOptions:
     """How values are decoded from JSON."""
 
-    schema: StructType
+    schema: StructType = text(
+        None,
+        "the fields of the values, with valueFormat=json: DDL as from_json takes it, or Spark's JSON of a StructType",
+        name="valueSchema",
+        parse=parse_schema,
+        value="id BIGINT, name STRING",
+    )
     """With the field for the text of corrupt records, where the user has one."""
-    mode: ParseMode = ParseMode.PERMISSIVE
-    corrupt_column: str = "_corrupt_record"
-    date_format: str | None = None
-    timestamp_format: str | None = None
-    timestamp_ntz_format: str | None = None
-    time_zone: str = "UTC"
+    mode: ParseMode = text(
+        ParseMode.PERMISSIVE,
+        "what becomes of a value that does not parse: a row with the fields that do and null for the others "
+        "(PERMISSIVE), no row (DROPMALFORMED), or the end of the query (FAILFAST)",
+        parse=_mode,
+        value="|".join(ParseMode),
+    )
+    corrupt_column: str = text(
+        "_corrupt_record",
+        "the field of valueSchema, a STRING, that gets the text of a value that does not parse; if there is one",
+        name="columnNameOfCorruptRecord",
+        parse=_name,
+        value="field",
+    )
+    date_format: str | None = text(
+        None,
+        "the pattern of DATE fields, such as dd.MM.yyyy",
+        parse=check_pattern,
+        default_text="as CAST reads dates",
+        value="pattern",
+    )
+    timestamp_format: str | None = text(
+        None,
+        "the pattern of TIMESTAMP fields, such as yyyy-MM-dd HH:mm:ss[.SSS][XXX]",
+        parse=check_pattern,
+        default_text="as CAST reads timestamps",
+        value="pattern",
+    )
+    timestamp_ntz_format: str | None = text(
+        None,
+        "the pattern of TIMESTAMP_NTZ fields",
+        name="timestampNTZFormat",
+        parse=check_pattern,
+        default_text="as CAST reads timestamps",
+        value="pattern",
+    )
+    time_zone: str = text(
+        "UTC",
+        "the zone of timestamps that name none, such as Europe/Paris or +02:00. A Python source is not told "
+        "spark.sql.session.timeZone: give it here",
+        parse=check_zone,
+        value="zone",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
     """The columns of the rows."""
 
-    columns: tuple[str, ...] = default_columns(False)
+    include_headers: bool = boolean(
+        False, "whether to add the column headers; columns can name it, too", spark=True, group="Columns"
+    )
+    columns: tuple[str, ...] = text(
+        default_columns(False),
+        "the columns to read, in this order; the others are not even decoded. Names separated by commas, of "
+        + ", ".join(ALL_COLUMNS),
+        parse=_columns,
+        default_text="all but headers",
+        value="value,offset",
+        group="Columns",
+    )
+    value_format: str = text(
+        BINARY,
+        "what the column value holds: the bytes as they are, or (json) a struct of typed fields, decoded in the "
+        "worker as from_json does it",
+        choices=(BINARY, JSON),
+    )
+    dead_letters: bool = boolean(
+        False,
+        f"whether to add the column {DEAD_LETTER}: null, or for a value that does not parse the record and the reason, "
+        "as the sinks' option deadLetters takes it",
+        name="includeDeadLetters",
+    )
     json: JsonOptions | None = None
-    dead_letters: bool = False
 
     @property
     def decoded(self) -> tuple[str, ...]:
@@ -210,65 +170,58 @@ class RowOptions:
         return StructType(fields)
 
 
-def read_rows(values: Mapping[str, Any], options: OptionSet, given: Mapping[str, str]) -> RowOptions:
-    """Make sense of the options together.
+_ROWS, _JSON = settings_of(RowOptions, camel_case, "Values"), settings_of(JsonOptions, camel_case, "Values")
+ROW_SETTINGS = {**_ROWS, **_JSON}
+
+
+def read_rows(table: SettingTable, given: Mapping[str, str]) -> RowOptions:
+    """Read the options of the rows, whose names have been checked before.
 
     Raises:
-        OptionError: for options that contradict each other.
+        OptionError: for one that cannot be read, or options that contradict each other.
     """
-    columns: tuple[str, ...] | None = values["columns"]
-    if columns is not None and values["includeHeaders"] and HEADERS not in columns:
+    rows, named = RowOptions(**table.values(given, _ROWS)), {name.lower() for name in given}
+    if "columns" not in named:
+        rows = replace(rows, columns=default_columns(rows.include_headers))
+    elif "includeheaders" in named and rows.include_headers != (HEADERS in rows.columns):
+        columns = f"columns={','.join(rows.columns)}"
         raise OptionError(
-            f"{options.format}: includeHeaders=true, but columns={','.join(columns)} leaves headers out: add it to "
-            "columns, or leave out includeHeaders"
+            f"{table.format}: includeHeaders=true, but {columns} leaves headers out: add it to columns, or leave out "
+            "includeHeaders"
+            if rows.include_headers
+            else f"{table.format}: includeHeaders=false, but {columns} names headers: take it out of columns, or leave "
+            "out includeHeaders"
         )
-    names = {key.lower() for key in given}
-    if columns is not None and HEADERS in columns and "includeheaders" in names and not values["includeHeaders"]:
-        raise OptionError(
-            f"{options.format}: includeHeaders=false, but columns={','.join(columns)} names headers: take it out of "
-            "columns, or leave out includeHeaders"
-        )
-    if columns is None:
-        columns = default_columns(values["includeHeaders"])
-    if values["valueFormat"] == BINARY:
-        useless = [name for name in _FOR_JSON if name.lower() in names]
+    if rows.value_format == BINARY:
+        useless = [name for name in (*_JSON, "includeDeadLetters") if name.lower() in named]
         if useless:
             raise OptionError(
-                f'{options.format}: option {useless[0]} is for decoded values: give option("valueFormat", "json") too'
+                f'{table.format}: option {useless[0]} is for decoded values: give option("valueFormat", "json") too'
             )
-        return RowOptions(columns)
-    if VALUE not in columns:
+        return rows
+    if VALUE not in rows.columns:
         raise OptionError(
-            f"{options.format}: valueFormat=json, but columns={','.join(columns)} leaves value out: add it"
+            f"{table.format}: valueFormat=json, but columns={','.join(rows.columns)} leaves value out: add it"
         )
-    return RowOptions(columns, _read_json(values, options.format), values["includeDeadLetters"])
+    json = JsonOptions(**table.values(given, _JSON))
+    _check_json(json, rows, table.format)
+    return replace(rows, json=json)
 
 
-def _read_json(values: Mapping[str, Any], name: str) -> JsonOptions:
-    schema: StructType | None = values["valueSchema"]
-    if schema is None:
+def _check_json(json: JsonOptions, rows: RowOptions, name: str) -> None:
+    if json.schema is None:
         raise OptionError(
             f"{name}: valueFormat=json needs the option valueSchema, the fields of the values: "
             'for example option("valueSchema", "id BIGINT, name STRING")'
         )
-    corrupt = values["columnNameOfCorruptRecord"]
-    if corrupt in schema.names and schema[corrupt].dataType != StringType():
+    corrupt = json.corrupt_column
+    if corrupt in json.schema.names and json.schema[corrupt].dataType != StringType():
         raise OptionError(
-            f"{name}: valueSchema has {corrupt} {schema[corrupt].dataType.simpleString()}: the field for corrupt "
+            f"{name}: valueSchema has {corrupt} {json.schema[corrupt].dataType.simpleString()}: the field for corrupt "
             "records must be STRING; name another with columnNameOfCorruptRecord"
         )
-    mode: ParseMode = values["mode"]
-    if values["includeDeadLetters"] and mode is not ParseMode.PERMISSIVE:
+    if rows.dead_letters and json.mode is not ParseMode.PERMISSIVE:
         raise OptionError(
-            f"{name}: includeDeadLetters=true needs mode PERMISSIVE: with {mode} no row is left that could carry a "
-            "dead letter"
+            f"{name}: includeDeadLetters=true needs mode PERMISSIVE: with {json.mode} no row is left that could carry "
+            "a dead letter"
         )
-    return JsonOptions(
-        schema,
-        mode,
-        corrupt,
-        values["dateFormat"],
-        values["timestampFormat"],
-        values["timestampNTZFormat"],
-        values["timeZone"],
-    )

@@ -8,14 +8,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Entry, Reference
-from sparkonce.connectors.settings.options import Scope
+from sparkonce.connectors.reference.tables import REFERENCES, REFUSED, WITHOUT_EFFECT, Reference, is_used
 from sparkonce.jobs.cli.typed_options import typed_module
 from sparkonce.jobs.shared.exit_status import GOOD, USAGE
+from sparkonce.settings import Scope, Setting
 
 NARROWEST = 60
 
@@ -83,10 +82,10 @@ def _one(reference: Reference, name: str, *, as_json: bool) -> int:
         print(json.dumps(_plain(entry), indent=1))
         return GOOD
     print(entry.name)
-    print(_filled(f"{entry.group}: {entry.doc}" if not entry.taken else entry.doc, 100, 4))
+    print(_filled(f"{entry.group}: {entry.documentation}" if not is_used(entry) else entry.documentation, 100, 4))
     facts = {
-        "value": entry.value,
-        "default": entry.default,
+        "value": entry.form,
+        "default": entry.shown_default,
         "for": "" if entry.scope is Scope.BOTH else entry.scope,
         "": "the same in Spark's own connector" if entry.spark else "",
     }
@@ -96,12 +95,23 @@ def _one(reference: Reference, name: str, *, as_json: bool) -> int:
     return GOOD
 
 
-def _listed(entries: list[Entry]) -> str:
-    return "".join(f"{entry.name}\n{_filled(entry.doc, 100, 4)}\n" for entry in entries)
+def _listed(entries: list[Setting]) -> str:
+    return "".join(f"{entry.name}\n{_filled(entry.documentation, 100, 4)}\n" for entry in entries)
 
 
-def _plain(entry: Entry) -> dict[str, object]:
-    return asdict(entry) | {"taken": entry.taken}
+def _plain(entry: Setting) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "doc": entry.documentation,
+        "group": entry.group,
+        "value": entry.form,
+        "words": entry.words,
+        "default": entry.shown_default,
+        "scope": entry.scope,
+        "spark": entry.spark,
+        "secret": entry.sensitive,
+        "taken": is_used(entry),
+    }
 
 
 def text(reference: Reference, width: int) -> str:
@@ -115,10 +125,12 @@ def text(reference: Reference, width: int) -> str:
                 lines += [_filled(why, width, 6)]
             continue
         for entry in entries:
-            head = f"{entry.name}={entry.value}" if entry.value else entry.name
-            facts = "; ".join(filter(None, [f"default {entry.default}" if entry.default else "", _scope(entry)]))
+            head = f"{entry.name}={entry.form}" if entry.form else entry.name
+            facts = "; ".join(
+                filter(None, [f"default {entry.shown_default}" if entry.shown_default else "", _scope(entry)])
+            )
             lines.append(_filled(head + (f"  ({facts})" if facts else ""), width, 2))
-            lines.append(_filled(entry.doc, width, 6))
+            lines.append(_filled(entry.documentation, width, 6))
     return "\n".join(lines) + "\n"
 
 
@@ -158,27 +170,27 @@ def markdown(reference: Reference) -> str:
 _REFUSING = "Each is an error that says what to use instead, before anything is read or written."
 
 
-def _table(entries: list[Entry]) -> list[str]:
+def _table(entries: list[Setting]) -> list[str]:
     """Write a table of the columns that are not empty."""
     columns = {
         "option": [f"`{entry.name}`" for entry in entries],
-        "value": [f"`{entry.value}`" if entry.value else "" for entry in entries],
+        "value": [f"`{entry.form}`" if entry.form else "" for entry in entries],
         "default": [_default(entry) for entry in entries],
         "for": [_scope(entry) for entry in entries],
         "": ["S" if entry.spark else "" for entry in entries],
-        "meaning": [f"{entry.doc} *secret*" if entry.secret else entry.doc for entry in entries],
+        "meaning": [f"{entry.documentation} *secret*" if entry.sensitive else entry.documentation for entry in entries],
     }
     kept = {heading: cells for heading, cells in columns.items() if any(cells)}
     rows = [kept, ["---"] * len(kept), *([_cell(cell) for cell in row] for row in zip(*kept.values(), strict=True))]
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def _default(entry: Entry) -> str:
-    plain = entry.default in ("", "required", "none") or " " in entry.default
-    return entry.default if plain else f"`{entry.default}`"
+def _default(entry: Setting) -> str:
+    plain = entry.shown_default in ("", "required", "none") or " " in entry.shown_default
+    return entry.shown_default if plain else f"`{entry.shown_default}`"
 
 
-def _scope(entry: Entry) -> str:
+def _scope(entry: Setting) -> str:
     return "" if entry.scope is Scope.BOTH else f"{entry.scope} only"
 
 
@@ -186,7 +198,7 @@ def _cell(written: str) -> str:
     return written.replace("|", "\\|")
 
 
-def _groups(reference: Reference) -> Iterator[tuple[str, list[Entry]]]:
+def _groups(reference: Reference) -> Iterator[tuple[str, list[Setting]]]:
     """Yield the entries under their headings, in the order in which the headings first come."""
     entries = reference.entries()
     order = list(dict.fromkeys(entry.group for entry in entries))
@@ -194,10 +206,10 @@ def _groups(reference: Reference) -> Iterator[tuple[str, list[Entry]]]:
         yield group or "Options", list(found)
 
 
-def _reasons(entries: list[Entry]) -> list[tuple[list[str], str]]:
+def _reasons(entries: list[Setting]) -> list[tuple[list[str], str]]:
     reasons: dict[str, list[str]] = {}
     for entry in entries:
-        reasons.setdefault(entry.doc, []).append(entry.name)
+        reasons.setdefault(entry.documentation, []).append(entry.name)
     return [(names, why) for why, names in reasons.items()]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sparkonce.connectors.reference.tables import REFERENCES, Entry, Reference
+from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
+from sparkonce.settings import Setting
 
 HEAD = '''"""The options as typed dictionaries: an editor completes names and values, and mypy finds slips of the pen.
 
@@ -18,6 +19,7 @@ from typing import Literal, TypedDict
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.kafka_sink.options import KafkaSinkOptions
 from sparkonce.connectors.kafka_source.options import SourceOptions
+from sparkonce.connectors.reference.hints import checked
 
 '''
 TAIL = '''
@@ -33,7 +35,7 @@ def source_options(options: KafkaSource) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    SourceOptions.read(texts)
+    checked(SourceOptions.read, texts)
     return texts
 
 
@@ -44,7 +46,7 @@ def kafka_sink_options(options: KafkaSink) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    KafkaSinkOptions.read(texts)
+    checked(KafkaSinkOptions.read, texts)
     return texts
 
 
@@ -55,7 +57,7 @@ def delta_sink_options(options: DeltaSink) -> dict[str, str]:
         OptionError: for what cannot work.
     """
     texts = _texts(options)
-    SinkOptions.read(texts)
+    checked(SinkOptions.read, texts)
     return texts
 
 
@@ -79,20 +81,20 @@ def _dictionary(reference: Reference) -> str:
     keys = [
         f'        "{entry.name}": {_type(entry)},'
         for entry in entries.values()
-        if entry.taken and not entry.name.endswith("*")
+        if is_used(entry) and not entry.name.endswith("*")
     ]
     head = [f"{name} = TypedDict(", f'    "{name}",', "    {"]
     return "\n".join([*head, *keys, "    },", "    total=False,", ")", f'"""{reference.title}."""', ""])
 
 
-def _is_setting(entry: Entry) -> bool:
+def _is_setting(entry: Setting) -> bool:
     return entry.name.startswith("kafka.")
 
 
-def _type(entry: Entry) -> str:
+def _type(entry: Setting) -> str:
     if entry.words == ("true", "false"):
         return "bool"
-    if entry.value.startswith("whole number"):
+    if entry.form.startswith("whole number"):
         return "int"
-    counted = entry.words and "|".join(entry.words) == entry.value
+    counted = entry.words and "|".join(entry.words) == entry.form
     return f"Literal[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in entry.words)}]" if counted else "str"

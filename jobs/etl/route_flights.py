@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, concat, expr, lit, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.connectors.kafka_client.settings import COMMON, PREFIX, SECURITY
+from sparkonce.connectors.kafka_client.settings import COMMON, SECURITY
+from sparkonce.connectors.settings.options import KAFKA_PREFIX
 from sparkonce.connectors.sinks import dead_letters
 from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.enrich_flights import flight_columns
@@ -94,7 +95,7 @@ def topic_of(topics: str) -> Column:
 
 def connection(kafka: Mapping[str, str]) -> dict[str, str]:
     """Return the source's options for the cluster and authentication: the sink uses them too."""
-    known = {PREFIX + name for name in (*COMMON, *SECURITY)}
+    known = {KAFKA_PREFIX + name for name in (*COMMON, *SECURITY)}
     return {name: value for name, value in kafka.items() if name in known}
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.connectors.reference.tables import REFERENCES, Reference
+from sparkonce.connectors.reference.tables import REFERENCES, Reference, is_used
 from sparkonce.connectors.reference.typed_options import delta_sink_options, kafka_sink_options, source_options
-from sparkonce.connectors.settings.options import Option, OptionError
+from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.cli.main import main
 from sparkonce.jobs.cli.options import markdown
 from sparkonce.jobs.cli.typed_options import typed_module
@@ -57,35 +57,32 @@ def test_the_page_is_made_from_the_declarations(reference: Reference) -> None:
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
 def test_every_option_says_what_it_is_and_what_may_be_given(reference: Reference) -> None:
-    silent = [entry.name for entry in reference.entries() if not (entry.doc and entry.group)]
+    silent = [entry.name for entry in reference.entries() if not (entry.documentation and entry.group)]
     assert silent == []
-    formless = [entry.name for entry in reference.entries() if entry.taken and not entry.value]
+    formless = [entry.name for entry in reference.entries() if is_used(entry) and not entry.form]
     assert formless == []
 
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
 def test_every_word_and_every_default_can_be_read(reference: Reference) -> None:
-    options: list[tuple[str, Option]] = [("", each) for each in reference.options.options]
-    if reference.settings is not None:
-        options += [("kafka.", each) for each in reference.settings.honoured.values()]
-    for prefix, option in options:
+    for option in filter(is_used, reference.entries()):
         for word in option.words:
-            option.read(word, reference.name, prefix)
-        if option.default is not None and not option.default_text and not isinstance(option.default, tuple):
-            assert option.read(option.shown_default, reference.name, prefix) == option.default, option.name
+            option.read(word)
+        if option.default is not None and option.shown_default in (option.text(option.default), *option.words):
+            assert option.read(option.shown_default) == option.default, option.name
 
 
 def test_all_of_spark_s_options_are_taken_and_marked() -> None:
     entries = REFERENCES["source"].entries()
     assert {entry.name for entry in entries if entry.spark} == SPARK_SOURCE
-    assert all(entry.taken for entry in entries if entry.spark)
+    assert all(is_used(entry) for entry in entries if entry.spark)
 
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=lambda reference: reference.name)
 def test_what_holds_a_secret_is_declared_as_one(reference: Reference) -> None:
     telling = re.compile(r"password|secret|jaas|keystore\.key$|storage\.")
     for entry in reference.entries():
-        assert not entry.taken or entry.secret == bool(telling.search(entry.name)), entry.name
+        assert not is_used(entry) or entry.sensitive == bool(telling.search(entry.name)), entry.name
 
 
 def test_it_prints_one_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +157,7 @@ def test_typed_options_are_checked_at_once_and_become_text() -> None:
     with pytest.raises(OptionError, match="subscribe"):
         source_options({"kafka.bootstrap.servers": "h:1"})
     with pytest.raises(OptionError, match="appId is required"):
-        kafka_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})
+        kafka_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "checkpointLocation": "/c"})
     with pytest.raises(OptionError, match="path is required"):
         delta_sink_options({"appId": "a", "checkpointLocation": "/c"})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from sparkonce.connectors.delta_sink.options import OPTIONS as DELTA_SINK
@@ -10,26 +12,53 @@ from sparkonce.connectors.kafka_sink.options import BATCH_OPTIONS as KAFKA_BATCH
 from sparkonce.connectors.kafka_sink.options import OPTIONS as KAFKA_SINK
 from sparkonce.connectors.kafka_source.options import OPTIONS as SOURCE
 from sparkonce.connectors.kafka_source.options import SourceOptions
-from sparkonce.connectors.settings.options import Option, OptionError, OptionSet, boolean, nearest, one_of, positive
+from sparkonce.connectors.reference.hints import checked
+from sparkonce.connectors.settings.options import OptionError, SettingTable, nearest
+from sparkonce.settings import (
+    REQUIRED,
+    Kind,
+    Setting,
+    SettingError,
+    boolean,
+    camel_case,
+    long,
+    password,
+    settings_of,
+    text,
+)
 
 LONGEST_HINT = 160
-OPTIONS = OptionSet(
+
+
+@dataclass
+class Declared:
+    subscribe: str | None = text(None, "topics, by comma")
+    min_partitions: int = long(7, "at least so many", least=1)
+    headers: bool = boolean(False, "", name="includeHeaders")
+    mode: str | None = text(None, "", choices=("a", "b"))
+    made: int = 0
+
+
+@dataclass
+class Needed:
+    app_id: str = text(REQUIRED, "names the job")
+
+
+OPTIONS = SettingTable(
     "kafka_once",
-    [
-        Option("subscribe", "topics, by comma"),
-        Option("minPartitions", "at least so many", positive, 7),
-        Option("includeHeaders", "", boolean, False),
-        Option("mode", "", one_of("a", "b")),
-    ],
-    passed_through=("kafka.",),
-    ignored=("path",),
+    settings_of(Declared, camel_case),
+    "source",
+    passed_through=("kafka.*",),
+    without_effect={"path": ""},
+    refused={"codec.*": "leave it out"},
     elsewhere={"startAt": "is for clocks; leave it out", "spark.kafka.*": "is of Spark's configuration"},
 )
 
 
 def test_names_are_compared_without_case_and_defaults_filled_in() -> None:
     values = OPTIONS.read({"SUBSCRIBE": "t", "includeheaders": "True", "kafka.any": "x", "path": "p"})
-    assert values == {"subscribe": "t", "minPartitions": 7, "includeHeaders": True, "mode": None}
+    assert values == {"subscribe": "t", "min_partitions": 7, "headers": True, "mode": None}
+    assert Declared(**values).min_partitions == 7
 
 
 @pytest.mark.parametrize(
@@ -38,48 +67,58 @@ def test_names_are_compared_without_case_and_defaults_filled_in() -> None:
         ({"subscrbe": "t"}, "unknown option 'subscrbe'; did you mean 'subscribe'"),
         ({"startat": "t"}, "option startAt is for clocks; leave it out"),
         ({"Spark.Kafka.clusters.a.b": "t"}, "option Spark.Kafka.clusters.a.b is of Spark's configuration"),
-        ({"zzz": "t"}, "known: includeHeaders, minPartitions, mode, subscribe"),
-        ({"minpartitions": "0"}, "minPartitions='0' cannot be read: expected a whole number above zero"),
-        ({"minpartitions": "x"}, "minPartitions='x' cannot be read: expected a whole number above zero"),
-        ({"includeheaders": "yes"}, "expected true or false"),
-        ({"mode": "c"}, "expected one of a, b"),
+        ({"codec.level": "1"}, r"option codec\.level is not supported: leave it out"),
+        ({"zzz": "t"}, "unknown option 'zzz'; `sparkonce options source` lists all"),
+        ({"minpartitions": "0"}, "minPartitions='0': must be at least 1"),
+        ({"minpartitions": "x"}, "minPartitions='x': expected a whole number >= 1"),
+        ({"includeheaders": "yes"}, "includeHeaders='yes': expected true or false"),
+        ({"mode": "c"}, "mode='c': expected one of a, b"),
     ],
 )
 def test_a_bad_option_is_named(given: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(OptionError, match=f"^kafka_once: .*{message}"):
         OPTIONS.read(given)
 
 
 def test_a_required_option_must_be_there() -> None:
+    table = SettingTable("delta_once", settings_of(Needed, camel_case), "delta-sink")
     with pytest.raises(OptionError, match="appId is required: names the job"):
-        OptionSet("delta_once", [Option("appId", "names the job", required=True)]).read({})
+        table.read({})
+    assert table.settings["appId"].shown_default == "required"
 
 
 def test_a_declaration_says_what_may_be_given() -> None:
-    assert Option("a", "", boolean).form == "true|false"
-    assert Option("a", "", boolean).words == ("true", "false")
-    assert Option("a", "", positive).form == "whole number >= 1"
-    assert Option("a", "", positive).words == ()
-    assert Option("a", "", one_of("x", "y-z")).words == ("x", "y-z")
-    assert Option("a", "", value='earliest|latest|{"t":{"0":1}}').words == ("earliest", "latest")
-    assert Option("a", "", value="topic:<name>|table:<path>").words == ()
-    assert Option("a", "").form == ""
+    assert Setting("a", Kind.BOOLEAN).form == "true|false"
+    assert Setting("a", Kind.BOOLEAN).words == ("true", "false")
+    assert Setting("a", Kind.LONG, least=1).form == "whole number >= 1"
+    assert Setting("a", Kind.LONG, least=1).words == ()
+    assert Setting("a", Kind.INT, least=1, most=9, allowed=(-1,)).form == "whole number from 1 to 9, or -1"
+    assert Setting("a", Kind.DOUBLE, most=0.5).form == "number to 0.5"
+    assert Setting("a", choices=("x", "y-z")).words == ("x", "y-z")
+    assert Setting("a", value='earliest|latest|{"t":{"0":1}}').words == ("earliest", "latest")
+    assert Setting("a", value="topic:<name>|table:<path>").words == ()
+    assert Setting("a").form == ""
 
 
 def test_a_declaration_says_its_default() -> None:
-    assert Option("a", "", boolean, False).shown_default == "false"
-    assert Option("a", "", positive, 7).shown_default == "7"
-    assert Option("a", "", default_text="no limit").shown_default == "no limit"
-    assert Option("a", "", required=True).shown_default == "required"
-    assert Option("a", "").shown_default == ""
+    assert Setting("a", Kind.BOOLEAN, False).shown_default == "false"
+    assert Setting("a", Kind.LONG, 7).shown_default == "7"
+    assert Setting("a", default_text="no limit").shown_default == "no limit"
+    assert Setting("a").shown_default == ""
 
 
 def test_the_text_of_a_secret_is_not_shown() -> None:
-    option = Option("a", "", positive, secret=True)
-    with pytest.raises(OptionError, match=r"f: option kafka\.a cannot be read: expected whole number >= 1") as caught:
-        option.read("s3cret", "f", "kafka.")
+    def parse(text: str) -> str:
+        raise ValueError(f"{text} is too short")
+
+    @dataclass
+    class Login:
+        key: str | None = password(None, "", parse=parse, value="PEM text")
+
+    with pytest.raises(SettingError, match=r"^key: expected PEM text$") as caught:
+        settings_of(Login)["key"].read("s3cret")
     assert caught.value.__cause__ is None
-    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(Login("s3cret"))
 
 
 def test_the_nearest_name() -> None:
@@ -93,7 +132,7 @@ def test_the_nearest_name() -> None:
 )
 def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=instead):
-        SinkOptions.read({"path": "/t", "appId": "a", "checkpointLocation": "/c", name: "x"})
+        checked(SinkOptions.read, {"path": "/t", "appId": "a", "checkpointLocation": "/c", name: "x"})
 
 
 @pytest.mark.parametrize(
@@ -108,12 +147,12 @@ def test_the_delta_sink_says_what_to_do_with_options_of_others(name: str, instea
         ),
         ("Security.Protocol", "unknown option 'Security.Protocol'; settings .* say 'kafka.security.protocol'"),
         ("bootstrap.server", "did you mean 'kafka.bootstrap.servers'?"),
-        ("zzzzzz", "unknown option 'zzzzzz'; `sparkonce options (source|kafka-sink|delta-sink)` lists those"),
+        ("zzzzzz", "unknown option 'zzzzzz'; `sparkonce options (source|kafka-sink|delta-sink)` lists all"),
     ],
 )
-def test_a_setting_without_its_prefix_is_told_from_others(options: OptionSet, name: str, said: str) -> None:
+def test_a_setting_without_its_prefix_is_told_from_others(options: SettingTable, name: str, said: str) -> None:
     with pytest.raises(OptionError, match=said) as caught:
-        options.read({name: "x"})
+        checked(options.read, {name: "x"})
     assert len(str(caught.value)) < LONGEST_HINT
 
 
@@ -136,17 +175,17 @@ def test_a_setting_without_its_prefix_is_told_from_others(options: OptionSet, na
         (SOURCE, "topic", "option topic is of the sink; here subscribe names the topics"),
     ],
 )
-def test_an_option_of_another_format_is_told_whose_it_is(options: OptionSet, name: str, said: str) -> None:
+def test_an_option_of_another_format_is_told_whose_it_is(options: SettingTable, name: str, said: str) -> None:
     with pytest.raises(OptionError, match=rf"^(kafka|delta)_once: {said}"):
-        options.read({name: "x"})
+        checked(options.read, {name: "x"})
 
 
 def test_an_unknown_setting_gets_a_short_hint() -> None:
     for name, said in {
-        "kafka.foo": "; `sparkonce options source kafka.` lists those that there are",
+        "kafka.foo": "; `sparkonce options source kafka.` lists all",
         "kafka.fetch.min.byte": "; did you mean 'kafka.fetch.min.bytes'?",
         "kafka.subscribe": "; without kafka. it is an option, subscribe, of the source: set it on readStream or read",
     }.items():
-        with pytest.raises(OptionError, match="is not one that this client can honour") as caught:
-            SourceOptions.read({"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: "1"})
+        with pytest.raises(OptionError, match=f"^kafka_once: unknown option {name!r}; ") as caught:
+            checked(SourceOptions.read, {"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: "1"})
         assert str(caught.value).endswith(said)

@@ -15,7 +15,7 @@ from sparkonce.connectors.kafka_sink.options import KafkaBatchOptions, KafkaSink
 from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.reference.tables import REFERENCES, Reference
 from sparkonce.connectors.session import REDACTED
-from sparkonce.connectors.settings.options import STORAGE_PREFIX, Option, OptionError
+from sparkonce.connectors.settings.options import STORAGE_PREFIX, OptionError
 
 SECRET = "s3cr3t-pl4nted"
 MODULE = "org.apache.kafka.common.security"
@@ -58,9 +58,9 @@ def wrong(reference: Reference, use: str) -> Iterator[dict[str, str]]:
     """Yield options that are wrong in one way each: every name with what nobody can read, or with the secret itself."""
     settings = REFERENCES["source" if use in ("source", "group") else "kafka-sink"].settings
     assert settings is not None
-    names = [option.name for option in reference.options.options]
+    names = list(reference.options.settings)
     names += [
-        f"kafka.{name.replace('*', 'x')}" for name in (*settings.honoured, *settings.refused, *settings.of_others)
+        f"kafka.{name.replace('*', 'x')}" for name in (*settings.settings, *settings.refused, *settings.elsewhere)
     ]
     for name in names:
         yield {name: "\x00?"}
@@ -76,11 +76,11 @@ def wrong(reference: Reference, use: str) -> Iterator[dict[str, str]]:
 
 
 def secret(reference: Reference, name: str) -> bool:
-    known: dict[str, Option] = {option.name: option for option in reference.options.options}
+    known = dict(reference.options.settings)
     for each in REFERENCES.values():
         if each.settings is not None:
-            known |= {f"kafka.{setting}": option for setting, option in each.settings.honoured.items()}
-    return name in known and known[name].secret
+            known |= {f"kafka.{setting}": option for setting, option in each.settings.settings.items()}
+    return name in known and known[name].sensitive
 
 
 @pytest.mark.parametrize("login", LOGINS)
@@ -111,7 +111,7 @@ def test_spark_leaves_every_secret_out_of_plans(name: str) -> None:
     told = [
         entry.name
         for entry in REFERENCES[name].entries()
-        if entry.secret and not entry.name.endswith("*")
+        if entry.sensitive and not entry.name.endswith("*")
         if not spark_s_own.search(entry.name) and not re.search(REDACTED, entry.name)
     ]
     assert told == []

@@ -19,12 +19,13 @@ from sparkonce.connectors.kafka_client.client import (
     leader_of,
     topic_id_text,
 )
-from sparkonce.connectors.kafka_client.settings import PREFIX, read_settings
+from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_source.epochs import LogEpochs
+from sparkonce.connectors.settings.options import KAFKA_PREFIX
 from sparkonce.exactly_once.audit_broker import PartitionLog
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
-SERVERS = f"{PREFIX}bootstrap.servers"
+SERVERS = f"{KAFKA_PREFIX}bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, str]:
         given |= read_properties(options.command_config)
     # Before they are put together: a name with the prefix and the same without it are one setting.
     named = [*given.items(), *options.kafka]
-    found = {name if name.startswith(PREFIX) else PREFIX + name: value for name, value in named}
+    found = {name if name.startswith(KAFKA_PREFIX) else KAFKA_PREFIX + name: value for name, value in named}
     if options.bootstrap_servers is not None:
         found[SERVERS] = options.bootstrap_servers
     if found:

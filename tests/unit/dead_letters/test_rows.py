@@ -107,7 +107,7 @@ def test_the_places() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"deadLetters": "nowhere"}, "option deadLetters='nowhere' cannot be read: expected topic:<name> or table:"),
+        ({"deadLetters": "nowhere"}, "option deadLetters='nowhere': expected topic:<name> or table:"),
         ({"deadLetters": "table:/x/table"}, "is the table of the rows"),
         ({"deadLetters": "table:/x/o", "offsetStore": "delta:file:/x/o"}, "is where the offsets of the dead letters"),
         (

@@ -63,7 +63,7 @@ def test_what_is_refused_says_what_to_use(name: str, instead: str) -> None:
 
 @pytest.mark.parametrize("name", JAVA_NAMES)
 def test_every_setting_of_kafka_s_consumer_is_known(name: str) -> None:
-    ways = [name in READER.honoured, name in READER.without_effect, READER.instead_of(name) is not None]
+    ways = [name in READER.settings, name in READER.without_effect, READER.instead_of(name) is not None]
     assert ways.count(True) == 1
     if ways[1]:
         assert read_settings({**SERVERS, f"kafka.{name}": "whatever"}) == read()

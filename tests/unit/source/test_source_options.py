@@ -79,7 +79,7 @@ def test_exactly_one_of_the_three_says_what_is_read() -> None:
 )
 def test_a_value_that_cannot_be_read_names_option_and_value(name: str, text: str) -> None:
     message = refusal({**BASE, name: text})
-    assert f"{name}={text!r} cannot be read: expected" in message
+    assert f"{name}={text!r}: " in message
 
 
 @pytest.mark.parametrize("text", ["x", "[]", "{}", '{"t":["0"]}', '{"t":[-1]}', '{"t":0}'])
