@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from sparkonce.connectors.settings.options import (
-    KAFKA_PREFIX,
-    OptionError,
-    SettingTable,
-    UnknownOptionError,
-    nearest,
-)
+from sparkonce.connectors.settings.options import KAFKA_PREFIX, OptionError, SettingTable, UnknownOptionError, nearest
 
 T = TypeVar("T")
 _WHOSE = {
@@ -33,10 +27,9 @@ def checked(read: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) ->
     try:
         return read(given)
     except UnknownOptionError as error:
-        hint = _setting_hint if error.table.prefix else _option_hint
-        raise OptionError(
-            f"{error.table.format}: {found}" if (found := hint(error.table, error.name)) else str(error)
-        ) from None
+        table, name = error.table, error.name
+        hint = _setting_hint(table, name) if table.prefix else _option_hint(table, name)
+        raise OptionError(f"{table.format}: {hint}" if hint else str(error)) from None
 
 
 def _option_hint(table: SettingTable, key: str) -> str | None:

@@ -69,9 +69,9 @@ class SettingTable:
         Raises:
             OptionError: for one that is refused, of something else or unknown, with what to use or the nearest name.
         """
-        known = [*self.settings, *self.without_effect, *self.passed_through]
+        known = {name.lower() for name in (*self.settings, *self.without_effect)}
         for name in given:
-            if _matching(name, known):
+            if name.lower() in known or _matching(name, self.passed_through):
                 continue
             instead = self.instead_of(name)
             if instead is not None:
