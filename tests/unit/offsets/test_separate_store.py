@@ -78,7 +78,7 @@ def test_a_store_is_kept_open_for_its_application() -> None:
         ({"offsetStore": "group:g"}, r"offsetStore=group:g: option kafka\.bootstrap\.servers must be specified"),
         (
             {"offsetStore": "group:g", **SERVERS, "kafka.acks": "1"},
-            r"delta_once: offsetStore=group:g: option kafka\.ac",
+            r"delta_once: offsetStore=group:g: unknown option 'kafka\.ac",
         ),
         ({"offsetStore": "table", **SERVERS}, r"kafka\.bootstrap\.servers is for offsetStore=group:<id>.*'table'"),
         (SERVERS, r"kafka\.bootstrap\.servers is for offsetStore=group:<id>"),
