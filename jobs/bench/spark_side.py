@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from sparkonce.connectors.session import spark_session
-from sparkonce.jobs.bench.processes import cpu_s, memory_mb
+from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,7 +167,7 @@ def _watch(running: StreamingQuery) -> list[tuple[int, float]]:
     found = []
     while not running.awaitTermination(_WATCH_EVERY_S):
         last = running.lastProgress
-        used = memory_mb(os.getpid(), PLANNER)
+        used = _memory_mb(os.getpid(), PLANNER)
         if last is not None and used:
             found.append((last.batchId + 1, sum(used.values())))
     return found
@@ -185,25 +187,43 @@ def count(table: str) -> Counted:
     return Counted(sums.pop("num_records", 0), {name.partition(".")[2]: found for name, found in sums.items()})
 
 
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds, user and system, that a process and its descendants have taken, the ended ones too."""
+    total = 0.0
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        try:
+            total += sum(process.cpu_times()[:4])  # the last two are of children that were waited for
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _memory_mb(pid: int, word: str) -> dict[int, float]:
+    """Return the resident memory of the descendants of a process whose command has ``word`` in it, by process id."""
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        try:
+            if any(word in part for part in process.cmdline()):
+                found[process.pid] = process.memory_info().rss / 1e6
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
 def main() -> None:
     """Answer requests until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    answer = event_writer()
     conf: dict[str, str] = json.loads(sys.argv[1])
     spark = spark_session("sparkonce bench", **conf)
     spark.sparkContext.setLogLevel("ERROR")
-    _answer(answers, {"ready": spark.version})
+    answer(ready=spark.version)
     for line in sys.stdin:
         try:
-            _answer(answers, asdict(run_query(spark, Query(**json.loads(line)))))
+            answer(**asdict(run_query(spark, Query(**json.loads(line)))))
         except Exception as error:  # the parent decides what a failed query means
-            _answer(answers, {"error": f"{type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR]})
+            answer(error=f"{type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR])
     spark.stop()
-
-
-def _answer(answers: Any, document: Mapping[str, object]) -> None:
-    answers.write(json.dumps(document) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

@@ -6,20 +6,17 @@ the driver, its JVM and every Python worker. So the crash falls exactly at the p
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from sparkonce.exactly_once.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
+from sparkonce.jobs.shared.child_process import kill_session
 
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
@@ -63,16 +60,26 @@ class Job:
             where = point.value if batch is None else f"{point.value}@{batch}"
             environment[CRASH_VARIABLE] = f"{where}={CrashAction.HOLD.value}"
             environment[MARK_VARIABLE] = str(mark)
-        with self.log.open("wb") as output, _started(self.command, environment, output) as process:
+        with self.log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, *self.command],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # everything it starts can be found by its session
+            )
+        try:
             self._wait(process, mark, watch)
             if mark.exists():
                 record = json.loads(mark.read_text())
-                killed = kill_session(process.pid)
-                process.wait()
-                return Outcome(CrashPoint(record["point"]), record["batch_id"], killed)
+                return Outcome(CrashPoint(record["point"]), record["batch_id"], kill_session(process.pid))
             if kill is not None:
                 raise JobFailedError(f"the job ended before it reached {kill[0].value}\n{self._tail()}")
             return Outcome(None, None, 0)
+        finally:
+            kill_session(process.pid)
+            process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes], mark: Path, watch: Callable[[], None]) -> None:
         deadline = time.monotonic() + self.time_limit_s
@@ -87,50 +94,6 @@ class Job:
     def _tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return f"the end of {self.log}:\n" + "\n".join(lines)
-
-
-@contextlib.contextmanager
-def _started(command: Sequence[str], environment: Mapping[str, str], output):  # type: ignore[no-untyped-def]
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env=environment,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,  # everything it starts can be found by its session
-    )
-    try:
-        yield process
-    finally:
-        kill_session(process.pid)
-        process.wait()
-
-
-def kill_session(leader: int) -> int:
-    """SIGKILL every process of the session that ``leader`` began, wait until none runs, return how many."""
-    victims = []
-    for process in session_members(leader):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-            victims.append(process)
-    while any(_runs(process) for process in victims):
-        time.sleep(POLL_S)
-    return len(victims)
-
-
-def session_members(leader: int) -> Iterator[psutil.Process]:
-    """Yield every process of the session that ``leader`` began, itself too, except those that have ended."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(process.pid) == leader and _runs(process):
-                yield process
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _complete(mark: Path) -> bool:

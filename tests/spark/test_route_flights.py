@@ -19,7 +19,7 @@ from sparkonce.exactly_once.crash_points import arm, disarm, fired
 from sparkonce.jobs.etl import dataset, route_flights
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings
 from sparkonce.jobs.etl.publish import create_topic, publish
-from sparkonce.jobs.lab.doubled_rows.topics import Found, read_committed
+from sparkonce.jobs.lab.verify.records import Record, read_topic
 from sparkonce.jobs.shared.conf_folder import CONF
 
 pytestmark = pytest.mark.spark
@@ -81,8 +81,8 @@ def canonical(flight: dict[str, Any]) -> str:
     return json.dumps({name: value for name, value in flight.items() if value is not None}, sort_keys=True)
 
 
-def read(broker: EmbeddedBroker, topic: str) -> list[Found]:
-    return read_committed(broker.bootstrap_servers, topic, PARTITIONS)
+def read(broker: EmbeddedBroker, topic: str) -> list[Record]:
+    return read_topic(broker.bootstrap_servers, topic, PARTITIONS, "read_committed")
 
 
 def test_each_flight_comes_out_once(

@@ -15,12 +15,12 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.jobs.bench.load import create_topic, fill
 from sparkonce.jobs.lab.doubled_rows import __main__ as command
-from sparkonce.jobs.lab.doubled_rows import copying, topics
+from sparkonce.jobs.lab.doubled_rows import copying
 from sparkonce.jobs.lab.doubled_rows.__main__ import Findings, main
 from sparkonce.jobs.lab.doubled_rows.copying import JVM, OURS, Copy, End, InjectedError, Mark, fault, mark_in, pronounce
 from sparkonce.jobs.lab.doubled_rows.kills import Input, Kill
-from sparkonce.jobs.lab.doubled_rows.topics import Found, ReadingError, await_uncommitted, read_committed
 from sparkonce.jobs.lab.lost_checkpoint import judge
+from sparkonce.jobs.lab.verify.records import Record, RecordsError, await_uncommitted, read_topic
 
 RECORDS = [(b"UA", b"%d" % number) for number in range(10)]
 RIGHT = judge(RECORDS, RECORDS)
@@ -104,7 +104,7 @@ def test_a_task_that_nobody_judges_ends_by_itself(tmp_path: Path, monkeypatch: p
 
 
 def test_the_fault_lies_in_the_last_batch_of_the_largest_partition() -> None:
-    records = tuple(Found(number % 4 // 2, number, b"k", b"%d" % number) for number in range(10))
+    records = tuple(Record(number % 4 // 2, number, b"k", b"%d" % number) for number in range(10))
     assert Input("a:1", "in", 2, records).fault() == (0, 8)
 
 
@@ -149,14 +149,14 @@ def test_what_cannot_be_done_is_refused(words: list[str], capsys: pytest.Capture
 def test_a_topic_is_read_to_its_end(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "doubled", 3)
     fill(kafka_broker.bootstrap_servers, "doubled", 300, [bytes(20)], 3)
-    found = read_committed(kafka_broker.bootstrap_servers, "doubled", 3)
+    found = read_topic(kafka_broker.bootstrap_servers, "doubled", 3, "read_committed")
     assert [(record.partition, record.offset) for record in found] == [(n // 100, n % 100) for n in range(300)]
     await_uncommitted(kafka_broker.bootstrap_servers, "doubled", 3, {found[-1].value}.__contains__, 30)
 
 
 def test_rows_that_do_not_come_are_told(kafka_broker: EmbeddedBroker) -> None:
     create_topic(kafka_broker.bootstrap_servers, "silent", 1)
-    with pytest.raises(ReadingError, match=r"reading silent, read_uncommitted: not through within 0\.2 s"):
+    with pytest.raises(RecordsError, match=r"reading silent, read_uncommitted: not through within 0\.2 s"):
         await_uncommitted(kafka_broker.bootstrap_servers, "silent", 1, bool, 0.2)
 
 
@@ -170,6 +170,7 @@ def test_readers_leave_out_what_is_open(kafka_broker: EmbeddedBroker) -> None:
     producer.produce("open", b"hidden")
     producer.flush(30)
     await_uncommitted(kafka_broker.bootstrap_servers, "open", 1, {b"hidden"}.__contains__, 30)
-    assert read_committed(kafka_broker.bootstrap_servers, "open", 1) == []
+    assert read_topic(kafka_broker.bootstrap_servers, "open", 1, "read_committed") == []
     producer.commit_transaction(30)
-    assert [record.value for record in topics.read_committed(kafka_broker.bootstrap_servers, "open", 1)] == [b"hidden"]
+    found = read_topic(kafka_broker.bootstrap_servers, "open", 1, "read_committed")
+    assert [record.value for record in found] == [b"hidden"]

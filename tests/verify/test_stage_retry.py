@@ -19,9 +19,9 @@ import pytest
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm, fired, release
-from sparkonce.jobs.demo.supervisor import kill_session
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make, read_delivered
 from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
+from sparkonce.jobs.shared.child_process import kill_session
 
 PROJECT = Path(__file__).resolve().parents[2]
 BATCH = 20

@@ -17,6 +17,7 @@ import argparse
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +26,10 @@ from sparkonce.jobs.etl import dataset
 from sparkonce.jobs.etl.publish import PublishError, publish
 from sparkonce.jobs.lab.doubled_rows.copying import JVM, OURS
 from sparkonce.jobs.lab.doubled_rows.kills import Input, Kill, Sessions, run
-from sparkonce.jobs.lab.doubled_rows.session import SessionError
-from sparkonce.jobs.lab.doubled_rows.topics import ReadingError, read_committed
 from sparkonce.jobs.lab.lost_checkpoint import Count, judge
+from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.verify.brokers import open_kafka
+from sparkonce.jobs.lab.verify.records import RecordsError, read_topic
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
 from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
@@ -80,12 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             conf["spark.jars"] = ",".join(spark_kafka_jars())
         with working_folder(options.folder, "doubled-rows-") as folder, open_kafka(options.kafka) as kafka:
             source = _send(kafka.broker.bootstrap_servers, options.records)
-            with Sessions(conf, folder / "spark.log") as sessions:
+            with closing(Sessions(conf, folder)) as sessions:
                 findings = compare(pipelines, options.kills or list(Kill), source, sessions, folder)
     except PeerMissingError as error:
         print(f"cannot be compared: {error}\nOurs alone: --only {OURS}", file=sys.stderr)
         return USAGE
-    except (SessionError, LoadError, ReadingError, PublishError, ValueError) as error:
+    except (SessionError, LoadError, RecordsError, PublishError, ValueError) as error:
         print(f"python -m sparkonce.jobs.lab.doubled_rows: {error}", file=sys.stderr)
         return USAGE
     print(findings.result())
@@ -98,7 +99,7 @@ def compare(
     """Run every kill with every pipeline, and print a line for each.
 
     Raises:
-        SessionError, LoadError, ReadingError: if a pipeline did not get through.
+        SessionError, LoadError, RecordsError: if a pipeline did not get through.
     """
     counts = {}
     sent = [(record.key, record.value) for record in source.records]
@@ -118,9 +119,9 @@ def _send(bootstrap_servers: str, records: int) -> Input:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap_servers, topic, PARTITIONS)
     publish(bootstrap_servers, topic, dataset.messages(dataset.flights().slice(0, records)), lambda _: None)
-    found = tuple(read_committed(bootstrap_servers, topic, PARTITIONS))
+    found = tuple(read_topic(bootstrap_servers, topic, PARTITIONS, "read_committed"))
     if len(found) != records:
-        raise ReadingError(f"{topic} holds {len(found)} of {records} flights that were acknowledged")
+        raise RecordsError(f"{topic} holds {len(found)} of {records} flights that were acknowledged")
     print(f"{records:,} flights lie in {PARTITIONS} partitions of the topic {topic}", flush=True)
     return Input(bootstrap_servers, topic, PARTITIONS, found)
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 
 from sparkonce.jobs.bench.load import create_topic
 from sparkonce.jobs.lab.doubled_rows.copying import Copy, End, Mark, mark_in, pronounce
-from sparkonce.jobs.lab.doubled_rows.session import Session, SessionError
-from sparkonce.jobs.lab.doubled_rows.topics import Found, await_uncommitted, read_committed
+from sparkonce.jobs.lab.spark_process import SESSION_ENDED, SessionError, SparkProcess
+from sparkonce.jobs.lab.verify.records import Record, await_uncommitted, read_topic
 
 QUERY_LIMIT_S = 300.0
 ROWS_LIMIT_S = 60.0
@@ -58,7 +56,7 @@ class Input:
     bootstrap_servers: str
     topic: str
     partitions: int
-    records: tuple[Found, ...]
+    records: tuple[Record, ...]
 
     def fault(self) -> tuple[int, int]:
         """Return partition and offset of the record that a task comes to grief at: in the middle of the last batch."""
@@ -71,45 +69,35 @@ class Input:
 
 @dataclass(slots=True)
 class Sessions:
-    """The Spark session that queries run in: one that lives, a new one where it was killed. A context manager."""
+    """The Spark session that queries run in: one that lives, a new one where it was killed."""
 
     conf: Mapping[str, str]
-    log: Path
-    _now: Session | None = None
-    _stack: ExitStack = field(default_factory=ExitStack)
+    folder: Path
+    _now: SparkProcess | None = None
 
-    def get(self) -> Session:
+    def get(self) -> SparkProcess:
         """Return the session.
 
         Raises:
             SessionError: if a new one does not start.
         """
-        if self._now is None:
-            self._now = self._stack.enter_context(Session(self.conf, self.log))
+        if self._now is None or not self._now.is_alive:
+            self._now = SparkProcess(self.conf, self.folder, self.folder / "spark.log")
         return self._now
 
-    def kill(self) -> None:
-        """SIGKILL the session's processes."""
-        assert self._now is not None
-        self._now.kill()
-        self._now = None
-
-    def __enter__(self) -> Sessions:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def close(self) -> None:
+        """End it."""
+        if self._now is not None:
+            self._now.close()
 
 
-def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[Found]:
+def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Path) -> list[Record]:
     """Copy the input through a pipeline, strike, let it finish; returns what ``read_committed`` readers then see.
 
     Raises:
         SessionError: if a query stopped, was too slow, or never came to the fault.
         LoadError: if the output topic could not be made.
-        ReadingError: if rows did not come there, or it could not be read.
+        RecordsError: if rows did not come there, or it could not be read.
     """
     name = f"{source.topic}-{pipeline}-{kill.value}"
     create_topic(source.bootstrap_servers, name, source.partitions)
@@ -128,30 +116,46 @@ def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Pa
         fault_partition=fault_partition,
         fault_offset=fault_offset,
     )
-    sessions.get().start(copy)
+    session, query = sessions.get(), name
+    session.start(query, copy)
     if kill is Kill.CHECKPOINT:
-        sessions.get().wait(QUERY_LIMIT_S)
+        _await_end(session, query)
         shutil.rmtree(checkpoint)
-        sessions.get().start(copy)
     else:
-        _await_rows(source, name, _await_mark(sessions.get(), faults))
+        _await_rows(source, name, _await_mark(session, query, faults))
         if kill is Kill.DRIVER:
-            sessions.kill()
-            sessions.get().start(copy)
+            session.kill()
         else:
             pronounce(faults, End.RAISE if kill is Kill.TASK_RAISES else End.DIE)
-    sessions.get().wait(QUERY_LIMIT_S)
-    return read_committed(source.bootstrap_servers, name, source.partitions)
+    if kill in (Kill.CHECKPOINT, Kill.DRIVER):
+        session, query = sessions.get(), f"{name}, again"
+        session.start(query, copy)
+    _await_end(session, query)
+    return read_topic(source.bootstrap_servers, name, source.partitions, "read_committed")
 
 
-def _await_mark(session: Session, faults: Path) -> Mark:
+def _await_end(session: SparkProcess, query: str) -> None:
+    deadline = time.monotonic() + QUERY_LIMIT_S
+    while not (end := session.ended(query))[0]:
+        if time.monotonic() > deadline:
+            log = session.log_tail()
+            raise SessionError(f"the query did not end within {QUERY_LIMIT_S:g} s; Spark's log ends with:\n{log}")
+        time.sleep(_LOOK_EVERY_S)
+    if end[1] == SESSION_ENDED:
+        raise SessionError(f"{SESSION_ENDED}; its log ends with:\n{session.log_tail()}")
+    if end[1] is not None:
+        raise SessionError(f"the query stopped: {end[1]}")
+
+
+def _await_mark(session: SparkProcess, query: str, faults: Path) -> Mark:
     deadline = time.monotonic() + QUERY_LIMIT_S
     while (mark := mark_in(faults)) is None:
-        if session.has_answered(_LOOK_EVERY_S):
-            session.wait(0)
+        if session.ended(query)[0]:
+            _await_end(session, query)
             raise SessionError("the query ended before a task came to the fault")
         if time.monotonic() > deadline:
             raise SessionError(f"no task came to the fault within {QUERY_LIMIT_S:g} s")
+        time.sleep(_LOOK_EVERY_S)
     return mark
 
 

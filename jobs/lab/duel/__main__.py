@@ -14,27 +14,30 @@ import argparse
 import random
 import secrets
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 from sparkonce.jobs.lab.duel.arena import APP_ID, Arena, TableArena, TopicArena
 from sparkonce.jobs.lab.duel.driver import Settings
-from sparkonce.jobs.lab.duel.feed import Feed
 from sparkonce.jobs.lab.duel.match import Match
 from sparkonce.jobs.lab.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Stop
 from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
-from sparkonce.jobs.lab.verify.records import RecordsError, create_topic
+from sparkonce.jobs.lab.verify.records import RecordsError, Sending, create_topic, make
 from sparkonce.jobs.shared.peers import PeerMissingError
 from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
 
 NAMES = ("A", "B")
 RECORDS_PER_BATCH = 4_000
 """So many that the end of the topic is reached soon, however long a driver stood still."""
+FEED_RECORDS, FEED_EVERY_S = 8, 0.1
+"""How many records are sent at once, and how often."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,19 +81,44 @@ def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, si
     place = None if table is None else str(table)
     with _arena(bootstrap_servers, topic, table, output) as arena:
         with ExitStack() as stack:
-            feed = Feed(bootstrap_servers, topic)
+            feed = _Feed(bootstrap_servers, topic)
             feed.start()
             rivals = []
             for name in NAMES:
                 checkpoints = str(folder / f"{name}.checkpoints")
                 settings = Settings(bootstrap_servers, topic, place, output, APP_ID, checkpoints, RECORDS_PER_BATCH)
                 rivals.append(Rival(name, settings, folder))
-                stack.callback(rivals[-1].close)
+                stack.callback(rivals[-1].kill)
             match = Match((rivals[0], rivals[1]), arena, random.Random(seed), _say)  # noqa: S311
             match.fight(pauses)
             acknowledged = feed.end()
             _await_rows(arena, len(acknowledged))
         return _tell(match, *arena.judged(acknowledged))
+
+
+class _Feed(threading.Thread):
+    """Sends records, no two alike, to all partitions of a topic until it is ended."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        super().__init__(name="feed", daemon=True)
+        self._sending = Sending.begin(bootstrap_servers, topic, [])
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        for first in count(step=FEED_RECORDS):
+            self._sending.send(make(range(first, first + FEED_RECORDS)))
+            if self._over.wait(FEED_EVERY_S):
+                return
+
+    def end(self) -> list[tuple[bytes, bytes]]:
+        """Stop sending; returns key and value of each record.
+
+        Raises:
+            RecordsError: if not all were acknowledged.
+        """
+        self._over.set()
+        self.join()
+        return self._sending.finish()
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.exactly_once.transactions import Decision, decision_key
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, read_rows
-from sparkonce.jobs.lab.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic
+from sparkonce.jobs.lab.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic, reader
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import StoreMissingError
 from sparkonce.offset_store.locations import Location
@@ -85,17 +85,7 @@ class TopicArena:
         self._output = output
         create_topic(bootstrap_servers, output)
         self._decisions: list[CommittedBatch] = []
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "the duel's judge",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 20,
-                "log_level": 2,
-            }
-        )
+        self._consumer = reader(bootstrap_servers, "read_committed")
         self._next: int | None = None
         """Where the decisions go on that have not been read; None before there are any."""
 

@@ -3,8 +3,8 @@
 A query that ends with an error is followed by the next one, with a new checkpoint: the way out that the error names.
 The session stays, since only a cold start of Spark is slow.
 
-Started by `jobs.lab.duel.rival` as ``python -m sparkonce.jobs.lab.duel.driver SETTINGS_JSON``. Events are JSON lines on
-what was the standard output: ``started`` with Spark's id of each query, ``ended`` with that id and the error.
+Started by `jobs.lab.duel.rival` as ``python -m sparkonce.jobs.lab.duel.driver SETTINGS_JSON``. Events: ``started`` with
+Spark's id of each query, ``ended`` with that id and the error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 from sparkonce.connectors.session import spark_session
-from sparkonce.jobs.lab.verify.session import essence
+from sparkonce.jobs.lab.spark_process import essence
+from sparkonce.jobs.shared.child_process import event_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,25 +88,19 @@ def _end_with_input() -> None:
 def main() -> None:
     """Run queries until the process is killed."""
     threading.Thread(target=_end_with_input, name="watch the input", daemon=True).start()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as events:
-        os.dup2(2, 1)  # Spark's own chatter goes to the log
-
-        def tell(**event: object) -> None:
-            events.write(json.dumps(event) + "\n")
-            events.flush()
-
-        settings = Settings(**json.loads(sys.argv[1]))
-        spark = spark_session("sparkonce duel", **SESSION)
-        spark.sparkContext.setLogLevel("OFF")
-        for number in count():
-            query = start(spark, settings, number)
-            tell(started=str(query.id))
-            error = "the query ended without an error"
-            try:
-                query.awaitTermination()
-            except StreamingQueryException as failure:
-                error = essence(str(failure))
-            tell(ended=str(query.id), error=error)
+    tell = event_writer()
+    settings = Settings(**json.loads(sys.argv[1]))
+    spark = spark_session("sparkonce duel", **SESSION)
+    spark.sparkContext.setLogLevel("OFF")
+    for number in count():
+        query = start(spark, settings, number)
+        tell(started=str(query.id))
+        error = "the query ended without an error"
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as failure:
+            error = essence(str(failure))
+        tell(ended=str(query.id), error=error)
 
 
 if __name__ == "__main__":

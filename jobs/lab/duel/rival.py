@@ -7,12 +7,8 @@ All are in the process session that the driver leads, so that is what is stopped
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,13 +17,12 @@ from pathlib import Path
 import psutil
 
 from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
-from sparkonce.jobs.demo.supervisor import kill_session, session_members
 from sparkonce.jobs.lab.duel.driver import Settings
+from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, session_members
 
 LIMIT_S = 240.0
 """How long anything is waited for: Spark's start is the longest."""
 POLL_S = 0.02
-_LOG_CHARACTERS = 2000
 
 
 class DuelError(RuntimeError):
@@ -52,30 +47,29 @@ class Stop:
         return "OffsetMismatchError" in self.error
 
 
-class Rival:
-    """One driver; ends when it is closed, and not before."""
+class Rival(ChildProcess):
+    """One driver; ends when it is killed, and not before."""
 
     def __init__(self, name: str, settings: Settings, folder: Path) -> None:
         self.name = name
-        self.queries: list[str] = []
-        """Ids of the queries that it has started."""
-        self.stops: list[Stop] = []
+        self._queries: list[str] = []
+        self._stops: list[Stop] = []
         self._plans = folder / f"{name}.plans"
         self._plans.mkdir(parents=True)
-        self._log = folder / f"{name}.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sparkonce.jobs.lab.duel.driver", json.dumps(asdict(settings))],
-                stdin=subprocess.PIPE,  # closing it tells the driver to end
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=folder,  # for what Spark leaves in its working directory
-                env={**os.environ, FOLDER_VARIABLE: str(self._plans)},
-                start_new_session=True,
-            )
-        self._reader = threading.Thread(target=self._read, name=f"events of {name}", daemon=True)
-        self._reader.start()
+        environment = {**os.environ, FOLDER_VARIABLE: str(self._plans)}
+        super().__init__("sparkonce.jobs.lab.duel.driver", asdict(settings), folder / f"{name}.log", environment)
+
+    @property
+    def queries(self) -> list[str]:
+        """Ids of the queries that it has started."""
+        self._look()
+        return self._queries
+
+    @property
+    def stops(self) -> list[Stop]:
+        """How its queries have ended."""
+        self._look()
+        return self._stops
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
         """Wait until something has happened.
@@ -85,10 +79,12 @@ class Rival:
         """
         deadline = time.monotonic() + LIMIT_S
         while not happened():
-            if self._process.poll() is not None:
-                raise DuelError(f"driver {self.name} died; its log ends with:\n{self._tail()}")
+            if not self.is_alive:
+                raise DuelError(f"driver {self.name} died; its log ends with:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise DuelError(f"{what} did not happen within {LIMIT_S:g} s; {self.name}'s log ends:\n{self._tail()}")
+                raise DuelError(
+                    f"{what} did not happen within {LIMIT_S:g} s; {self.name}'s log ends:\n{self.log_tail()}"
+                )
             time.sleep(POLL_S)
 
     def happens(self, happened: Callable[[], bool], within_s: float) -> bool:
@@ -104,7 +100,7 @@ class Rival:
 
     def pause(self) -> None:
         """Stop every process; they all stand still when this returns."""
-        while running := [each for each in session_members(self._process.pid) if _is_going(each)]:
+        while running := [each for each in session_members(self.pid) if _is_going(each)]:
             for process in running:  # and once more for what was forked meanwhile
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGSTOP)
@@ -112,31 +108,18 @@ class Rival:
 
     def resume(self) -> None:
         """Let every process go on."""
-        for process in session_members(self._process.pid):
+        for process in session_members(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
 
-    def close(self) -> None:
-        """SIGKILL all of it."""
-        kill_session(self._process.pid)
-        self._process.wait()
-        self._reader.join(LIMIT_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(ValueError):  # killed in the middle of a line
-            for line in self._process.stdout:
-                event = json.loads(line)
+    def _look(self) -> None:
+        """Take in the events that have come."""
+        with contextlib.suppress(ChildEndedError):
+            while event := self.receive(0):
                 if "started" in event:
-                    self.queries.append(event["started"])
+                    self._queries.append(event["started"])
                 else:
-                    self.stops.append(Stop(event["ended"], event["error"]))
-
-    def _tail(self) -> str:
-        return self._log.read_text(errors="replace")[-_LOG_CHARACTERS:]
+                    self._stops.append(Stop(event["ended"], event["error"]))
 
 
 def _is_going(process: psutil.Process) -> bool:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.engine import Engine, merge_session
@@ -41,7 +42,6 @@ from sparkonce.jobs.lab.verify.setback.cells import (
 )
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
 from sparkonce.jobs.lab.verify.show import open_show
-from sparkonce.jobs.lab.verify.spark import SessionError
 from sparkonce.jobs.shared.peers import PeerMissingError
 from sparkonce.jobs.shared.working_folder import empty_folder, result_file, working_folder
 

@@ -15,12 +15,12 @@ from itertools import count
 from pathlib import Path
 
 from sparkonce.exactly_once.crash_points import CrashPoint, disarm
+from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
 from sparkonce.jobs.lab.verify.chains import broken_chain
 from sparkonce.jobs.lab.verify.evidence import verdict
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
-from sparkonce.jobs.lab.verify.spark import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.timeline import commits, sendings
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
 from sparkonce.jobs.shared.peers import delta_jars

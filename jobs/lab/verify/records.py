@@ -6,7 +6,8 @@ librdkafka on both sides, so that what the judge believes owes nothing to our ow
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -16,6 +17,7 @@ PARTITIONS = 2
 REJECTED_EVERY = 3
 DEADLINE_S = 120.0
 _POLL_S = 0.02
+_MESSAGES = 1000
 _QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
 """A lost connection is the purpose of some cells: it is mended soon, and not logged."""
 
@@ -69,13 +71,18 @@ class Sending:
 
     @classmethod
     def begin(cls, bootstrap_servers: str, topic: str, records: Sequence[tuple[int, bytes, bytes]]) -> Sending:
-        """Hand records to an idempotent producer."""
+        """Hand records to a new idempotent producer."""
         settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1}
         sending = cls(topic, Producer({**settings, **_QUIET}))
-        for partition, key, value in records:
-            sending.producer.produce(topic, value, key, partition, on_delivery=sending._delivered)
-        sending.sent = len(records)
+        sending.send(records)
         return sending
+
+    def send(self, records: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """Hand records to the producer, without waiting."""
+        for partition, key, value in records:
+            self.producer.produce(self.topic, value, key, partition, on_delivery=self._delivered)
+        self.sent += len(records)
+        self.producer.poll(0)
 
     def finish(self, meanwhile: Callable[[], None] = lambda: None) -> list[tuple[bytes, bytes]]:
         """Wait for all acknowledgements, and return key and value of each; ``meanwhile`` is called again and again.
@@ -112,14 +119,16 @@ class Delivered:
     """Its timestamp: when the pipeline had it ready to be sent."""
 
 
-def read_topic(bootstrap_servers: str, topic: str) -> list[Record]:
-    """Read a topic of a cell's input from its beginning to its end.
+def read_topic(
+    bootstrap_servers: str, topic: str, partitions: int = PARTITIONS, isolation: str = "read_uncommitted"
+) -> list[Record]:
+    """Read a topic from its beginning to its end, which is the last stable offset for ``read_committed``.
 
     Raises:
         RecordsError: if that takes too long, or a broker returns an error that is not retriable.
     """
-    messages = _read_all(bootstrap_servers, topic, "read_uncommitted")
-    return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in messages)
+    found = _read_all(bootstrap_servers, topic, partitions, isolation)
+    return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in found)
 
 
 def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
@@ -128,47 +137,63 @@ def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
     Raises:
         RecordsError: as `read_topic`.
     """
-    messages = _read_all(bootstrap_servers, topic, "read_committed")
-    return [Delivered(each.key(), each.value(), tuple(each.headers() or ()), each.timestamp()[1]) for each in messages]
+    found = _read_all(bootstrap_servers, topic, PARTITIONS, "read_committed")
+    return [Delivered(each.key(), each.value(), tuple(each.headers() or ()), each.timestamp()[1]) for each in found]
 
 
-def _read_all(bootstrap_servers: str, topic: str, isolation: str) -> list[Message]:
+def await_uncommitted(
+    bootstrap_servers: str, topic: str, partitions: int, wanted: Callable[[bytes], bool], limit_s: float
+) -> None:
+    """Wait until a topic holds a record whose value is ``wanted``, be its transaction open or not.
+
+    Raises:
+        RecordsError: if there is none in time.
+    """
+    for message in _messages(bootstrap_servers, topic, partitions, "read_uncommitted", limit_s):
+        if message.error() is None and wanted(message.value()):
+            return
+
+
+def _read_all(bootstrap_servers: str, topic: str, partitions: int, isolation: str) -> list[Message]:
+    found: list[Message] = []
+    unfinished = set(range(partitions))
+    for message in _messages(bootstrap_servers, topic, partitions, isolation, DEADLINE_S):
+        if message.error() is None:
+            found.append(message)
+        else:
+            unfinished.discard(message.partition())
+            if not unfinished:
+                break
+    return found
+
+
+def reader(bootstrap_servers: str, isolation: str) -> Consumer:
+    """Return a consumer without a group, which says where partitions end: behind markers no record does."""
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": "judge",
         "enable.auto.commit": False,
         "isolation.level": isolation,
-        "enable.partition.eof": True,  # where markers of transactions are the last that a log has, no record tells
+        "enable.partition.eof": True,
         "fetch.wait.max.ms": 20,
     }
-    consumer = Consumer({**settings, **_QUIET})
-    try:
-        partitions = range(PARTITIONS)
-        ends = [
-            consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=DEADLINE_S)[1] for each in partitions
-        ]
-        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-        return _read_to(consumer, topic, {each for each in partitions if ends[each] > 0})
-    except KafkaException as error:
-        raise RecordsError(f"reading {topic}: {error}") from error
-    finally:
-        consumer.close()
+    return Consumer({**settings, **_QUIET})
 
 
-def _read_to(consumer: Consumer, topic: str, unfinished: set[int]) -> list[Message]:
-    found: list[Message] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while unfinished:
-        if time.monotonic() > deadline:
-            raise RecordsError(f"reading {topic}: no end of partitions {sorted(unfinished)} within {DEADLINE_S:g} s")
-        message = consumer.poll(_POLL_S)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            found.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            unfinished.discard(message.partition())
-        elif not error.retriable():
-            raise RecordsError(f"reading {topic}: {error.str()}")
-    return found
+def _messages(bootstrap_servers: str, topic: str, partitions: int, isolation: str, limit_s: float) -> Iterator[Message]:
+    """Yield the messages of a topic from its beginning, and the ends of its partitions, until the caller has enough.
+
+    Raises:
+        RecordsError: if that takes too long, or a broker returns an error that is not retriable.
+    """
+    deadline = time.monotonic() + limit_s
+    with closing(reader(bootstrap_servers, isolation)) as consumer:
+        consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+        while time.monotonic() < deadline:
+            for message in consumer.consume(_MESSAGES, _POLL_S):
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    yield message
+                elif not error.retriable():
+                    raise RecordsError(f"reading {topic}: {error.str()}")
+    raise RecordsError(f"reading {topic}, {isolation}: not through within {limit_s:g} s")

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Protocol
 
 from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
+from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Broker, CrashableBroker
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
 from sparkonce.jobs.lab.verify.evidence import Evidence, gather
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, crashes_while_producing
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
-from sparkonce.jobs.lab.verify.spark import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.transactions import open_transactions
 
 RECORDS_PER_BATCH = 8

@@ -17,11 +17,10 @@ from sparkonce.jobs.bench import kafka_sink
 from sparkonce.jobs.bench.__main__ import parse
 from sparkonce.jobs.bench.kafka_sink import MICRO, PEER, THROUGHPUT, Broker, order_of
 from sparkonce.jobs.bench.load import LoadError, committed_in, create_topic, fill
-from sparkonce.jobs.bench.processes import cpu_s
 from sparkonce.jobs.bench.results import Missing, Results
 from sparkonce.jobs.bench.sessions import WARM_UP_BATCHES, SideError
 from sparkonce.jobs.bench.settings import MICRO_BATCH_ROWS, SINK_BENCHMARKS, TARGETS
-from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query
+from sparkonce.jobs.bench.spark_side import Batch, Outcome, Query, cpu_s
 from sparkonce.jobs.shared.peers import PeerMissingError
 
 SECONDS = {"at-least-once": 0.5, "exactly-once": 1.0, None: 2.0}

@@ -10,13 +10,13 @@ import pytest
 
 from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.lab.spark_process import essence
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.cli import add_arguments, choose, is_good, result_line, run, to_json, write_results
 from sparkonce.jobs.lab.verify.engine import WAVE, WAVE_OF_DRIVERS, WAVE_OF_LONERS, waves
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, full
 from sparkonce.jobs.lab.verify.pairwise import quick
-from sparkonce.jobs.lab.verify.session import essence
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, Sink, all_setbacks, quick_setbacks
 from sparkonce.jobs.lab.verify.show import line
 

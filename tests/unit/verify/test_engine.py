@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 
 from sparkonce import EmbeddedBroker
 from sparkonce.exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
+from sparkonce.jobs.lab.spark_process import SESSION_ENDED
 from sparkonce.jobs.lab.verify import wave
 from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Outcome
@@ -22,7 +23,6 @@ from sparkonce.jobs.lab.verify.engine import Engine, SecondOpinion
 from sparkonce.jobs.lab.verify.matrix import full
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Record, read_topic
-from sparkonce.jobs.lab.verify.spark import SESSION_ENDED
 
 NAMES = {cell.name: cell for cell in full()}
 EXCEPTION = NAMES["exactly-once_append_sink.before_commit_exception_no-checkpoint"]

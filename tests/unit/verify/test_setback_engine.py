@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sparkonce import EmbeddedBroker
+from sparkonce.jobs.lab.spark_process import SESSION_ENDED
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Outcome
 from sparkonce.jobs.lab.verify.engine import Engine
@@ -18,7 +19,6 @@ from sparkonce.jobs.lab.verify.setback import engine as module
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell, named
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
 from sparkonce.jobs.lab.verify.setback.queries import Setup
-from sparkonce.jobs.lab.verify.spark import SESSION_ENDED
 
 CONTROL, DELETED, PEER = named(
     "setback_nothing_files_append", "setback_commits-deleted_files_append", "setback_commits-deleted_files_delta-spark"
