@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -16,7 +18,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sparkonce.broker_lite.config import ConfigError, read_properties
 from sparkonce.jobs.shared.arguments import whole_number
-from sparkonce.jobs.shared.exit_status import FAILED
+from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
+
+WAIT_S = 0.1
+"""The longest that a signal waits for its answer."""
 
 _LIBRDKAFKA_NAMES = {"fetch.max.wait.ms": "fetch.wait.max.ms"}
 """Settings of the Java clients that librdkafka has under another name; most it has under the same, or as an alias."""
@@ -197,16 +202,48 @@ def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if name.startswith(_CONNECTION_SETTINGS)}
 
 
-def run_client(run: Callable[[], bool], events: EventWriter, watch: BrokerWatch) -> int:
+class VerifiableClient(ABC):
+    """One run of a client."""
+
+    def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
+        self._options = options
+        self._settings = settings
+        self._events = events
+        self._stop = stop
+        self.watch = BrokerWatch(settings)
+        self._deadline = math.inf if options.timeout is None else time.monotonic() + options.timeout
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Run to the end; returns whether all went well."""
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+
+def run_client(
+    make: type[VerifiableClient],
+    settings_of: Callable[[argparse.Namespace], dict[str, str]],
+    options: argparse.Namespace,
+) -> int:
     """Run a client to its end; returns the exit status. An error ends up in the history, and on the standard error."""
     try:
-        return 0 if run() else FAILED
+        settings = settings_of(options)
+    except VerifiableError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    events, stop = EventWriter(settings["client.id"]), Stop()
+    stop.listen()
+    client = make(options, settings, events, stop)
+    try:
+        return GOOD if client.run() else FAILED
     except BrokenPipeError:
         # The reader is gone; the interpreter would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (VerifiableError, KafkaException) as error:
-        message = watch.explain(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+        message = client.watch.explain(error.args[0].str() if isinstance(error, KafkaException) else str(error))
         events.write("client_error", message=message)
         print(f"error: {message}", file=sys.stderr)
         return FAILED

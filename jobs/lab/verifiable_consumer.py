@@ -12,7 +12,6 @@ lists the events.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -22,9 +21,10 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sparkonce.jobs.lab.verifiable import (
-    BrokerWatch,
+    WAIT_S,
     EventWriter,
     Stop,
+    VerifiableClient,
     VerifiableError,
     add_common_arguments,
     client_settings,
@@ -32,10 +32,7 @@ from sparkonce.jobs.lab.verifiable import (
     run_client,
 )
 from sparkonce.jobs.shared.arguments import whole_number
-from sparkonce.jobs.shared.exit_status import USAGE
 
-WAIT_S = 0.1
-"""The longest that a signal waits for its answer."""
 REQUEST_S = 30.0
 """Timeout of requests for offsets and partitions."""
 
@@ -50,16 +47,11 @@ _GIVE_UP = frozenset(
 """Errors that are not retriable; librdkafka retries after any other."""
 
 
-class VerifiableConsumer:
+class VerifiableConsumer(VerifiableClient):
     """One run of the consumer."""
 
     def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
-        self._options = options
-        self._settings = settings
-        self.watch = BrokerWatch(settings)
-        self._events = events
-        self._stop = stop
-        self._deadline = math.inf
+        super().__init__(options, settings, events, stop)
         self._consumer: Any = None
         self._consumed = 0
         self._poll: list[Any] = []
@@ -75,8 +67,6 @@ class VerifiableConsumer:
             VerifiableError, KafkaException: if no more can be read.
         """
         options = self._options
-        if options.timeout is not None:
-            self._deadline = time.monotonic() + options.timeout
         self._consumer = Consumer(self.watch.settings)
         self._events.write(
             "startup_complete",
@@ -106,7 +96,7 @@ class VerifiableConsumer:
                 return True
             if self._consumed == self._options.max_messages:
                 return True
-            if time.monotonic() > self._deadline:
+            if self._is_late:
                 raise VerifiableError(f"not done within {self._options.timeout} s, after {self._consumed} records")
         return True
 
@@ -307,9 +297,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the consumer; returns the exit status."""
-    options.until_end |= options.final
+def _settings(options: argparse.Namespace) -> dict[str, str]:
     given = {
         # Without a group, librdkafka wants a name all the same, and never uses it.
         "group.id": options.group_id or "verifiable-consumer-without-group",
@@ -319,17 +307,16 @@ def run(options: argparse.Namespace) -> int:
         "enable.auto.offset.store": "false",
         "enable.partition.eof": str(options.until_end).lower(),
     }
-    try:
-        settings = client_settings(options, "verifiable-consumer", given)
-    except VerifiableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
+    settings = client_settings(options, "verifiable-consumer", given)
     # librdkafka's default is read_committed; Kafka's is not.
     settings.setdefault("isolation.level", "read_uncommitted")
-    events, stop = EventWriter(settings["client.id"]), Stop()
-    stop.listen()
-    client = VerifiableConsumer(options, settings, events, stop)
-    return run_client(client.run, events, client.watch)
+    return settings
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the consumer; returns the exit status."""
+    options.until_end |= options.final
+    return run_client(VerifiableConsumer, _settings, options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -22,19 +21,17 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sparkonce.jobs.lab.verifiable import (
-    BrokerWatch,
+    WAIT_S,
     EventWriter,
     Stop,
+    VerifiableClient,
     VerifiableError,
     add_common_arguments,
     client_settings,
     run_client,
 )
 from sparkonce.jobs.shared.arguments import positive
-from sparkonce.jobs.shared.exit_status import USAGE
 
-WAIT_S = 0.1
-"""The longest that a signal waits for its answer."""
 TRANSACTION_CALL_S = 10.0
 """How long one call of the transaction API waits before it is repeated."""
 
@@ -52,16 +49,11 @@ _NOT_WRITTEN = frozenset(
 """Errors after which a record is certainly not in the log; after any other an earlier attempt may have landed."""
 
 
-class VerifiableProducer:
+class VerifiableProducer(VerifiableClient):
     """One run of the producer."""
 
     def __init__(self, options: argparse.Namespace, settings: dict[str, str], events: EventWriter, stop: Stop) -> None:
-        self._options = options
-        self._settings = settings
-        self.watch = BrokerWatch(settings)
-        self._events = events
-        self._stop = stop
-        self._deadline = math.inf
+        super().__init__(options, settings, events, stop)
         self._producer: Any = None
         self._sent = 0
         self._acknowledged = 0
@@ -80,8 +72,6 @@ class VerifiableProducer:
         """
         self._producer = Producer(self.watch.settings)
         begin = time.monotonic()
-        if self._options.timeout is not None:
-            self._deadline = begin + self._options.timeout
         self._events.write("startup_complete")
         try:
             self._produce(begin)
@@ -107,10 +97,6 @@ class VerifiableProducer:
             told = f"error: {self._acknowledged} of {self._sent} records that were sent were acknowledged{because}"
             print(told, file=sys.stderr, flush=True)
         return good
-
-    @property
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._deadline
 
     def _produce(self, begin: float) -> None:
         transactional = "transactional.id" in self._settings
@@ -283,28 +269,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the producer; returns the exit status."""
+def _settings(options: argparse.Namespace) -> dict[str, str]:
     given = {
         "acks": options.acks,
         "enable.idempotence": options.enable_idempotence,
         "transactional.id": options.transactional_id,
     }
-    try:
-        settings = client_settings(options, "verifiable-producer", given)
-        if options.abort_every is not None and "transactional.id" not in settings:
-            raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
-    except VerifiableError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
-    # librdkafka's own defaults differ from Java's here: keys would go to other partitions, and retries could repeat.
+    settings = client_settings(options, "verifiable-producer", given)
+    if options.abort_every is not None and "transactional.id" not in settings:
+        raise VerifiableError("--abort-every aborts transactions: give --transactional-id too, or leave it out")
+    # librdkafka's own defaults differ from Java's: keys would go to other partitions, and retries could repeat.
     settings.setdefault("partitioner", "murmur2_random")
     settings.setdefault("acks", "all")
     settings.setdefault("enable.idempotence", "true" if settings["acks"] in ("all", "-1") else "false")
-    events, stop = EventWriter(settings["client.id"]), Stop()
-    stop.listen()
-    client = VerifiableProducer(options, settings, events, stop)
-    return run_client(client.run, events, client.watch)
+    return settings
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the producer; returns the exit status."""
+    return run_client(VerifiableProducer, _settings, options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
