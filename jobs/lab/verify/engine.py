@@ -18,8 +18,7 @@ from sparkonce.exactly_once.crash_points import CrashPoint, disarm
 from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
-from sparkonce.jobs.lab.verify.chains import broken_chain
-from sparkonce.jobs.lab.verify.evidence import verdict
+from sparkonce.jobs.lab.verify.evidence import broken_chain, verdict
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from sparkonce.jobs.lab.verify.timeline import commits, sendings
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave

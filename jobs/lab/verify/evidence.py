@@ -1,4 +1,4 @@
-"""What a cell has left when its last run is over, and the verdict on it.
+"""What a cell has left when its last run is over, the verdict on it, and a second opinion.
 
 Topics, transactions and groups are asked for while the broker still serves, which may be the cell's own; the table is
 read when the verdict is given.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from sparkonce.exactly_once.audit import Auditor, Scope
 from sparkonce.jobs.lab.verify.cells import Result
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, judge_dead_letters, read_database, read_rows
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Delivered, Record, read_delivered, read_topic
+from sparkonce.jobs.lab.verify.timeline import OFFSETS_OF_MERGES
 from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
+from sparkonce.offset_store.commit_log import CommitLog
+from sparkonce.offset_store.locations import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +64,25 @@ def verdict(pipeline: Pipeline, acknowledged: Sequence[tuple[bytes, bytes]], evi
     if result is Result.DEAD_LETTERS:
         return judge_dead_letters(acknowledged, evidence.in_topic, rows, evidence.delivered, pipeline.topic)
     return judge(acknowledged, evidence.in_topic, rows)
+
+
+def broken_chain(table: Path, app_id: str, result: Result) -> str | None:
+    """Return what the audit of a table's log finds against its chain of offsets; None if nothing, or without a table.
+
+    A second opinion: `verdict` looks at rows and at nothing that our code says of itself, this at what the commits say
+    and at no row. The chain has no gap and no overlap, whatever the guarantee.
+
+    Raises:
+        OffsetStoreError: if the table cannot be read.
+    """
+    if result in (Result.TOPIC, Result.FOREACH_BATCH):  # no Delta table
+        return None
+    audited = table / OFFSETS_OF_MERGES if result is Result.MERGE else table
+    log = CommitLog.open(Location.parse(str(audited)), {})
+    auditor = Auditor(Scope(app_id), log.oldest_state())
+    for commit in log.commits():
+        auditor.add(commit)
+    report = auditor.finish(log.stored)
+    if report.proven:
+        return None if report.chains else "the audit found no offsets"
+    return f"the audit found: {report.first_bad.message if report.first_bad else 'a broken chain'}"

@@ -29,29 +29,39 @@ COUNT_COLUMN = "n"
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One query: from the topic's stored or earliest offsets to what is there now, then it ends."""
+class Place:
+    """Where a query reads, and where everything it keeps is."""
 
     app_id: str
     bootstrap_servers: str
     topic: str
     folder: str
-    """Holds the table and the checkpoint."""
-    guarantee: str
-    result: str
-    records_per_batch: int
-    transaction_timeout_ms: int | None = None
-    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
 
     @property
     def table(self) -> Path:
-        """Where the rows go."""
+        """Where the rows go, if they go to a table."""
         return Path(self.folder) / "table"
 
     @property
     def database(self) -> Path:
         """Where the rows go, if they go to a database."""
         return Path(self.folder) / "result.db"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What Spark remembers of the query."""
+        return Path(self.folder) / "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Place):
+    """One query: from the topic's stored or earliest offsets to what is there now, then it ends."""
+
+    guarantee: str
+    result: str
+    records_per_batch: int
+    transaction_timeout_ms: int | None = None
+    """`kafka.transaction.timeout.ms` of the sink, if it is not to be the default."""
 
     @property
     def output_topic(self) -> str | None:
@@ -68,11 +78,6 @@ class Pipeline:
         has sent its rows when the first is hurt would be chance.
         """
         return PARTITIONS if Guarantee(self.guarantee) is Guarantee.EXACTLY_ONCE and self.output_topic else 1
-
-    @property
-    def checkpoint(self) -> Path:
-        """What Spark remembers of the query."""
-        return Path(self.folder) / "checkpoint"
 
 
 def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:

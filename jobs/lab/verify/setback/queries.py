@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkonce.jobs.lab.verify.pipelines import Place
 from sparkonce.jobs.lab.verify.records import PARTITIONS, REJECTED_EVERY
 from sparkonce.jobs.lab.verify.setback.cells import Query, Sink, StateStore
 from sparkonce.jobs.lab.verify.setback.due import BEGIN_S, JOIN_WITHIN_S, KEYS, REPEATED_AFTER, STEP_S, WINDOW_S
@@ -31,14 +32,9 @@ _DEDUPLICATION_DELAY = "60 seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Place):
     """One run of one query: to what is there now, then it ends."""
 
-    app_id: str
-    bootstrap_servers: str
-    topic: str
-    folder: str
-    """Holds the result, the checkpoint and the files of a file source."""
     query: str
     state: str
     sink: str
@@ -49,24 +45,9 @@ class Setup:
     """Whether Spark may run a batch without data when the watermark has moved."""
 
     @property
-    def table(self) -> Path:
-        """Where the rows go, if they go to a table."""
-        return Path(self.folder) / "table"
-
-    @property
-    def database(self) -> Path:
-        """Where the rows go, if they go to a database."""
-        return Path(self.folder) / "result.db"
-
-    @property
     def files(self) -> Path:
         """What a file source reads."""
         return Path(self.folder) / "files"
-
-    @property
-    def checkpoint(self) -> Path:
-        """What Spark remembers of the query."""
-        return Path(self.folder) / "checkpoint"
 
     @property
     def output_topic(self) -> str | None:
