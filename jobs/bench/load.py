@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 DEADLINE_S = 120
+QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+"""Of clients whose brokers are killed: a lost connection is mended soon, and not logged."""
 _POLL_EVERY = 1000
+_POLL_S = 0.02
 _ASK_AGAIN_S = 0.01
 
 
 class LoadError(RuntimeError):
-    """A topic could not be made or filled."""
+    """A topic could not be made, filled or read."""
 
 
 def create_topic(
@@ -79,28 +82,60 @@ def committed_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     Raises:
         LoadError: if that takes too long, or fails.
     """
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "bench",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-    }
-    count, ended, deadline = 0, 0, time.monotonic() + DEADLINE_S
-    with closing(Consumer(settings)) as consumer:
+    return sum(1 for _ in read_to_end(bootstrap_servers, topic, partitions, "read_committed"))
+
+
+def read_to_end(bootstrap_servers: str, topic: str, partitions: int, isolation: str) -> Iterator[Message]:
+    """Yield the records of a topic from its beginning to its end: the last stable offset for ``read_committed``.
+
+    Raises:
+        LoadError: if that takes too long, or fails.
+    """
+    unfinished = set(range(partitions))
+    for message in messages(bootstrap_servers, topic, partitions, isolation, DEADLINE_S):
+        if message.error() is None:
+            yield message
+            continue
+        unfinished.discard(message.partition())
+        if not unfinished:
+            return
+
+
+def messages(bootstrap_servers: str, topic: str, partitions: int, isolation: str, limit_s: float) -> Iterator[Message]:
+    """Yield the records of a topic from its beginning, and the ends of partitions, until the caller has enough.
+
+    Raises:
+        LoadError: if that takes too long, or a broker returns an error that is not retriable.
+    """
+    deadline = time.monotonic() + limit_s
+    with closing(reader(bootstrap_servers, isolation)) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-        while ended < partitions:
-            if time.monotonic() > deadline:
-                raise LoadError(f"reading {topic} on {bootstrap_servers}: not through within {DEADLINE_S} s")
-            for message in consumer.consume(_POLL_EVERY, 1.0):
+        while time.monotonic() < deadline:
+            for message in consumer.consume(_POLL_EVERY, _POLL_S):
                 error = message.error()
-                if error is None:
-                    count += 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended += 1
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    yield message
                 elif not error.retriable():
-                    raise LoadError(f"reading {topic} on {bootstrap_servers}: {error}")
-    return count
+                    raise LoadError(f"reading {topic} on {bootstrap_servers}: {error.str()}")
+    raise LoadError(f"reading {topic} on {bootstrap_servers}, {isolation}: not through within {limit_s:g} s")
+
+
+def reader(bootstrap_servers: str, isolation: str) -> Consumer:
+    """Return a consumer without a group that reports the ends of partitions: where markers end a log, no record does.
+
+    A broker that is gone for a while is not logged, and is found again soon.
+    """
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+            **QUIET,
+        }
+    )
 
 
 def admin_of(bootstrap_servers: str) -> AdminClient:

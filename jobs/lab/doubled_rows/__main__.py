@@ -29,7 +29,7 @@ from sparkonce.jobs.lab.doubled_rows.kills import Input, Kill, Sessions, run
 from sparkonce.jobs.lab.lost_checkpoint import Count, judge
 from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.verify.brokers import open_kafka
-from sparkonce.jobs.lab.verify.records import RecordsError, read_topic
+from sparkonce.jobs.lab.verify.records import read_topic
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.peers import PeerMissingError, spark_kafka_jars
 from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PeerMissingError as error:
         print(f"cannot be compared: {error}\nOurs alone: --only {OURS}", file=sys.stderr)
         return USAGE
-    except (SessionError, LoadError, RecordsError, PublishError, ValueError) as error:
+    except (SessionError, LoadError, PublishError, ValueError) as error:
         print(f"python -m sparkonce.jobs.lab.doubled_rows: {error}", file=sys.stderr)
         return USAGE
     print(findings.result())
@@ -99,7 +99,7 @@ def compare(
     """Run every kill with every pipeline, and print a line for each.
 
     Raises:
-        SessionError, LoadError, RecordsError: if a pipeline did not get through.
+        SessionError, LoadError: if a pipeline did not get through.
     """
     counts = {}
     sent = [(record.key, record.value) for record in source.records]
@@ -121,7 +121,7 @@ def _send(bootstrap_servers: str, records: int) -> Input:
     publish(bootstrap_servers, topic, dataset.messages(dataset.flights().slice(0, records)), lambda _: None)
     found = tuple(read_topic(bootstrap_servers, topic, PARTITIONS, "read_committed"))
     if len(found) != records:
-        raise RecordsError(f"{topic} holds {len(found)} of {records} flights that were acknowledged")
+        raise LoadError(f"{topic} holds {len(found)} of {records} flights that were acknowledged")
     print(f"{records:,} flights lie in {PARTITIONS} partitions of the topic {topic}", flush=True)
     return Input(bootstrap_servers, topic, PARTITIONS, found)
 

@@ -96,8 +96,7 @@ def run(kill: Kill, pipeline: str, source: Input, sessions: Sessions, folder: Pa
 
     Raises:
         SessionError: if a query stopped, was too slow, or never came to the fault.
-        LoadError: if the output topic could not be made.
-        RecordsError: if rows did not come there, or it could not be read.
+        LoadError: if the output topic could not be made or read, or rows did not come there.
     """
     name = f"{source.topic}-{pipeline}-{kill.value}"
     create_topic(source.bootstrap_servers, name, source.partitions)

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
+from sparkonce.jobs.bench.load import LoadError
 from sparkonce.jobs.lab.duel.arena import APP_ID, Arena, TableArena, TopicArena
 from sparkonce.jobs.lab.duel.driver import Settings
 from sparkonce.jobs.lab.duel.match import Match
@@ -29,7 +30,7 @@ from sparkonce.jobs.lab.duel.rival import LIMIT_S, POLL_S, DuelError, Rival, Sto
 from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
-from sparkonce.jobs.lab.verify.records import RecordsError, Sending, create_topic, make
+from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.shared.peers import PeerMissingError
 from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
 
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with working_folder(options.keep, "duel-") as folder, open_kafka(options.kafka) as kafka:
             return duel(kafka.broker.bootstrap_servers, folder, options.pauses, options.seed, options.sink)
-    except (ValueError, PeerMissingError, RecordsError, DuelError) as error:
+    except (ValueError, PeerMissingError, LoadError, DuelError) as error:
         print(f"sparkonce duel: {error}", file=sys.stderr)
         return 2
 
@@ -70,7 +71,7 @@ def duel(bootstrap_servers: str, folder: Path, pauses: int, seed: int | None, si
     """Let two drivers compete, judge, and return the exit code.
 
     Raises:
-        DuelError, RecordsError: if the duel could not be fought.
+        DuelError, LoadError: if the duel could not be fought.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     topic = f"duel-{uuid.uuid4().hex[:8]}"
@@ -114,7 +115,7 @@ class _Feed(threading.Thread):
         """Stop sending; returns key and value of each record.
 
         Raises:
-            RecordsError: if not all were acknowledged.
+            LoadError: if not all were acknowledged.
         """
         self._over.set()
         self.join()

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sparkonce.exactly_once.transactions import Decision, decision_key
+from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, reader
 from sparkonce.jobs.lab.verify.judge import Verdict, judge, judge_copies, read_rows
-from sparkonce.jobs.lab.verify.records import DEADLINE_S, RecordsError, create_topic, read_delivered, read_topic, reader
+from sparkonce.jobs.lab.verify.records import create_topic, read_delivered, read_topic
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import StoreMissingError
 from sparkonce.offset_store.locations import Location
@@ -116,7 +117,7 @@ class TopicArena:
         """Read the decisions that are new; the topic may not be there yet.
 
         Raises:
-            RecordsError: if that takes too long.
+            LoadError: if that takes too long.
         """
         try:
             _, end = self._consumer.get_watermark_offsets(TopicPartition(DECISION_TOPIC, 0), timeout=DEADLINE_S)
@@ -128,7 +129,7 @@ class TopicArena:
         deadline = time.monotonic() + DEADLINE_S
         while self._next < end:
             if time.monotonic() > deadline:
-                raise RecordsError(f"reading {DECISION_TOPIC}: still at {self._next} of {end} after {DEADLINE_S:g} s")
+                raise LoadError(f"reading {DECISION_TOPIC}: still at {self._next} of {end} after {DEADLINE_S:g} s")
             message = self._consumer.poll(POLL_S)
             if message is None:
                 continue

@@ -36,7 +36,7 @@ def gather(pipeline: Pipeline) -> Evidence:
     """Ask the broker.
 
     Raises:
-        RecordsError: if it returns an error.
+        LoadError: if it returns an error.
     """
     servers, output = pipeline.bootstrap_servers, pipeline.output_topic
     in_topic = tuple(read_topic(servers, pipeline.topic))

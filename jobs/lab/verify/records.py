@@ -6,24 +6,17 @@ librdkafka on both sides, so that what the judge believes owes nothing to our ow
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, Message, Producer
+
+from sparkonce.jobs.bench import load
+from sparkonce.jobs.bench.load import DEADLINE_S, QUIET, LoadError
 
 PARTITIONS = 2
 REJECTED_EVERY = 3
-DEADLINE_S = 120.0
 _POLL_S = 0.02
-_MESSAGES = 1000
-_QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
-"""A lost connection is the purpose of some cells: it is mended soon, and not logged."""
-
-
-class RecordsError(RuntimeError):
-    """Records could not be produced or read back."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,13 +33,9 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
     """Make a topic.
 
     Raises:
-        RecordsError: with the broker's reason.
+        LoadError: with the broker's reason.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
-    try:
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(DEADLINE_S)
-    except KafkaException as error:
-        raise RecordsError(f"topic {topic} on {bootstrap_servers}: {error}") from error
+    load.create_topic(bootstrap_servers, topic, PARTITIONS)
 
 
 def make(numbers: Sequence[int]) -> list[tuple[int, bytes, bytes]]:
@@ -73,7 +62,7 @@ class Sending:
     def begin(cls, bootstrap_servers: str, topic: str, records: Sequence[tuple[int, bytes, bytes]]) -> Sending:
         """Hand records to a new idempotent producer."""
         settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1}
-        sending = cls(topic, Producer({**settings, **_QUIET}))
+        sending = cls(topic, Producer({**settings, **QUIET}))
         sending.send(records)
         return sending
 
@@ -88,7 +77,7 @@ class Sending:
         """Wait for all acknowledgements, and return key and value of each; ``meanwhile`` is called again and again.
 
         Raises:
-            RecordsError: if the producer gave one up, or took too long.
+            LoadError: if the producer gave one up, or took too long.
         """
         deadline = time.monotonic() + DEADLINE_S
         while len(self.acknowledged) + len(self.failures) < self.sent:
@@ -98,7 +87,7 @@ class Sending:
             self.producer.poll(_POLL_S)
             meanwhile()
         if self.failures:
-            raise RecordsError(f"producing to {self.topic}: {self.failures[0]}")
+            raise LoadError(f"producing to {self.topic}: {self.failures[0]}")
         return self.acknowledged
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -125,9 +114,9 @@ def read_topic(
     """Read a topic from its beginning to its end, which is the last stable offset for ``read_committed``.
 
     Raises:
-        RecordsError: if that takes too long, or a broker returns an error that is not retriable.
+        LoadError: if that takes too long, or a broker returns an error that is not retriable.
     """
-    found = _read_all(bootstrap_servers, topic, partitions, isolation)
+    found = load.read_to_end(bootstrap_servers, topic, partitions, isolation)
     return sorted(Record(each.partition(), each.offset(), each.key(), each.value()) for each in found)
 
 
@@ -135,9 +124,9 @@ def read_delivered(bootstrap_servers: str, topic: str) -> list[Delivered]:
     """Read what is committed in a topic of a cell's output.
 
     Raises:
-        RecordsError: as `read_topic`.
+        LoadError: as `read_topic`.
     """
-    found = _read_all(bootstrap_servers, topic, PARTITIONS, "read_committed")
+    found = load.read_to_end(bootstrap_servers, topic, PARTITIONS, "read_committed")
     return [Delivered(each.key(), each.value(), tuple(each.headers() or ()), each.timestamp()[1]) for each in found]
 
 
@@ -147,53 +136,8 @@ def await_uncommitted(
     """Wait until a topic holds a record whose value is ``wanted``, be its transaction open or not.
 
     Raises:
-        RecordsError: if there is none in time.
+        LoadError: if there is none in time.
     """
-    for message in _messages(bootstrap_servers, topic, partitions, "read_uncommitted", limit_s):
+    for message in load.messages(bootstrap_servers, topic, partitions, "read_uncommitted", limit_s):
         if message.error() is None and wanted(message.value()):
             return
-
-
-def _read_all(bootstrap_servers: str, topic: str, partitions: int, isolation: str) -> list[Message]:
-    found: list[Message] = []
-    unfinished = set(range(partitions))
-    for message in _messages(bootstrap_servers, topic, partitions, isolation, DEADLINE_S):
-        if message.error() is None:
-            found.append(message)
-        else:
-            unfinished.discard(message.partition())
-            if not unfinished:
-                break
-    return found
-
-
-def reader(bootstrap_servers: str, isolation: str) -> Consumer:
-    """Return a consumer without a group, which says where partitions end: behind markers no record does."""
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "judge",
-        "enable.auto.commit": False,
-        "isolation.level": isolation,
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 20,
-    }
-    return Consumer({**settings, **_QUIET})
-
-
-def _messages(bootstrap_servers: str, topic: str, partitions: int, isolation: str, limit_s: float) -> Iterator[Message]:
-    """Yield the messages of a topic from its beginning, and the ends of its partitions, until the caller has enough.
-
-    Raises:
-        RecordsError: if that takes too long, or a broker returns an error that is not retriable.
-    """
-    deadline = time.monotonic() + limit_s
-    with closing(reader(bootstrap_servers, isolation)) as consumer:
-        consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
-        while time.monotonic() < deadline:
-            for message in consumer.consume(_MESSAGES, _POLL_S):
-                error = message.error()
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    yield message
-                elif not error.retriable():
-                    raise RecordsError(f"reading {topic}: {error.str()}")
-    raise RecordsError(f"reading {topic}, {isolation}: not through within {limit_s:g} s")

@@ -16,7 +16,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin._transactions import TransactionState
 from kafka.errors import KafkaError
 
-from sparkonce.jobs.lab.verify.records import DEADLINE_S, PARTITIONS, RecordsError
+from sparkonce.jobs.bench.load import DEADLINE_S, LoadError, admin_of
+from sparkonce.jobs.lab.verify.records import PARTITIONS
 
 _OPEN = frozenset(
     {
@@ -26,14 +27,13 @@ _OPEN = frozenset(
         TransactionState.PREPARE_EPOCH_FENCE,
     }
 )
-_QUIET = {"log_level": 2}
 
 
 def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
     """Return the transactions of a pipeline that are not ended: id and state of each, in words.
 
     Raises:
-        RecordsError: if the broker returns an error.
+        LoadError: if the broker returns an error.
     """
     prefix = f"sparkonce/{quote(app_id, safe='')}/"
     try:
@@ -43,7 +43,7 @@ def open_transactions(bootstrap_servers: str, app_id: str) -> list[str]:
         finally:
             admin.close()
     except KafkaError as error:
-        raise RecordsError(f"the transactions of {bootstrap_servers}: {error}") from error
+        raise LoadError(f"the transactions of {bootstrap_servers}: {error}") from error
     ours = sorted(each for each in listings if each.transactional_id.startswith(prefix))
     return [f"{each.transactional_id} is {each.state.value}" for each in ours if each.state in _OPEN]
 
@@ -52,9 +52,9 @@ def held_up(bootstrap_servers: str, topics: Sequence[str]) -> list[str]:
     """Return the partitions of ``topics`` whose last stable offset is not their log end, in words.
 
     Raises:
-        RecordsError: if the broker returns an error.
+        LoadError: if the broker returns an error.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
+    admin = admin_of(bootstrap_servers)
     stable = _ends(admin, topics, IsolationLevel.READ_COMMITTED)
     ends = _ends(admin, topics, IsolationLevel.READ_UNCOMMITTED)
     return [
@@ -68,16 +68,14 @@ def lags(bootstrap_servers: str, group: str, topic: str) -> list[str]:
     """Return the partitions of ``topic`` whose committed offset is not their end, in words.
 
     Raises:
-        RecordsError: if the broker returns an error.
+        LoadError: if the broker returns an error.
     """
-    ends = _ends(
-        AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET}), [topic], IsolationLevel.READ_COMMITTED
-    )
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUIET})
+    ends = _ends(admin_of(bootstrap_servers), [topic], IsolationLevel.READ_COMMITTED)
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 2})
     try:
         committed = consumer.committed([TopicPartition(*each) for each in ends], timeout=DEADLINE_S)
     except KafkaException as error:
-        raise RecordsError(f"the offsets of group {group}: {error}") from error
+        raise LoadError(f"the offsets of group {group}: {error}") from error
     finally:
         consumer.close()
     return [
@@ -96,4 +94,4 @@ def _ends(admin: AdminClient, topics: Sequence[str], isolation: IsolationLevel) 
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=DEADLINE_S)
         return {(each.topic, each.partition): future.result().offset for each, future in found.items()}
     except KafkaException as error:
-        raise RecordsError(f"the ends of {', '.join(topics)}: {error}") from error
+        raise LoadError(f"the ends of {', '.join(topics)}: {error}") from error

@@ -74,7 +74,7 @@ def find(cell: SetBackCell, setup: Setup, records: int, files: int) -> Found:
     """Read the result, and compare.
 
     Raises:
-        DeltaError, OSError, RecordsError: if it cannot be read.
+        DeltaError, OSError, LoadError: if it cannot be read.
     """
     return compare(due(cell.query, records, files), _rows(cell, setup))
 
@@ -83,7 +83,7 @@ def left_behind(cell: SetBackCell, setup: Setup) -> list[str]:
     """Return what must not be left in Kafka, in words: open transactions, and offsets that are not the ends.
 
     Raises:
-        RecordsError: if the broker returns an error.
+        LoadError: if the broker returns an error.
     """
     servers, output = setup.bootstrap_servers, setup.output_topic
     if output is None:
