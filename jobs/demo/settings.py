@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkonce.exactly_once.crash_points import CrashPoint
-from sparkonce.jobs.shared.conf_folder import CONF
+from sparkonce.jobs.shared.folders import CONF
 
 DEFAULT_CONFIG = CONF / "demo.toml"
 

@@ -17,9 +17,9 @@ from sparkonce.connectors.session import spark_session
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.jobs.etl.job_failures import check_topics, reason
 from sparkonce.jobs.shared.arguments import positive
-from sparkonce.jobs.shared.conf_folder import CONF
 from sparkonce.jobs.shared.exit_status import FAILED, GOOD, USAGE
 from sparkonce.jobs.shared.extras import missing_extra
+from sparkonce.jobs.shared.folders import CONF
 from sparkonce.jobs.shared.peers import delta_jars
 
 if TYPE_CHECKING:

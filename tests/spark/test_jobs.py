@@ -22,7 +22,7 @@ from sparkonce.exactly_once.crash_points import CrashPlans, arm, disarm, fired
 from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 from sparkonce.jobs.etl.publish import create_topic, publish
-from sparkonce.jobs.shared.conf_folder import CONF
+from sparkonce.jobs.shared.folders import CONF
 
 pytestmark = pytest.mark.spark
 FLIGHTS = 4_000

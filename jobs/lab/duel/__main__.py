@@ -31,8 +31,8 @@ from sparkonce.jobs.lab.verify.brokers import open_kafka
 from sparkonce.jobs.lab.verify.cells import Shows
 from sparkonce.jobs.lab.verify.judge import Verdict
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
+from sparkonce.jobs.shared.folders import empty_folder, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
-from sparkonce.jobs.shared.working_folder import empty_folder, working_folder
 
 NAMES = ("A", "B")
 RECORDS_PER_BATCH = 4_000

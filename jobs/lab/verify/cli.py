@@ -42,8 +42,8 @@ from sparkonce.jobs.lab.verify.setback.cells import (
 )
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
 from sparkonce.jobs.lab.verify.show import open_show
+from sparkonce.jobs.shared.folders import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
-from sparkonce.jobs.shared.working_folder import empty_folder, result_file, working_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from sparkonce.jobs.etl.job_settings import JobSettings, JobSettingsError
 from sparkonce.jobs.etl.route_flights import OWN as ROUTE_FLIGHTS_OWN
 from sparkonce.jobs.etl.route_flights import RESULT
 from sparkonce.jobs.etl.route_flights import main as route_flights
-from sparkonce.jobs.shared.conf_folder import CONF
+from sparkonce.jobs.shared.folders import CONF
 
 OWN = {
     "enrich_flights": ("partition_by",),

@@ -1,6 +1,7 @@
 """The folder that a command works in: one that its user names and keeps, or one that is removed at the end.
 
-And the files that it writes its results to: what can be known of them is asked for before the work begins.
+And the files that it writes its results to: what can be known of them is asked for before the work begins; and the
+folder of the jobs' configurations.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+CONF = Path(__file__).parents[1] / "conf"
+"""The folder `conf` at the top of a checkout, which is linked here and installed here."""
 
 
 def empty_folder(text: str) -> Path:
