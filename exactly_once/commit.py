@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import (
     AlreadyThere,
     Fresh,
@@ -166,12 +167,12 @@ class Delivery:
         """
         plan = self._plan(batch)
         if plan.writes_rows:
-            reach(CrashPoint.SINK_BEGUN, plan.batch_id, batch.record.app_id)
+            reach(SinkPoint.BEGUN, plan.batch_id, batch.record.app_id)
         if plan.writes_rows and self.order.before_tasks:
             for writes in self.order.before_tasks:
                 commit: Commit[Any] = Commit(batch.record, writes)
                 self._commit(batch, plan, commit, compare=True)
-            reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
+            reach(SinkPoint.BETWEEN_WRITES, plan.batch_id, batch.record.app_id)
         return plan
 
     def finish(self, batch: Batch, plan: Plan, files: Sequence[Any]) -> bool:
@@ -184,13 +185,13 @@ class Delivery:
             self._confirm_passed_over(batch)
             return False
         app_id = batch.record.app_id
-        reach(CrashPoint.SINK_BEFORE_COMMIT, plan.batch_id, app_id)
+        reach(SinkPoint.BEFORE_COMMIT, plan.batch_id, app_id)
         has_half = recorded = any(Writes.OFFSETS in writes for writes in self.order.before_tasks)
         replaces = isinstance(self.result, ReplacingResult) and self.result.replaces
         if files or batch.record.moved or replaces or not batch.is_determined_by_offsets:
             for position, writes in enumerate(self.order.after_tasks):
                 if position > 0:
-                    reach(CrashPoint.SINK_BETWEEN_WRITES, plan.batch_id, app_id)
+                    reach(SinkPoint.BETWEEN_WRITES, plan.batch_id, app_id)
                 if Writes.OFFSETS not in writes and not files:
                     continue
                 written = files if Writes.ROWS in writes else ()
@@ -199,7 +200,7 @@ class Delivery:
                 has_half = True
         if isinstance(self.result, CompletingResult):
             self.result.complete()
-        reach(CrashPoint.SINK_AFTER_COMMIT, plan.batch_id, app_id)
+        reach(SinkPoint.AFTER_COMMIT, plan.batch_id, app_id)
         return True
 
     def has_landed(self, record: BatchRecord, since_version: int) -> bool:
@@ -262,7 +263,7 @@ class Delivery:
                 snapshot = rows
             try:
                 snapshot.commit(commit)
-                landed = CrashPoint.SINK_ROWS_LANDED if Writes.ROWS in commit.writes else CrashPoint.SINK_OFFSETS_LANDED
+                landed = SinkPoint.ROWS_LANDED if Writes.ROWS in commit.writes else SinkPoint.OFFSETS_LANDED
                 reach(landed, plan.batch_id, batch.record.app_id)
                 return
             except Exception as error:

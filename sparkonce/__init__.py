@@ -9,6 +9,7 @@ The folders beside it hold the rest, which may change from one version to the ne
 - ``broker_lite``: the embedded broker.
 - ``jobs``: the command line, the example jobs and the laboratory.
 - ``settings``: how the broker and the connectors declare their settings.
+- ``crash_points``: where tests make them fail; each of them may use it.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     """The session. It has the jars of Delta and of Spark's own Kafka connector where they are to be had."""
     from sparkonce.connectors.session import spark_session
-    from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
+    from sparkonce.crash_points import FOLDER_VARIABLE
 
     jars = [*(delta_jar_paths or []), *(kafka_jar_paths if isinstance(kafka_jar_paths, list) else [])]
     conf = {**SPARK_CONF, **({} if delta_jar_paths is None else DELTA_CONF), "spark.jars": ",".join(jars)}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparkonce.broker_lite.coordinators.fetch_sessions import FINAL_EPOCH, FetchContext
 from sparkonce.broker_lite.handlers.authorization import find_topic
 from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
 from sparkonce.broker_lite.handlers.leader import Led
 from sparkonce.broker_lite.handlers.leader_hints import endpoints_of_leaders, leader_hint
 from sparkonce.broker_lite.handlers.purgatory import PartitionKey, Waiter
@@ -24,7 +25,7 @@ from sparkonce.broker_lite.protocol import fetch
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
 from sparkonce.broker_lite.security.authorizer import authorized_on_cluster
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 
 if TYPE_CHECKING:
     from sparkonce.broker_lite.log.leader_epochs import EpochEnd
@@ -78,7 +79,7 @@ def _answer_or_wait(
     missing = min(wanted.min_bytes, wanted.max_bytes) - read.size
     if final or missing <= 0 or read.failed or not read.keys:
         if read.size:
-            reach(CrashPoint.BROKER_FETCHED)
+            reach(BrokerPoint.FETCHED)
         if broker.metrics is not None:
             broker.metrics.fetched(read.topics)
         response = fetch.FetchResponse(read.topics)

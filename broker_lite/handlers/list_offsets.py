@@ -10,13 +10,14 @@ from typing import Any
 
 from sparkonce.broker_lite.handlers.authorization import check_topic
 from sparkonce.broker_lite.handlers.broker import Broker
+from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
 from sparkonce.broker_lite.handlers.leader import Led
 from sparkonce.broker_lite.handlers.request import Request
 from sparkonce.broker_lite.handlers.turns import ITEM, Steps, in_turns
 from sparkonce.broker_lite.protocol import apis
 from sparkonce.broker_lite.protocol.errors import ErrorCode, KafkaError
 from sparkonce.broker_lite.security.acls import Operation
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 
 LATEST = -1
 EARLIEST = -2
@@ -46,7 +47,7 @@ def handle(broker: Broker, request: Request) -> Steps:
             yield ITEM if each.timestamp in (LATEST, EARLIEST) else LOOKED_UP
             partitions.append(_partition(broker, request, types, topic.name, each, only_committed, follower))
         topics.append(types.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=partitions))
-    reach(CrashPoint.BROKER_OFFSETS)
+    reach(BrokerPoint.OFFSETS)
     return request.response(topics=topics)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from sparkonce.broker_lite.handlers.acks_all import Unsafe, answer, answer_when_safe
 from sparkonce.broker_lite.handlers.authorization import find_topic
 from sparkonce.broker_lite.handlers.broker import Broker, Topic
+from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
 from sparkonce.broker_lite.handlers.leader_hints import leader_hint
 from sparkonce.broker_lite.handlers.request import DROP, NO_ANSWER, Body, Request
 from sparkonce.broker_lite.handlers.transaction_verification import NOTHING_ASKED, Said, is_transactional, verify_writes
@@ -24,7 +25,7 @@ from sparkonce.broker_lite.protocol.primitives import Buffer
 from sparkonce.broker_lite.protocol.records import HEADER_BYTES, read_header
 from sparkonce.broker_lite.security.acls import Operation, ResourceType
 from sparkonce.broker_lite.security.authorizer import authorized
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
@@ -173,9 +174,9 @@ def _append(
         raise KafkaError(verification, "the transaction coordinator does not let the write begin a transaction here")
     if replicas is not None and acks == ACKS_ALL:
         replicas.check_acks_all()
-    reach(CrashPoint.BROKER_APPENDING)
+    reach(BrokerPoint.APPENDING)
     appended = log.append(records, leader_epoch, now_ms, verification)
-    reach(CrashPoint.BROKER_APPENDED)
+    reach(BrokerPoint.APPENDED)
     # In a cluster consumers wait for a high watermark, whatever is stable; to tell what is can take a look at a disk.
     stable = cluster is None and log.last_stable_offset > appended.last_offset
     broker.purgatory.appended(topic, index, len(records), stable)

@@ -24,9 +24,10 @@ from sparkonce.connectors.delta_sink.separate_store import copy_offsets, separat
 from sparkonce.connectors.delta_sink.store_errors import store_errors
 from sparkonce.connectors.delta_sink.table import ResultTable
 from sparkonce.connectors.sinks.target import AroundPlan, TargetPlan, Task
+from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery, Plan, look
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Fresh, Stored, decide
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.refusals import THE_TABLE, Place
@@ -113,7 +114,7 @@ class DeltaTarget:
             filesystem,
             root,
             _own(plan).settings,
-            before_closing=lambda: reach(CrashPoint.SINK_WRITING, batch_id, app_id),
+            before_closing=lambda: reach(SinkPoint.WRITING, batch_id, app_id),
         )
         return FileWriter(table_writer, batch_id, app_id, self._store_errors)
 
@@ -185,7 +186,7 @@ class FileWriter:
             files = tuple(self.table_writer.close())
         if not files:
             return None
-        reach(CrashPoint.SINK_FILE_WRITTEN, self.batch_id, self.app_id)
+        reach(SinkPoint.FILE_WRITTEN, self.batch_id, self.app_id)
         return files
 
     def discard(self) -> None:

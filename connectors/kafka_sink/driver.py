@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from sparkonce.connectors.kafka_client.client import Client, MissingTopicError, shared_client
 from sparkonce.connectors.kafka_client.group_offsets import KafkaGroupOffsets
 from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.decisions import PARTITION, DecisionLog
 from sparkonce.connectors.kafka_sink.transactions import (
     FENCING_TIMEOUT_MS,
@@ -28,7 +29,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
 )
 from sparkonce.connectors.kafka_sink.unfinished import Ended
 from sparkonce.connectors.runtime.cache import LruCache
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 from sparkonce.exactly_once.errors import TransactionsGoneError
 from sparkonce.exactly_once.transactions import (
     Decision,
@@ -250,7 +251,7 @@ class Driver:
             if offsets:
                 self.transactions.add_offsets(identity, decision.group_id)
                 self.transactions.commit_offsets(identity, decision.group_id, offsets)
-            reach(CrashPoint.TRANSACTION_DECIDING, decision.record.batch_id, self.scope.app_id)
+            reach(TransactionPoint.DECIDING, decision.record.batch_id, self.scope.app_id)
             self.transactions.end(identity, commit=True)
         except Exception:
             self._close(identity)
@@ -263,7 +264,7 @@ class Driver:
             TransactionsGoneError: if that cannot be done, since some have timed out.
         """
         batch_id, app_id = decision.record.batch_id, self.scope.app_id
-        reach(CrashPoint.TRANSACTION_DECIDED, batch_id, app_id)
+        reach(TransactionPoint.DECIDED, batch_id, app_id)
         fates = self.fates(decision.transactions)
         settlement = settle(list(fates.values()))
         if settlement is not Settlement.FINISH:
@@ -277,8 +278,8 @@ class Driver:
                 if not self._are_committed(some, decision):
                     raise
             if some[0] is waiting[0]:
-                reach(CrashPoint.TRANSACTION_ENDING, batch_id, app_id)
-        reach(CrashPoint.TRANSACTION_ENDED, batch_id, app_id)
+                reach(TransactionPoint.ENDING, batch_id, app_id)
+        reach(TransactionPoint.ENDED, batch_id, app_id)
         self.log.append_finished(decision.number)
 
     def undo(self, decision: Decision, fates: Mapping[PreparedTransaction, Fate], identity: ProducerIdentity) -> None:

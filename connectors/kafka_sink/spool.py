@@ -22,7 +22,8 @@ from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.tasks import RowSender, Sending
 from sparkonce.connectors.kafka_sink.topics import Topics
 from sparkonce.connectors.sinks.target import Task
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.offset_store.locations import Location
 
 FOLDER = "sparkonce-spool"
@@ -148,7 +149,7 @@ class SpoolWriter:
         self._sender.finish()
         if self._file is None:
             return None
-        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        reach(SinkPoint.FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
         return SpooledRows(self._name, self._sender.rows)
 
     def discard(self) -> None:

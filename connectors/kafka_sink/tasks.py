@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from sparkonce.connectors.kafka_client.client import shared_client
 from sparkonce.connectors.kafka_client.settings import ClientSettings
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.encoded_batch import EncodedBatch
 from sparkonce.connectors.kafka_sink.producer import Producer
 from sparkonce.connectors.kafka_sink.rows import RowLayout
@@ -35,7 +36,8 @@ from sparkonce.connectors.kafka_sink.transactions import (
 from sparkonce.connectors.runtime.cache import LruCache
 from sparkonce.connectors.runtime.process import process_name
 from sparkonce.connectors.sinks.target import Routing, Task
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.transactions import PreparedTransaction
 
@@ -126,7 +128,7 @@ class RowSender:
         """Send what is left, and wait until everything has arrived."""
         if self._outlet is None:
             return
-        reach(CrashPoint.SINK_WRITING, self._task.batch_id, self._sending.app_id)
+        reach(SinkPoint.WRITING, self._task.batch_id, self._sending.app_id)
         for encoder in self._encoders:
             self._outlet.send(encoder.finish())
         self._outlet.flush()
@@ -175,7 +177,7 @@ class TransactionWriter:
         if identity is None or producer is None:
             return None
         producer.close()
-        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        reach(SinkPoint.FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
         return PreparedTransaction(identity.name, identity.producer_id, identity.epoch, self._sender.rows)
 
     def discard(self) -> None:
@@ -199,7 +201,7 @@ class TransactionWriter:
         name = take_id(self._prefix, self._decided)
         self._identity = transactions.init_producer_id(name, self._sending.producer.transaction_timeout_ms)
         self._check_in_time(transactions)
-        reach(CrashPoint.TRANSACTION_BEGUN, self._task.batch_id, self._sending.app_id)
+        reach(TransactionPoint.BEGUN, self._task.batch_id, self._sending.app_id)
         client, settings = self._sending.client, self._sending.producer
         self._producer = Producer(
             shared_client(client), settings, self._identity, transactions, topics=shared_topics(client, settings)
@@ -248,7 +250,7 @@ class PlainWriter:
         self._sender.finish()
         if self._producer is None:
             return None
-        reach(CrashPoint.SINK_FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
+        reach(SinkPoint.FILE_WRITTEN, self._task.batch_id, self._sending.app_id)
         return self._sender.rows
 
     def discard(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from sparkonce.connectors.kafka_client.client import EARLIEST, LATEST, Client, MissingTopicError, shared_client
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.data_loss import NEW_CHECKPOINT, RETENTION, report_loss, report_replaced
 from sparkonce.connectors.kafka_source.decode import RecordDecoder
 from sparkonce.connectors.kafka_source.fetch import LogReplacedError, OffsetOutOfRangeError, RangeFetcher
@@ -22,7 +23,7 @@ from sparkonce.connectors.kafka_source.options import SourceOptions
 from sparkonce.connectors.kafka_source.ranges import FetchRange, RecreatedTopicError, check_same_topic
 from sparkonce.connectors.runtime.collector import begin_call
 from sparkonce.connectors.values.rows import RowMaker
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import Position, TopicPartition
 
 
@@ -86,11 +87,11 @@ def read_range(options: SourceOptions, wanted: FetchRange) -> Iterator[pa.Record
                 rows = decoder.rows(fetched.data, fetched.scanned, position, wanted.end, fetched.aborted)
                 for batch in rows:
                     yield from maker.batches(batch)
-                    reach(CrashPoint.SOURCE_READING, batch_id, options.app_id)
+                    reach(SourcePoint.READING, batch_id, options.app_id)
                 position = fetched.scanned.next_offset or position
                 retries, last_read_s = 0, time.monotonic()
                 if position >= wanted.end:
-                    reach(CrashPoint.SOURCE_READ, batch_id, options.app_id)
+                    reach(SourcePoint.READ, batch_id, options.app_id)
         except LogReplacedError as error:
             wanted = _without_replaced(options, wanted, error)
         except (MissingTopicError, RecreatedTopicError, OffsetOutOfRangeError) as error:

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparkonce.connectors.kafka_client.client import LATEST
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
 from sparkonce.connectors.kafka_source.group_commits import GroupCommitter
 from sparkonce.connectors.kafka_source.open_ends import leave_open
 from sparkonce.connectors.kafka_source.options import FORMAT, SourceOptions
@@ -30,7 +31,7 @@ from sparkonce.connectors.kafka_source.planning import TriggerDelay
 from sparkonce.connectors.kafka_source.ranges import KafkaInputPartition
 from sparkonce.connectors.kafka_source.resolving import Offsets
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
 from sparkonce.offset_store.offsets import OffsetRange, SourceOffset, TopicPartition
 
 
@@ -113,7 +114,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if self._committer is not None:
                 self._committer.settle_once()
             return start
-        reach(CrashPoint.SOURCE_PLANNED, app_id=self._options.app_id)
+        reach(SourcePoint.PLANNED, app_id=self._options.app_id)
         return self._plan().note(end)
 
     def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> SourceOffset | None:
@@ -150,7 +151,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two offsets; none for a batch without records."""
-        reach(CrashPoint.SOURCE_SPLIT, app_id=self._options.app_id)
+        reach(SourcePoint.SPLIT, app_id=self._options.app_id)
         return self._plan().batch(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -159,7 +160,7 @@ class KafkaOnceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002
         """Do nothing: offsets are in Spark's checkpoint and, with the rows, in the sink."""
-        reach(CrashPoint.SOURCE_FINISHED, app_id=self._options.app_id)
+        reach(SourcePoint.FINISHED, app_id=self._options.app_id)
 
     def stop(self) -> None:
         """Close connections. PySpark 4.2 kills the process instead, so no required work may be left to this."""

@@ -31,9 +31,10 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from sparkonce.connectors.runtime.collector import begin_call
 from sparkonce.connectors.settings.options import OptionError
 from sparkonce.connectors.sinks.target import Routing, Target, TargetPlan, Task, TaskWriter
+from sparkonce.crash_points import reach
 from sparkonce.exactly_once.batch import Batch, read_batch
 from sparkonce.exactly_once.checkpoint import Checkpoint
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import CheckpointError
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -184,7 +185,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = self._read_batch(Checkpoint.open(self._checkpoint, self._storage_options), batchId, plans[0].attempt_id)
         for position, (target, plan) in enumerate(zip(self._targets, plans, strict=True)):
             if position > 0 and plan.writes_rows:
-                reach(CrashPoint.SINK_BETWEEN_TARGETS, batchId, self._app_id)
+                reach(SinkPoint.BETWEEN_TARGETS, batchId, self._app_id)
             target.finish(batch, plan, _parts(written, position))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

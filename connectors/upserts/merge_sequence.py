@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.connectors.upserts.crash_points import MergePoint
+from sparkonce.crash_points import reach
 from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from sparkonce.offset_store.administration import CommitEntry
 from sparkonce.offset_store.errors import CommitConflictError
@@ -229,7 +230,7 @@ class MergeSnapshot:
         record = commit.record
         intent = Intent(self.state.sequence + 1, record)
         self.offsets.record(intent)
-        reach(CrashPoint.MERGE_RECORDED, record.batch_id, record.app_id)
+        reach(MergePoint.RECORDED, record.batch_id, record.app_id)
         result = self.table.result
         result.merge(rows, intent)
         landed = result.find(intent.sequence, self.state.version)
@@ -247,7 +248,7 @@ class MergeSnapshot:
                 f"{winner.batch_id} of query {winner.query_id} (attempt {winner.attempt_id}). Another driver runs with "
                 "the same appId: stop one of the two, or give each its own appId"
             )
-        reach(CrashPoint.MERGE_UNCONFIRMED, record.batch_id, record.app_id)
+        reach(MergePoint.UNCONFIRMED, record.batch_id, record.app_id)
         self.table.snapshot()
 
     def history(self, limit: int | None = None) -> list[CommittedBatch]:

@@ -6,7 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.jobs.shared.crash_plans import point_named
 from sparkonce.jobs.shared.folders import CONF
 
 DEFAULT_CONFIG = CONF / "demo.toml"
@@ -67,7 +68,7 @@ class Settings:
                 driver_memory=job["driver_memory"],
                 time_limit=float(job["time_limit"]),
                 kills=tuple(
-                    Kill(CrashPoint(each["point"]), each.get("batch"), each.get("delete_checkpoint", False))
+                    Kill(point_named(each["point"]), each.get("batch"), each.get("delete_checkpoint", False))
                     for each in document["kill"]
                 ),
                 kill_broker_after_commits=int(document["finish"]["kill_broker_after_commits"]),

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkonce.exactly_once.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
+from sparkonce.crash_points import CRASH_VARIABLE, MARK_VARIABLE, CrashAction, CrashPoint
 from sparkonce.jobs.shared.child_process import kill_session
+from sparkonce.jobs.shared.crash_plans import point_named
 
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
@@ -73,7 +74,7 @@ class Job:
             self._wait(process, mark, watch)
             if mark.exists():
                 record = json.loads(mark.read_text())
-                return Outcome(CrashPoint(record["point"]), record["batch_id"], kill_session(process.pid))
+                return Outcome(point_named(record["point"]), record["batch_id"], kill_session(process.pid))
             if kill is not None:
                 raise JobFailedError(f"the job ended before it reached {kill[0].value}\n{self._tail()}")
             return Outcome(None, None, 0)

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
+from sparkonce.crash_points import FOLDER_VARIABLE
 from sparkonce.jobs.lab import class_archive
 from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, event_writer
 

@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 
 from sparkonce.connectors.sinks.dead_letters import COLUMN, mark
 from sparkonce.connectors.values.record_schema import COLUMNS, spark_schema
-from sparkonce.exactly_once.crash_points import arm, fired
 from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.source_support import DEADLINE_S, Topics
 
 pytestmark = pytest.mark.spark

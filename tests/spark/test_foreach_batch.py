@@ -15,8 +15,9 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import CrashPlans, arm, disarm, fired
+from sparkonce import crash_points
+from sparkonce.crash_points import CrashPlans
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "foreach_batch.md").read_text()

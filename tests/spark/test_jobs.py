@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce import EmbeddedBroker
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import CrashPlans, arm, disarm, fired
+from sparkonce import EmbeddedBroker, crash_points
+from sparkonce.crash_points import CrashPlans
 from sparkonce.jobs.etl import dataset, enrich_flights, hourly_delays
 from sparkonce.jobs.etl.job_settings import BOOTSTRAP_SERVERS, JobSettings, sample
 from sparkonce.jobs.etl.publish import create_topic, publish
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from sparkonce.jobs.shared.folders import CONF
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_client.settings import read_settings
 from sparkonce.connectors.kafka_sink.transactions import TransactionClient, transactional_prefix
 from sparkonce.connectors.sinks.dead_letters import mark
-from sparkonce.exactly_once.crash_points import arm, fired
+from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.source_support import Topics, batch
 
 pytestmark = pytest.mark.spark

@@ -18,11 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from sparkonce import crash_points
 from sparkonce.connectors.upserts import merge_sequence
+from sparkonce.connectors.upserts.crash_points import MergePoint
 from sparkonce.connectors.upserts.merge import OFFSETS_FOLDER, MergeWriter
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import CrashPlans, CrashPoint, InjectedCrashError, arm, fired
+from sparkonce.crash_points import CrashPlans, CrashPoint, InjectedCrashError
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.spark.sink_support import NumbersSource, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -131,7 +133,7 @@ def dies_unconfirmed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
         def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
             nonlocal dead
-            if point is CrashPoint.MERGE_UNCONFIRMED and batch_id == 1:
+            if point is MergePoint.UNCONFIRMED and batch_id == 1:
                 dead = True
                 raise InjectedCrashError("the driver died")
 
@@ -182,7 +184,7 @@ def test_a_driver_that_is_overtaken_before_its_merge_stops(pipeline: Pipeline, m
     recorded, go_on = threading.Event(), threading.Event()
 
     def reach(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-        if point is CrashPoint.MERGE_RECORDED and not recorded.is_set():
+        if point is MergePoint.RECORDED and not recorded.is_set():
             recorded.set()
             assert go_on.wait(DEADLINE_S)
 

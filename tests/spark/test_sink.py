@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sparkonce.exactly_once.crash_points import arm, disarm, fired
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 from tests.spark.sink_support import NumbersSource, numbers, run, start
 from tests.unit.sink.s3_store import s3_store
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from sparkonce.connectors.values.ddl import parse_schema
 from sparkonce.connectors.values.options import JsonOptions
 from sparkonce.connectors.values.rows import JsonDecoder
-from sparkonce.exactly_once.crash_points import arm, fired
+from sparkonce.jobs.shared.crash_plans import arm, fired
 from tests.json_documents import SCHEMA, documents, plain
 from tests.spark.source_support import Topics, batch
 

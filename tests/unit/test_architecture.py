@@ -13,21 +13,25 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = PROJECT / "sparkonce"
 FOLDERS = ("broker_lite", "connectors", "exactly_once", "jobs", "offset_store")
-PACKAGES = (*FOLDERS, "settings")
+PACKAGES = (*FOLDERS, "crash_points", "settings")
 
 ROW = re.compile(r"\| (`[a-z].*?) \| .* \| (.*?) ?\|")
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 
 
 def modules() -> list[str]:
-    paths = [SOURCES / "settings.py", *(path for folder in FOLDERS for path in (SOURCES / folder).rglob("*.py"))]
+    files = [path for package in PACKAGES if (path := SOURCES / f"{package}.py").is_file()]
+    paths = [*files, *(path for folder in FOLDERS for path in (SOURCES / folder).rglob("*.py"))]
     return sorted(".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in paths)
 
 
+def text_of(module: str) -> str:
+    return (SOURCES / (module.replace(".", "/") + ".py")).read_text()
+
+
 def imports_of(module: str) -> set[str]:
-    path = SOURCES / (module.replace(".", "/") + ".py")
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(text_of(module))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -108,6 +112,11 @@ def test_the_maps_name_files_that_are_there(row: str) -> None:
         folders.append(found if found.is_dir() else found.parent)
 
 
+def test_the_list_of_all_crash_points_is_complete() -> None:
+    listed = {name.rpartition(".")[0] for name in imports_of("jobs.shared.crash_plans")}
+    assert {module for module in modules() if module.endswith("crash_points")} <= listed
+
+
 def pure_modules() -> list[str]:
     cores = ("broker_lite.cluster", "broker_lite.controller", "broker_lite.coordinators", "broker_lite.replication")
     pure = [name for name in modules() if any(within(name, core) for core in (*cores, "broker_lite.scheduling"))]
@@ -121,11 +130,7 @@ def test_pure_cores_do_no_input_or_output(module: str) -> None:
 
 
 def test_no_module_grows_out_of_sight() -> None:
-    long = {
-        module: lines
-        for module in modules()
-        if (lines := (SOURCES / (module.replace(".", "/") + ".py")).read_text().count("\n")) > 600
-    }
+    long = {module: lines for module in modules() if (lines := text_of(module).count("\n")) > 600}
     assert not long
 
 
@@ -140,7 +145,7 @@ def test_no_module_loads_one_that_loads_it() -> None:
 
 
 def loaded_by(module: str) -> Iterator[str]:
-    tree = ast.parse((SOURCES / (module.replace(".", "/") + ".py")).read_text())
+    tree = ast.parse(text_of(module))
     for node in top_level(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

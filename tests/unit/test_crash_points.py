@@ -12,21 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import (
-    CrashAction,
-    CrashPlan,
-    CrashPlans,
-    CrashPoint,
-    InjectedCrashError,
-    arm,
-    disarm,
-    fired,
-    reach,
-    release,
-)
+from sparkonce import crash_points
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import AREAS, CrashAction, CrashPlan, CrashPlans, InjectedCrashError, reach
+from sparkonce.exactly_once.crash_points import SinkPoint
+from sparkonce.jobs.shared.crash_plans import POINTS, arm, disarm, fired, release
 
-POINT = CrashPoint.SINK_BEFORE_COMMIT
+POINT = SinkPoint.BEFORE_COMMIT
+REACH = "from sparkonce.crash_points import reach; from sparkonce.exactly_once.crash_points import SinkPoint; "
+REACH += "reach(SinkPoint.BEFORE_COMMIT, 0); "
 
 
 def test_off_by_default() -> None:
@@ -36,18 +30,40 @@ def test_off_by_default() -> None:
 
 def test_a_plan_is_read() -> None:
     plans = CrashPlans.from_environment({"SPARKONCE_CRASH": "sink.before_commit@3=raise", "SPARKONCE_CRASH_MARK": "m"})
-    assert plans == CrashPlans(CrashPlan(POINT, 3, CrashAction.RAISE, "m"), None)
+    assert plans == CrashPlans(CrashPlan(POINT.value, 3, CrashAction.RAISE, "m"), None)
 
 
-@pytest.mark.parametrize("text", ["sink.before_commit=kill", "sink.begun@0=hold", "a:b/c:source.read@12=disk-full"])
-def test_a_plan_reads_back_as_it_was_written(text: str) -> None:
-    assert str(CrashPlan.parse(text, "m")) == text
+def test_a_plan_may_name_an_application_and_a_batch() -> None:
+    assert CrashPlan.parse("sink.begun=kill", "m") == CrashPlan("sink.begun", None, CrashAction.KILL, "m")
+    assert CrashPlan.parse("a:b/c:source.read@12=disk-full", "m") == CrashPlan(
+        "source.read", 12, CrashAction.DISK_FULL, "m", "a:b/c"
+    )
 
 
-@pytest.mark.parametrize("text", ["sink.nowhere=raise", "sink.before_commit", "sink.before_commit@x=raise"])
-def test_a_plan_that_cannot_be_read_names_the_points(text: str) -> None:
-    with pytest.raises(ValueError, match=r"sink\.after_commit"):
+@pytest.mark.parametrize(
+    "text", ["snik.begun=raise", "begun=raise", "sink.begun", "sink.begun@x=raise", "sink.begun=explode"]
+)
+def test_a_plan_that_cannot_be_read_names_areas_and_actions(text: str) -> None:
+    with pytest.raises(ValueError, match=r"broker, merge, sink, source, transaction; actions: hold, kill"):
         CrashPlans.from_environment({"SPARKONCE_CRASH": text, "SPARKONCE_CRASH_MARK": "m"})
+
+
+def test_a_misspelt_point_fails_where_its_area_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"SPARKONCE_CRASH": "app:sink.nowhere@7=raise", "SPARKONCE_CRASH_MARK": "m"}
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans.from_environment(environment))
+    reach(SourcePoint.PLANNED)
+    with pytest.raises(ValueError, match=r"sink\.nowhere.* sink\.begun, .*sink\.after_commit"):
+        reach(POINT, 1)
+
+
+def test_a_misspelt_point_is_not_armed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"sink\.nowhere.* source\.planned, .*sink\.begun, .*broker\.fetched"):
+        arm(tmp_path, "one", "sink.nowhere=raise")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_area_is_one_class() -> None:
+    assert sorted(area for _, area in {(type(point), point.area) for point in POINTS}) == sorted(AREAS)
 
 
 def test_a_plan_needs_a_mark() -> None:
@@ -57,9 +73,10 @@ def test_a_plan_needs_a_mark() -> None:
 
 def test_it_fires_once_at_its_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
-    monkeypatch.setattr(crash_points, "_plans", CrashPlans(CrashPlan(POINT, 3, CrashAction.RAISE, str(mark)), None))
+    plan = CrashPlan.parse("sink.before_commit@3=raise", str(mark))
+    monkeypatch.setattr(crash_points, "_plans", CrashPlans(plan, None))
     reach(POINT, 2)
-    reach(CrashPoint.SINK_AFTER_COMMIT, 3)
+    reach(SinkPoint.AFTER_COMMIT, 3)
     assert not mark.exists()
     with pytest.raises(InjectedCrashError, match=r"sink\.before_commit, batch 3"):
         reach(POINT, 3)
@@ -69,9 +86,7 @@ def test_it_fires_once_at_its_batch_and_says_so(tmp_path: Path, monkeypatch: pyt
 
 def test_kill_is_a_real_sigkill(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    code = (
-        "from sparkonce.exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('survived')"
-    )
+    code = REACH + "print('survived')"
     environment = {"SPARKONCE_CRASH": "sink.before_commit=kill", "SPARKONCE_CRASH_MARK": str(mark)}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
@@ -99,9 +114,7 @@ def test_plans_of_a_folder_come_and_go(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_whoever_holds_goes_on_when_released(tmp_path: Path) -> None:
     plan = arm(tmp_path, "one", "sink.before_commit=hold")
-    code = (
-        "from sparkonce.exactly_once.crash_points import *; reach(CrashPoint.SINK_BEFORE_COMMIT, 0); print('went on')"
-    )
+    code = REACH + "print('went on')"
     environment = {"SPARKONCE_CRASH_FOLDER": str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
     while fired(plan) is None:

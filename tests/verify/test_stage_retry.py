@@ -18,10 +18,11 @@ import psutil
 import pytest
 
 from sparkonce import EmbeddedBroker
-from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm, fired, release
+from sparkonce.crash_points import FOLDER_VARIABLE, CrashPlan
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make, read_delivered
 from sparkonce.jobs.lab.verify.transactions import held_up, lags, open_transactions
 from sparkonce.jobs.shared.child_process import kill_session
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 PROJECT = Path(__file__).resolve().parents[2]
 BATCH = 20

@@ -16,22 +16,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, fired, release
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashAction, CrashPlan, CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.lab.duel.arena import Arena
 from sparkonce.jobs.lab.duel.rival import Rival, Stop
 from sparkonce.jobs.lab.verify.records import PARTITIONS
+from sparkonce.jobs.shared.crash_plans import fired, release
 from sparkonce.offset_store.record import CommittedBatch
 
-FINISHED_BATCH = CrashPoint.SINK_BEFORE_COMMIT
-CERTAIN = frozenset({FINISHED_BATCH, CrashPoint.SINK_BEGUN, CrashPoint.SINK_WRITING, CrashPoint.SINK_FILE_WRITTEN})
+FINISHED_BATCH = SinkPoint.BEFORE_COMMIT
+CERTAIN = frozenset({FINISHED_BATCH, SinkPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN})
 """Points of a batch that was compared with the result and is not in it: the driver that holds there must be fenced."""
 OTHER_POINTS = (
-    CrashPoint.SOURCE_PLANNED,
-    CrashPoint.SINK_BEGUN,
-    CrashPoint.SINK_WRITING,
-    CrashPoint.SINK_FILE_WRITTEN,
-    CrashPoint.SINK_ROWS_LANDED,
-    CrashPoint.SINK_AFTER_COMMIT,
+    SourcePoint.PLANNED,
+    SinkPoint.BEGUN,
+    SinkPoint.WRITING,
+    SinkPoint.FILE_WRITTEN,
+    SinkPoint.ROWS_LANDED,
+    SinkPoint.AFTER_COMMIT,
 )
 LONGEST_WAIT_S = 1.0
 PATIENCE_S = 5.0

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, CrashPlan, arm
+from sparkonce.crash_points import FOLDER_VARIABLE, CrashPlan
 from sparkonce.jobs.lab.duel.driver import Settings
 from sparkonce.jobs.shared.child_process import ChildEndedError, ChildProcess, session_members
+from sparkonce.jobs.shared.crash_plans import arm
 
 LIMIT_S = 240.0
 """How long anything is waited for: Spark's start is the longest."""

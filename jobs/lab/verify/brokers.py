@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Protocol
 
 from sparkonce.broker_lite.embedded import EmbeddedBroker
-from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE
+from sparkonce.crash_points import FOLDER_VARIABLE
 from sparkonce.jobs.lab.verify.cells import Cell, Kind
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS
 from sparkonce.jobs.shared.peers import QUICK_JVM, RealKafka

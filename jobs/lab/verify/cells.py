@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 
 

@@ -23,7 +23,6 @@ from enum import Enum
 from itertools import chain
 from pathlib import Path
 
-from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import SessionError
 from sparkonce.jobs.lab.verify.brokers import Kafka, open_kafka
@@ -42,6 +41,7 @@ from sparkonce.jobs.lab.verify.setback.cells import (
 )
 from sparkonce.jobs.lab.verify.setback.engine import SetBackEngine
 from sparkonce.jobs.lab.verify.show import open_show
+from sparkonce.jobs.shared.crash_plans import POINTS
 from sparkonce.jobs.shared.folders import empty_folder, result_file, working_folder
 from sparkonce.jobs.shared.peers import PeerMissingError
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a pairwise choice of cells instead of all")
     parser.add_argument("--seed", type=int, default=0, help="of the pairwise choice (default: 0)")
     _choice(parser, "--guarantee", _names(Guarantee))
-    _choice(parser, "--point", _names(CrashPoint))
+    _choice(parser, "--point", [point.value for point in POINTS])
     _choice(parser, "--kind", _names(Kind))
     _choice(parser, "--result", [*_names(Result), *(name for name in _names(Sink) if name not in _names(Result))])
     _choice(parser, "--setback", [ALL, *_names(SetBack)], "only cells whose checkpoint is set back, in these ways")

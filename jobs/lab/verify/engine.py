@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sparkonce.exactly_once.crash_points import CrashPoint, disarm
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Kafka
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result
@@ -22,6 +22,7 @@ from sparkonce.jobs.lab.verify.evidence import broken_chain, verdict
 from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, ends_the_run, must_say, must_show
 from sparkonce.jobs.lab.verify.timeline import commits, sendings
 from sparkonce.jobs.lab.verify.wave import AT_ONCE, RECORDS_PER_BATCH, Running, Wave
+from sparkonce.jobs.shared.crash_plans import disarm
 from sparkonce.jobs.shared.peers import delta_jars
 
 WAVE = 10
@@ -183,7 +184,7 @@ def waves(cells: Sequence[Cell]) -> list[tuple[Cell, ...]]:
     for cell in cells:
         if cell.kind is Kind.DRIVER_KILLED:
             groups["driver"].append(cell)
-        elif cell.kind is Kind.BROKER_KILLED and cell.point is CrashPoint.TRANSACTION_DECIDING:
+        elif cell.kind is Kind.BROKER_KILLED and cell.point is TransactionPoint.DECIDING:
             impatient.append((cell,))
         elif cell.kind is Kind.TASK_RETRIED:
             groups["retrying"].append(cell)

@@ -23,11 +23,15 @@ from enum import Enum
 from functools import cache
 from itertools import product
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.connectors.upserts.crash_points import MergePoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
-
-P = CrashPoint
+from sparkonce.jobs.shared.crash_plans import POINTS
 
 
 class Write(Enum):
@@ -48,49 +52,53 @@ _CHAINS = ((Write.OFFSETS, Write.ROWS, Write.BOTH), (Write.DEAD_OFFSETS, Write.D
 
 Step = CrashPoint | Write
 
-_PRODUCED: tuple[Step, ...] = (P.BROKER_APPENDING, P.BROKER_APPENDED)
-_PLANNED: tuple[Step, ...] = (P.SOURCE_FINISHED, P.BROKER_OFFSETS, P.SOURCE_PLANNED, P.SOURCE_SPLIT, P.SINK_BEGUN)
-_READ: tuple[Step, ...] = (P.BROKER_FETCHED, P.SOURCE_READING, P.SOURCE_READ)
-_FILES: tuple[Step, ...] = (P.SINK_WRITING, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
-_SENT: tuple[Step, ...] = (P.SINK_WRITING, P.BROKER_APPENDING)
-_ACKNOWLEDGED: tuple[Step, ...] = (P.BROKER_APPENDED, P.SINK_FILE_WRITTEN, P.SINK_BEFORE_COMMIT)
-_IN_TRANSACTIONS: tuple[Step, ...] = (P.TRANSACTION_BEGUN, *_SENT, *_ACKNOWLEDGED, P.TRANSACTION_DECIDING)
+_PRODUCED: tuple[Step, ...] = (BrokerPoint.APPENDING, BrokerPoint.APPENDED)
+_PLANNED: tuple[Step, ...] = (
+    SourcePoint.FINISHED, BrokerPoint.OFFSETS, SourcePoint.PLANNED, SourcePoint.SPLIT, SinkPoint.BEGUN,
+)  # fmt: skip
+_READ: tuple[Step, ...] = (BrokerPoint.FETCHED, SourcePoint.READING, SourcePoint.READ)
+_FILES: tuple[Step, ...] = (SinkPoint.WRITING, SinkPoint.FILE_WRITTEN, SinkPoint.BEFORE_COMMIT)
+_SENT: tuple[Step, ...] = (SinkPoint.WRITING, BrokerPoint.APPENDING)
+_ACKNOWLEDGED: tuple[Step, ...] = (BrokerPoint.APPENDED, SinkPoint.FILE_WRITTEN, SinkPoint.BEFORE_COMMIT)
+_IN_TRANSACTIONS: tuple[Step, ...] = (TransactionPoint.BEGUN, *_SENT, *_ACKNOWLEDGED, TransactionPoint.DECIDING)
 _ENDED: tuple[Step, ...] = (
-    P.SINK_ROWS_LANDED, P.TRANSACTION_DECIDED, P.TRANSACTION_ENDING, P.TRANSACTION_ENDED, P.SINK_AFTER_COMMIT,
+    SinkPoint.ROWS_LANDED,
+    TransactionPoint.DECIDED, TransactionPoint.ENDING, TransactionPoint.ENDED,
+    SinkPoint.AFTER_COMMIT,
 )  # fmt: skip
 
 _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
     (Guarantee.EXACTLY_ONCE, Result.APPEND): (
         *_PRODUCED, *_PLANNED, *_READ, *_FILES,
-        Write.BOTH, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+        Write.BOTH, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_MOST_ONCE, Result.APPEND): (
         *_PRODUCED, *_PLANNED,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, *_READ, *_FILES,
-        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, *_READ, *_FILES,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_LEAST_ONCE, Result.APPEND): (
         *_PRODUCED, *_PLANNED, *_READ, *_FILES,
-        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.EXACTLY_ONCE, Result.MERGE): (
-        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, P.MERGE_RECORDED, *_READ,
-        Write.BOTH, P.MERGE_UNCONFIRMED, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, MergePoint.RECORDED, *_READ,
+        Write.BOTH, MergePoint.UNCONFIRMED, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_MOST_ONCE, Result.MERGE): (
         *_PRODUCED, *_PLANNED,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, P.SINK_BEFORE_COMMIT, *_READ,
-        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_LEAST_ONCE, Result.MERGE): (
-        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
-        Write.ROWS, P.SINK_ROWS_LANDED, P.SINK_BETWEEN_WRITES,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.ROWS, SinkPoint.ROWS_LANDED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.EXACTLY_ONCE, Result.FOREACH_BATCH): (
-        *_PRODUCED, *_PLANNED, P.SINK_BEFORE_COMMIT, *_READ,
-        Write.BOTH, P.SINK_ROWS_LANDED, P.SINK_AFTER_COMMIT,
+        *_PRODUCED, *_PLANNED, SinkPoint.BEFORE_COMMIT, *_READ,
+        Write.BOTH, SinkPoint.ROWS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.EXACTLY_ONCE, Result.TOPIC): (
         *_PLANNED, *_READ, *_IN_TRANSACTIONS,
@@ -98,32 +106,32 @@ _STEPS: dict[tuple[Guarantee, Result], tuple[Step, ...]] = {
     ),
     (Guarantee.AT_MOST_ONCE, Result.TOPIC): (
         *_PLANNED,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES, *_READ, *_SENT,
-        Write.ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES, *_READ, *_SENT,
+        Write.ROWS, *_ACKNOWLEDGED, SinkPoint.AFTER_COMMIT,
     ),
     (Guarantee.AT_LEAST_ONCE, Result.TOPIC): (
         *_PLANNED, *_READ, *_SENT,
-        Write.ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
-        Write.OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT,
+        Write.ROWS, *_ACKNOWLEDGED, SinkPoint.BETWEEN_WRITES,
+        Write.OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT,
     ),
     # Of dead letters, every point is where it is reached first: by the target of the dead letters, if it comes there.
     (Guarantee.EXACTLY_ONCE, Result.DEAD_LETTERS): (
         *_PLANNED, *_READ, *_IN_TRANSACTIONS,
-        Write.DEAD_BOTH, *_ENDED, P.SINK_BETWEEN_TARGETS,
+        Write.DEAD_BOTH, *_ENDED, SinkPoint.BETWEEN_TARGETS,
         Write.BOTH,
     ),
     (Guarantee.AT_MOST_ONCE, Result.DEAD_LETTERS): (
         *_PLANNED,
-        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_BETWEEN_WRITES,
+        Write.DEAD_OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.BETWEEN_WRITES,
         Write.OFFSETS, *_READ, *_SENT,
-        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
-        Write.ROWS, P.SINK_ROWS_LANDED,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, SinkPoint.AFTER_COMMIT, SinkPoint.BETWEEN_TARGETS,
+        Write.ROWS, SinkPoint.ROWS_LANDED,
     ),
     (Guarantee.AT_LEAST_ONCE, Result.DEAD_LETTERS): (
         *_PLANNED, *_READ, *_SENT,
-        Write.DEAD_ROWS, *_ACKNOWLEDGED, P.SINK_BETWEEN_WRITES,
-        Write.DEAD_OFFSETS, P.SINK_OFFSETS_LANDED, P.SINK_AFTER_COMMIT, P.SINK_BETWEEN_TARGETS,
-        Write.ROWS, P.SINK_ROWS_LANDED,
+        Write.DEAD_ROWS, *_ACKNOWLEDGED, SinkPoint.BETWEEN_WRITES,
+        Write.DEAD_OFFSETS, SinkPoint.OFFSETS_LANDED, SinkPoint.AFTER_COMMIT, SinkPoint.BETWEEN_TARGETS,
+        Write.ROWS, SinkPoint.ROWS_LANDED,
         Write.OFFSETS,
     ),
 }  # fmt: skip
@@ -132,40 +140,30 @@ _STEPS |= {
     for guarantee in (Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
 }
 
-LANDED = frozenset({P.SINK_OFFSETS_LANDED, P.SINK_ROWS_LANDED, P.MERGE_UNCONFIRMED})
+LANDED = frozenset({SinkPoint.OFFSETS_LANDED, SinkPoint.ROWS_LANDED, MergePoint.UNCONFIRMED})
 """Points between a commit and its answer: after an error there, the log is read again."""
-BROKER_POINTS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED, P.BROKER_OFFSETS, P.BROKER_FETCHED})
-APPENDS = frozenset({P.BROKER_APPENDING, P.BROKER_APPENDED})
+BROKER_POINTS = frozenset(BrokerPoint)
+APPENDS = frozenset({BrokerPoint.APPENDING, BrokerPoint.APPENDED})
 """Points that a producer takes the broker to: the sink, where it sends to a topic, and else a program that does."""
-SOURCE_POINTS = frozenset(
-    {
-        P.SOURCE_FINISHED,
-        P.SOURCE_PLANNED,
-        P.SOURCE_SPLIT,
-        P.SOURCE_READING,
-        P.SOURCE_READ,
-        P.BROKER_OFFSETS,
-        P.BROKER_FETCHED,
-    }
-)
+SOURCE_POINTS = frozenset({*SourcePoint, BrokerPoint.OFFSETS, BrokerPoint.FETCHED})
 """Points that the source comes to, or takes the broker to."""
 SENDING = frozenset({Result.TOPIC, Result.DEAD_LETTERS})
 """Results whose rows, or some of them, go to a topic."""
 BY_FUNCTION = frozenset({Result.MERGE, Result.FOREACH_BATCH})
 """Results that a function of ``foreachBatch`` writes, in the driver's own Python process."""
 TASK_POINTS = frozenset(
-    {P.SOURCE_READING, P.SOURCE_READ, P.TRANSACTION_BEGUN, P.SINK_WRITING, P.SINK_FILE_WRITTEN}
+    {SourcePoint.READING, SourcePoint.READ, TransactionPoint.BEGUN, SinkPoint.WRITING, SinkPoint.FILE_WRITTEN}
 )  # fmt: skip
 """Points that a task of Spark's passes."""
-IN_A_TRANSACTION = frozenset({P.SINK_BEFORE_COMMIT, P.TRANSACTION_DECIDING, P.TRANSACTION_DECIDED})
+IN_A_TRANSACTION = frozenset({SinkPoint.BEFORE_COMMIT, TransactionPoint.DECIDING, TransactionPoint.DECIDED})
 """Points of the driver at which the transactions of all tasks are open, and may become too old."""
-_TO_A_TABLE = frozenset({P.BROKER_APPENDING, P.SINK_WRITING, P.SINK_BEFORE_COMMIT, P.SINK_BETWEEN_WRITES})
+_TO_A_TABLE = frozenset({BrokerPoint.APPENDING, SinkPoint.WRITING, SinkPoint.BEFORE_COMMIT, SinkPoint.BETWEEN_WRITES})
 BEFORE_A_WRITE = {
     Result.APPEND: _TO_A_TABLE,
-    Result.MERGE: _TO_A_TABLE | {P.MERGE_RECORDED, P.MERGE_UNCONFIRMED},
+    Result.MERGE: _TO_A_TABLE | {MergePoint.RECORDED, MergePoint.UNCONFIRMED},
     Result.FOREACH_BATCH: _TO_A_TABLE,
-    Result.TOPIC: frozenset({P.BROKER_APPENDING}),
-    Result.DEAD_LETTERS: frozenset({P.BROKER_APPENDING, P.SINK_BETWEEN_TARGETS}),
+    Result.TOPIC: frozenset({BrokerPoint.APPENDING}),
+    Result.DEAD_LETTERS: frozenset({BrokerPoint.APPENDING, SinkPoint.BETWEEN_TARGETS}),
 }
 """Points after which the process that reached them writes to a disk."""
 
@@ -186,12 +184,13 @@ IMPOSSIBLE = (
     ),
     Impossible(
         "the step has landed, so an error there is a lost acknowledgement, and is tried as one",
-        lambda cell: cell.kind is Kind.EXCEPTION and cell.point in LANDED | BROKER_POINTS - {P.BROKER_APPENDING},
+        lambda cell: cell.kind is Kind.EXCEPTION and cell.point in LANDED | BROKER_POINTS - {BrokerPoint.APPENDING},
     ),
     Impossible(
         "there is no acknowledgement to lose: no step has landed that somebody waits to hear of",
         lambda cell: (
-            cell.kind is Kind.LOST_ACKNOWLEDGEMENT and cell.point not in LANDED | BROKER_POINTS - {P.BROKER_APPENDING}
+            cell.kind is Kind.LOST_ACKNOWLEDGEMENT
+            and cell.point not in LANDED | BROKER_POINTS - {BrokerPoint.APPENDING}
         ),
     ),
     Impossible(
@@ -243,7 +242,7 @@ def why_impossible(cell: Cell) -> str | None:
 
 def in_the_driver(cell: Cell) -> bool:
     """Whether the driver's own Python process reaches the cell's point: it runs the functions of ``foreachBatch``."""
-    return cell.result in BY_FUNCTION and cell.point.value.partition(".")[0] in ("sink", "merge")
+    return cell.result in BY_FUNCTION and isinstance(cell.point, SinkPoint | MergePoint)
 
 
 def crashes_while_producing(cell: Cell) -> bool:
@@ -295,5 +294,5 @@ def full() -> tuple[Cell, ...]:
 
 def combinations() -> Iterator[Cell]:
     """Yield every combination, whether it can occur or not."""
-    for guarantee, result, point, kind, delete in product(Guarantee, Result, CrashPoint, Kind, (False, True)):
+    for guarantee, result, point, kind, delete in product(Guarantee, Result, POINTS, Kind, (False, True)):
         yield Cell(point, kind, guarantee, result, delete)

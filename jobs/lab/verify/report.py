@@ -12,12 +12,13 @@ from enum import Enum
 from html import escape
 from itertools import groupby
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.report_timeline import TIMELINE_STYLE, steps, timeline
 from sparkonce.jobs.lab.verify.setback.cells import SetBackCell
 from sparkonce.jobs.lab.verify.setback.tables import section
+from sparkonce.jobs.shared.crash_plans import POINTS
 from sparkonce.jobs.shared.page import document, table
 
 STYLE = """
@@ -191,7 +192,7 @@ def _matrix_rows(
     cells: Mapping[tuple[CrashPoint, Guarantee, Kind], Sequence[Cell]],
     ran: Mapping[Cell, Outcome[Cell]],
 ) -> Iterable[str]:
-    for part, group in groupby((point for point in CrashPoint if point in points), key=_part):
+    for part, group in groupby((point for point in POINTS if point in points), key=lambda point: point.area):
         yield f'<tr><th class="part" colspan="{len(columns) + 1}">{part}</th></tr>'
         for point in group:
             slots = []
@@ -246,18 +247,14 @@ def _words(cell: Cell) -> str:
     return f"{cell.guarantee.value}, {cell.result.value}, {cell.kind.value} at {cell.point.value}{checkpoint}"
 
 
-def _part(point: CrashPoint) -> str:
-    return point.value.partition(".")[0]
-
-
-_POINTS, _GUARANTEES, _KINDS, _RESULTS = list(CrashPoint), list(Guarantee), list(Kind), list(Result)
+_GUARANTEES, _KINDS, _RESULTS = list(Guarantee), list(Kind), list(Result)
 
 
 def _cell_order(cell: Cell) -> tuple[int, int, int, int, bool]:
     """Order as the words are declared: an Enum's members have no order of their own."""
     return (
         _GUARANTEES.index(cell.guarantee),
-        _POINTS.index(cell.point),
+        POINTS.index(cell.point),
         _KINDS.index(cell.kind),
         _RESULTS.index(cell.result),
         cell.delete_checkpoint,

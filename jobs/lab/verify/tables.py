@@ -5,10 +5,11 @@ python -m sparkonce.jobs.lab.verify.tables
 
 from __future__ import annotations
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import IMPOSSIBLE, combinations, full, must_show, why_impossible
+from sparkonce.jobs.shared.crash_plans import POINTS
 
 _GUARANTEES = (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
 _SIGNS = {Shows.NEITHER: "=", Shows.LOSS: "−", Shows.DUPLICATES: "+"}  # noqa: RUF001
@@ -24,7 +25,7 @@ def markdown() -> str:
 def _table(result: Result) -> str:
     kinds = [kind.value for kind in Kind]
     lines = [f"| {result.value} | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
-    for point in CrashPoint:
+    for point in POINTS:
         signs = [_signs(point, kind, result) for kind in Kind]
         if any(each.strip(f"{_NEVER} ") for each in signs):
             lines.append(f"| `{point.value}` | {' | '.join(signs)} |")

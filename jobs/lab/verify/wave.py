@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired, release
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashAction, CrashPlan
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.lab.spark_process import SessionError, SparkProcess
 from sparkonce.jobs.lab.verify.brokers import Broker, CrashableBroker
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment
@@ -29,6 +31,7 @@ from sparkonce.jobs.lab.verify.matrix import BROKER_POINTS, crashes_while_produc
 from sparkonce.jobs.lab.verify.pipelines import Pipeline
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.lab.verify.transactions import open_transactions
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired, release
 
 RECORDS_PER_BATCH = 8
 BEFORE_THE_CRASH = 16
@@ -58,9 +61,9 @@ ACTIONS = {
     Kind.TASK_RETRIED: CrashAction.KILL,
     Kind.TRANSACTION_TIMED_OUT: CrashAction.HOLD,
 }
-WITHOUT_BATCH = frozenset({CrashPoint.SOURCE_PLANNED, CrashPoint.SOURCE_SPLIT, CrashPoint.SOURCE_FINISHED})
+WITHOUT_BATCH = frozenset({SourcePoint.PLANNED, SourcePoint.SPLIT, SourcePoint.FINISHED})
 """Points of the planner, which knows offsets and no batches."""
-ANCHOR = CrashPoint.SINK_AFTER_COMMIT
+ANCHOR = SinkPoint.AFTER_COMMIT
 
 
 class Surroundings(Protocol):

@@ -20,7 +20,7 @@ from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.clipping import Behind, clip, clipped
 from sparkonce.exactly_once.commit import Plan
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -129,7 +129,7 @@ class Pipeline:
                 writer.write(rows)
             parts.append(None if writer is None else writer.close())
         for target, plan, part in zip(self.targets, plans, parts, strict=True):
-            reach(CrashPoint.SINK_BETWEEN_TARGETS)
+            reach(SinkPoint.BETWEEN_TARGETS)
             target.finish(current, plan, [] if part is None else [part])
         reach()
 

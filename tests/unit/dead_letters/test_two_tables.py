@@ -12,17 +12,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
+from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.options import SinkOptions
 from sparkonce.connectors.delta_sink.parquet import TableWriter
 from sparkonce.connectors.formats.delta_once import stream_sink
 from sparkonce.connectors.sinks.dead_letters import COLUMN, LETTER
 from sparkonce.connectors.sinks.stream_sink import StreamSink, TaskMessage
 from sparkonce.connectors.sinks.target import Task
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm
+from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.errors import DeliveryError, OffsetMismatchError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.cli.main import main
+from sparkonce.jobs.shared.crash_plans import arm
 from sparkonce.offset_store.delta import DeltaSnapshot
 from sparkonce.offset_store.offsets import Position, SourceOffset, TopicPartition
 from sparkonce.offset_store.store import Commit

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.demo.settings import DEFAULT_CONFIG, Kill, Settings, SettingsError
 
 
 def test_the_file_in_conf_holds_what_the_demo_promises() -> None:
     settings = Settings.read(DEFAULT_CONFIG)
     assert len({kill.point for kill in settings.kills}) == 5
-    assert Kill(CrashPoint.SINK_AFTER_COMMIT, 5, True) in settings.kills
+    assert Kill(SinkPoint.AFTER_COMMIT, 5, True) in settings.kills
     assert settings.broker_properties.exists()
 
 

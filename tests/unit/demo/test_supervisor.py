@@ -7,20 +7,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.demo.supervisor import Job, JobFailedError
 
-POINT = CrashPoint.SINK_BEFORE_COMMIT
+POINT = SinkPoint.BEFORE_COMMIT
 REACHES = f"""
 import subprocess, sys
-from sparkonce.exactly_once.crash_points import CrashPoint, reach
+from sparkonce.crash_points import reach
+from sparkonce.exactly_once.crash_points import SinkPoint
 waits = "import signal; print('up', flush=True); signal.pause()"
 child = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE)
 child.stdout.readline()
 print("child", child.pid, flush=True)
 for batch in range(5):
     print("batch", batch, flush=True)
-    reach(CrashPoint.{POINT.name}, batch)
+    reach(SinkPoint.{POINT.name}, batch)
 child.kill()
 """
 

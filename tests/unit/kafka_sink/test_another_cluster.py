@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkonce.connectors.kafka_client.client import Client
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import OffsetMismatchError
 from sparkonce.offset_store.offsets import OffsetRange, TopicPartition
 from sparkonce.offset_store.record import BatchRecord
@@ -52,7 +52,7 @@ def test_a_decision_about_records_of_another_cluster_is_taken_back(
     first = application.start("first")
     application.run(first, batch(application, ELSEWHERE, "first", 0, 0, 2), ["a", "b"])
     again = batch(application, ELSEWHERE, "first", 1, 2, 3)
-    written = die_at(application, first, again, CrashPoint.TRANSACTION_DECIDED, monkeypatch, ["c"])
+    written = die_at(application, first, again, TransactionPoint.DECIDED, monkeypatch, ["c"])
     claim(observer, *written.parts)
     application.run(application.start("first"), again, ["c"])
     assert committed_rows(observer, application.topic) == ["a", "b", "c"]

@@ -11,10 +11,11 @@ import pytest
 from sparkonce import EmbeddedBroker
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.driver import Driver, shared_driver
 from sparkonce.connectors.kafka_sink.transactions import TransactionClient, TransactionError
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import DeliveryError, TransactionsGoneError
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.exactly_once.transactions import PreparedTransaction
@@ -42,7 +43,7 @@ def decided_only(application: Application, batch_id: int, monkeypatch: pytest.Mo
     """Write a batch whose driver dies when the decision has landed, before the first transaction is ended."""
     incarnation = application.start()
     batch = application.batch(incarnation, batch_id, 2 * batch_id, 2 * batch_id + 2)
-    return die_at(application, incarnation, batch, CrashPoint.TRANSACTION_DECIDED, monkeypatch)
+    return die_at(application, incarnation, batch, TransactionPoint.DECIDED, monkeypatch)
 
 
 def die_at(
@@ -150,7 +151,7 @@ def test_a_batch_that_moves_nothing_is_taken_back_too(
     run(application, incarnation, 0)
     late = ["late 1", "late 2"]
     batch = still(application, incarnation, 1, 2)
-    written = die_at(application, incarnation, batch, CrashPoint.TRANSACTION_DECIDED, monkeypatch, late)
+    written = die_at(application, incarnation, batch, TransactionPoint.DECIDED, monkeypatch, late)
     claim(observer, *written.parts)
     again = application.start()
     application.run(again, still(application, again, 1, 2), late)
@@ -202,7 +203,7 @@ def test_a_paused_driver_cannot_commit_what_is_being_taken_back(
             patch.setattr(Driver, "undo", undo)
             next_driver_begins()
 
-    with at_point(CrashPoint.TRANSACTION_DECIDED, time_out, monkeypatch), pytest.raises(TransactionsGoneError):
+    with at_point(TransactionPoint.DECIDED, time_out, monkeypatch), pytest.raises(TransactionsGoneError):
         application.finish(first, written)
     seen = committed_rows(observer, application.topic)
     assert len(seen) == len(set(seen)), "doubled"
@@ -216,7 +217,7 @@ def test_a_weaker_guarantee_begins_with_what_was_decided_though_this_process_has
     incarnation = application.start()
     run(application, incarnation, 0)
     batch = application.batch(incarnation, 1, 2, 4)
-    die_at(application, incarnation, batch, CrashPoint.TRANSACTION_DECIDED, monkeypatch)
+    die_at(application, incarnation, batch, TransactionPoint.DECIDED, monkeypatch)
     weaker = replace_guarantee(application, Guarantee.AT_LEAST_ONCE)
     run(weaker, incarnation, 1)
     run(weaker, incarnation, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import tasks as tasks_module
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.transactions import (
     FENCING_TIMEOUT_MS,
     FencedProducerError,
@@ -15,7 +16,7 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionClient,
 )
 from sparkonce.connectors.sinks.target import Task
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import FencedError
 from tests.unit.kafka_sink.pipeline import (
     Application,
@@ -58,7 +59,7 @@ def before_it_sends(monkeypatch: pytest.MonkeyPatch, event: Callable[[], None]) 
     reach = tasks_module.reach
 
     def reached(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-        if point is CrashPoint.TRANSACTION_BEGUN:
+        if point is TransactionPoint.BEGUN:
             monkeypatch.setattr(tasks_module, "reach", reach)
             event()
         reach(point, batch_id, app_id)

@@ -15,11 +15,12 @@ import pytest
 from sparkonce.connectors.formats.dead_letter_target import RECORD, LetterTarget, as_records
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.rows import RowLayout
 from sparkonce.connectors.sinks.dead_letter_place import DeadLetterPlace
 from sparkonce.connectors.sinks.target import Target, TargetPlan, Task
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.crash_points import CrashPoint
 from tests.unit.dead_letters.memory_target import MemoryTarget
 from tests.unit.kafka_sink.pipeline import (
     Application,
@@ -147,7 +148,7 @@ def test_a_decision_that_is_taken_back_while_a_new_query_begins(
     pipeline.run()
 
     def reach(point: CrashPoint, *_: object) -> None:
-        if point is CrashPoint.TRANSACTION_DECIDED:
+        if point is TransactionPoint.DECIDED:
             raise Death
 
     with monkeypatch.context() as patch:

@@ -19,6 +19,7 @@ from sparkonce.broker_lite.protocol.apis import ApiKey
 from sparkonce.connectors.kafka_client.client import Client
 from sparkonce.connectors.kafka_sink import driver as driver_module
 from sparkonce.connectors.kafka_sink import target as target_module
+from sparkonce.connectors.kafka_sink.crash_points import TransactionPoint
 from sparkonce.connectors.kafka_sink.decisions import DecisionLog
 from sparkonce.connectors.kafka_sink.driver import Driver
 from sparkonce.connectors.kafka_sink.rows import RowLayout
@@ -30,7 +31,6 @@ from sparkonce.connectors.kafka_sink.transactions import (
     TransactionError,
 )
 from sparkonce.exactly_once.batch import Batch
-from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.decision import Stored
 from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, TransactionsGoneError
 from sparkonce.exactly_once.guarantee import Guarantee
@@ -189,7 +189,7 @@ def test_a_driver_whose_own_transaction_timed_out_is_not_told_of_another_driver(
 
         client_of_transactions, name = TransactionClient(client), application.scope.driver_id
         own = pytest.raises(TransactionsGoneError, match="the driver's own transaction was aborted")
-        with at_point(CrashPoint.TRANSACTION_DECIDING, wait, monkeypatch), own:
+        with at_point(TransactionPoint.DECIDING, wait, monkeypatch), own:
             application.finish(incarnation, written)
         run(application, application.start(), 0)
         check_whole(client, application, 2)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkonce.connectors.upserts.crash_points import MergePoint
 from sparkonce.connectors.upserts.merge_sequence import Intent, Landed, MergeTable, ResultState
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
-from sparkonce.exactly_once.crash_points import CrashPoint
 from sparkonce.exactly_once.errors import DeliveryError, FencedError, OffsetMismatchError, UnknownOutcomeError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.offset_store.administration import CommitEntry
@@ -242,7 +243,7 @@ def test_a_driver_that_lost_the_number_names_the_winner(monkeypatch: pytest.Monk
     result, intents = FakeResult(), FakeIntents()
 
     def rival(point: CrashPoint, batch_id: int | None = None, app_id: str | None = None) -> None:
-        if point is CrashPoint.MERGE_RECORDED:
+        if point is MergePoint.RECORDED:
             monkeypatch.undo()
             deliver(MergeTable(result, intents), batch(0, 0, 5, "winner", "other"))
 

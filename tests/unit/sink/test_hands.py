@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from sparkonce.crash_points import CrashPoint
 from sparkonce.exactly_once import commit as commit_module
 from sparkonce.exactly_once.batch import Batch
 from sparkonce.exactly_once.commit import Delivery
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.errors import FencedError
 from sparkonce.exactly_once.guarantee import ORDERS, Guarantee
 from sparkonce.exactly_once.recovery import plan_rewind, plan_set
@@ -44,7 +45,7 @@ class Driver:
         batch = Batch(BatchRecord(APP, query, number, f"{query}-{number}{attempt}", ranges), stateful=False)
 
         def reach(point: CrashPoint, *_: object) -> None:
-            if point is CrashPoint.SINK_BETWEEN_WRITES and meanwhile is not None:
+            if point is SinkPoint.BETWEEN_WRITES and meanwhile is not None:
                 meanwhile()
 
         with pytest.MonkeyPatch.context() as patch:

@@ -13,16 +13,17 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from sparkonce import crash_points
 from sparkonce.connectors.delta_sink.schema import SchemaError
 from sparkonce.connectors.delta_sink.table import TableError
 from sparkonce.connectors.delta_sink.target import DeltaPlan, may_land_later
 from sparkonce.connectors.formats.delta_once import DeltaOnceDataSource
 from sparkonce.connectors.settings.options import OptionError
-from sparkonce.exactly_once import crash_points
-from sparkonce.exactly_once.crash_points import CrashPlans, InjectedCrashError, arm, fired
+from sparkonce.crash_points import CrashPlans, InjectedCrashError
 from sparkonce.exactly_once.decision import AlreadyThere
 from sparkonce.exactly_once.errors import CheckpointError, FencedError, UnknownOutcomeError
 from sparkonce.exactly_once.guarantee import Guarantee
+from sparkonce.jobs.shared.crash_plans import arm, fired
 from sparkonce.offset_store.delta import DeltaOffsetStore
 from sparkonce.offset_store.errors import OffsetStoreError
 from sparkonce.offset_store.locations import Location

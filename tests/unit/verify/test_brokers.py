@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import FOLDER_VARIABLE, arm, fired, release
+from sparkonce.crash_points import FOLDER_VARIABLE
 from sparkonce.jobs.lab.verify.brokers import CrashableBroker, open_kafka
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make, read_topic
+from sparkonce.jobs.shared.crash_plans import arm, fired, release
 
 
 def produced(broker: CrashableBroker, folder: Path, plan: str) -> list[tuple[bytes, bytes]]:

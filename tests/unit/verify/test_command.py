@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.spark_process import essence
 from sparkonce.jobs.lab.verify.brokers import Kafka
@@ -44,7 +44,7 @@ def test_options_narrow_the_choice() -> None:
     chosen = choose(options(*words))
     assert [cell.delete_checkpoint for cell in chosen] == [False, True]
     assert {(cell.guarantee, cell.kind, cell.point) for cell in chosen} == {
-        (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, CrashPoint.SINK_BEGUN)
+        (Guarantee.EXACTLY_ONCE, Kind.DRIVER_KILLED, SinkPoint.BEGUN)
     }
     left = choose(options("--without-merge"))
     assert {cell.result for cell in left if isinstance(cell, Cell)} == set(Result) - {Result.MERGE}
@@ -175,9 +175,9 @@ def test_the_essence_of_a_spark_error_is_its_own_line() -> None:
 Traceback (most recent call last):
   File "commit.py", line 7, in finish
     reach(point)
-sparkonce.exactly_once.crash_points.InjectedCrashError: injected failure at sink.before_commit, batch 1
+sparkonce.crash_points.InjectedCrashError: injected failure at sink.before_commit, batch 1
  SQLSTATE: XXKST"""
-    assert essence(text).startswith("sparkonce.exactly_once.crash_points.InjectedCrashError: injected failure")
+    assert essence(text).startswith("sparkonce.crash_points.InjectedCrashError: injected failure")
     assert essence("nothing\nknown") == "nothing"
     assert essence("") == "no message"
 

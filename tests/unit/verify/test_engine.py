@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import write_deltalake
 
 from sparkonce import EmbeddedBroker
-from sparkonce.exactly_once.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
+from sparkonce.crash_points import MARK_SUFFIX, PLAN_SUFFIX, RELEASE_SUFFIX
 from sparkonce.jobs.lab.spark_process import SESSION_ENDED
 from sparkonce.jobs.lab.verify import wave
 from sparkonce.jobs.lab.verify.brokers import SETTINGS, Kafka

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.broker_lite.handlers.crash_points import BrokerPoint
+from sparkonce.connectors.kafka_source.crash_points import SourcePoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import (
@@ -20,6 +23,7 @@ from sparkonce.jobs.lab.verify.matrix import (
     why_impossible,
 )
 from sparkonce.jobs.lab.verify.tables import markdown
+from sparkonce.jobs.shared.crash_plans import POINTS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -50,7 +54,7 @@ def test_the_others_show_their_weakness_and_no_other(guarantee: Guarantee, shows
 @pytest.mark.parametrize("result", Result)
 @pytest.mark.parametrize("delete_checkpoint", [False, True])
 def test_a_crash_between_the_writes_is_seen(result: Result, delete_checkpoint: bool) -> None:
-    between = CrashPoint.SINK_BETWEEN_WRITES
+    between = SinkPoint.BETWEEN_WRITES
     for guarantee, shows in ((Guarantee.AT_LEAST_ONCE, Shows.DUPLICATES), (Guarantee.AT_MOST_ONCE, Shows.LOSS)):
         crash = cell(between, Kind.DRIVER_KILLED, guarantee, result, delete_checkpoint)
         assert why_impossible(crash) is None
@@ -59,7 +63,7 @@ def test_a_crash_between_the_writes_is_seen(result: Result, delete_checkpoint: b
 
 
 def test_what_landed_is_found_again_and_what_died_is_not() -> None:
-    landed = CrashPoint.SINK_ROWS_LANDED
+    landed = SinkPoint.ROWS_LANDED
     for kind, ends in ((Kind.LOST_ACKNOWLEDGEMENT, False), (Kind.WORKER_KILLED, True), (Kind.BROKER_KILLED, False)):
         crash = cell(landed, kind, Guarantee.AT_LEAST_ONCE)
         assert ends_the_run(crash) is ends
@@ -68,27 +72,27 @@ def test_what_landed_is_found_again_and_what_died_is_not() -> None:
 
 def test_at_most_once_loses_what_fails_in_its_tasks() -> None:
     for kind in (Kind.EXCEPTION, Kind.WORKER_KILLED, Kind.DRIVER_KILLED):
-        assert must_show(cell(CrashPoint.SOURCE_READ, kind, Guarantee.AT_MOST_ONCE)) is Shows.LOSS
-        assert must_show(cell(CrashPoint.SINK_BEGUN, kind, Guarantee.AT_MOST_ONCE)) is Shows.NEITHER
+        assert must_show(cell(SourcePoint.READ, kind, Guarantee.AT_MOST_ONCE)) is Shows.LOSS
+        assert must_show(cell(SinkPoint.BEGUN, kind, Guarantee.AT_MOST_ONCE)) is Shows.NEITHER
 
 
 def test_rows_of_a_topic_are_there_as_soon_as_they_are_sent() -> None:
     for result, most in ((Result.TOPIC, Shows.NEITHER), (Result.DEAD_LETTERS, Shows.LOSS)):
-        sent = CrashPoint.SINK_FILE_WRITTEN, Kind.EXCEPTION
+        sent = SinkPoint.FILE_WRITTEN, Kind.EXCEPTION
         assert must_show(cell(*sent, Guarantee.AT_LEAST_ONCE, result)) is Shows.DUPLICATES
         assert must_show(cell(*sent, Guarantee.AT_MOST_ONCE, result)) is most
-        assert must_show(cell(CrashPoint.SINK_WRITING, Kind.EXCEPTION, Guarantee.AT_MOST_ONCE, result)) is Shows.LOSS
+        assert must_show(cell(SinkPoint.WRITING, Kind.EXCEPTION, Guarantee.AT_MOST_ONCE, result)) is Shows.LOSS
 
 
 def test_a_task_that_is_run_again_shows_what_a_batch_would_and_does_not_end_the_run() -> None:
-    retried = CrashPoint.SINK_FILE_WRITTEN, Kind.TASK_RETRIED
+    retried = SinkPoint.FILE_WRITTEN, Kind.TASK_RETRIED
     assert must_show(cell(*retried, Guarantee.AT_LEAST_ONCE, Result.TOPIC)) is Shows.DUPLICATES
     assert must_show(cell(*retried, Guarantee.AT_LEAST_ONCE, Result.APPEND)) is Shows.NEITHER
     assert must_show(cell(*retried, Guarantee.AT_MOST_ONCE, Result.TOPIC)) is Shows.NEITHER
     assert must_show(cell(*retried, Guarantee.AT_MOST_ONCE, Result.APPEND)) is Shows.LOSS
     assert not ends_the_run(cell(*retried, Guarantee.EXACTLY_ONCE, Result.TOPIC))
-    assert why_impossible(cell(CrashPoint.SINK_BEGUN, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE)) is not None
-    merging = cell(CrashPoint.SOURCE_READ, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE, Result.MERGE)
+    assert why_impossible(cell(SinkPoint.BEGUN, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE)) is not None
+    merging = cell(SourcePoint.READ, Kind.TASK_RETRIED, Guarantee.EXACTLY_ONCE, Result.MERGE)
     assert why_impossible(merging) is not None
 
 
@@ -103,14 +107,14 @@ def test_a_transaction_that_times_out_is_told() -> None:
 
 def test_the_broker_is_hit_where_the_sink_sends_if_it_does() -> None:
     for result in Result:
-        append = cell(CrashPoint.BROKER_APPENDED, Kind.BROKER_KILLED, Guarantee.EXACTLY_ONCE, result)
+        append = cell(BrokerPoint.APPENDED, Kind.BROKER_KILLED, Guarantee.EXACTLY_ONCE, result)
         assert crashes_while_producing(append) is (result not in SENDING)
-        killed = cell(CrashPoint.BROKER_APPENDED, Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE, result)
+        killed = cell(BrokerPoint.APPENDED, Kind.DRIVER_KILLED, Guarantee.EXACTLY_ONCE, result)
         assert (why_impossible(killed) is None) is (result in SENDING)
 
 
 def test_every_point_and_kind_occurs() -> None:
-    assert {each.point for each in full()} == set(CrashPoint)
+    assert {each.point for each in full()} == set(POINTS)
     assert {each.kind for each in full()} == set(Kind)
     for result in Result:
         assert {each.guarantee for each in full() if each.result is result} == set(Guarantee)
@@ -136,4 +140,4 @@ def test_the_page_says_what_the_matrix_says() -> None:
 
 def test_the_page_describes_every_point() -> None:
     page = (DOCS / "crash_points.md").read_text()
-    assert [point.value for point in CrashPoint if f"- `{point.value}`:" not in page] == []
+    assert [point.value for point in POINTS if f"- `{point.value}`:" not in page] == []

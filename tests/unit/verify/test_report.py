@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from sparkonce.exactly_once.crash_points import CrashPoint
+from sparkonce.crash_points import CrashPoint
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.exactly_once.guarantee import Guarantee
 from sparkonce.jobs.lab.verify.cells import Cell, Kind, Moment, Outcome, Result, Shows
 from sparkonce.jobs.lab.verify.matrix import full
@@ -71,7 +72,7 @@ class Page(HTMLParser):
 
 
 def outcome(
-    point: CrashPoint = CrashPoint.SINK_BETWEEN_WRITES,
+    point: CrashPoint = SinkPoint.BETWEEN_WRITES,
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE,
     must_show: Shows = Shows.DUPLICATES,
     wrong: str | None = None,
@@ -131,7 +132,7 @@ def test_a_tile_shows_the_result_and_a_deleted_checkpoint(result: Result) -> Non
 
 
 def test_wrong_cells_are_open_and_come_first() -> None:
-    right, wrong = outcome(), outcome(CrashPoint.SINK_AFTER_COMMIT, Guarantee.EXACTLY_ONCE, wrong="3 rows came twice")
+    right, wrong = outcome(), outcome(SinkPoint.AFTER_COMMIT, Guarantee.EXACTLY_ONCE, wrong="3 rows came twice")
     text = page([right, wrong], "RESULT cells=2 wrong=1")
     shown = Page(text)
     assert shown.cells == [True, False]
@@ -144,7 +145,7 @@ def test_wrong_cells_are_open_and_come_first() -> None:
 def test_the_result_line_and_the_counts_stand_at_the_top() -> None:
     outcomes = [
         outcome(),
-        outcome(CrashPoint.SINK_AFTER_COMMIT, must_show=Shows.NEITHER, duplicated=0),
+        outcome(SinkPoint.AFTER_COMMIT, must_show=Shows.NEITHER, duplicated=0),
         outcome(guarantee=Guarantee.AT_MOST_ONCE, must_show=Shows.LOSS, lost=7, duplicated=0),
     ]
     text = page(outcomes, "RESULT cells=3 lost=0 duplicated=0 wrong=0")

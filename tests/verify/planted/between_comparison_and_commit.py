@@ -15,7 +15,7 @@ def move_point_there(commit_through: Callable[[Any], Any]) -> None:
         reach = commit.reach
 
         def reach_others(point: Any, *where: Any) -> None:
-            if point is not commit.CrashPoint.SINK_BEFORE_COMMIT:
+            if point is not commit.SinkPoint.BEFORE_COMMIT:
                 reach(point, *where)
 
         commit.reach = reach_others
@@ -24,9 +24,10 @@ def move_point_there(commit_through: Callable[[Any], Any]) -> None:
         commit = delta.DeltaSnapshot.commit
 
         def reach_and_commit(self: Any, what: Any) -> None:
-            from sparkonce.exactly_once.crash_points import CrashPoint, reach
+            from sparkonce.crash_points import reach
+            from sparkonce.exactly_once.crash_points import SinkPoint
 
-            reach(CrashPoint.SINK_BEFORE_COMMIT, what.record.batch_id, what.record.app_id)
+            reach(SinkPoint.BEFORE_COMMIT, what.record.batch_id, what.record.app_id)
             commit(commit_through(self), what)
 
         delta.DeltaSnapshot.commit = reach_and_commit

@@ -26,13 +26,15 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from sparkonce.exactly_once.crash_points import CrashAction, CrashPlan, CrashPoint, arm, disarm, fired
+from sparkonce.crash_points import CrashAction, CrashPlan
+from sparkonce.exactly_once.crash_points import SinkPoint
 from sparkonce.jobs.lab.verify.cells import Moment
 from sparkonce.jobs.lab.verify.records import Sending, create_topic, make
 from sparkonce.jobs.lab.verify.setback.cells import Query, SetBack, SetBackCell, StateStore
 from sparkonce.jobs.lab.verify.setback.due import LINES
 from sparkonce.jobs.lab.verify.setback.judge import is_sparks_own, names_way_out
 from sparkonce.jobs.lab.verify.setback.queries import Setup
+from sparkonce.jobs.shared.crash_plans import arm, disarm, fired
 
 RECORDS_PER_BATCH = 4
 LESS_RECORDS, MORE_FILES = 2, 2
@@ -230,13 +232,13 @@ def _crash_without_data(one: Running) -> Course:
         return
     batch = one.newest("offsets") + 2
     name = one.folder.name
-    plan = f"{one.app_id}:{CrashPoint.SINK_BEGUN.value}@{batch}={CrashAction.RAISE.value}"
+    plan = f"{one.app_id}:{SinkPoint.BEGUN.value}@{batch}={CrashAction.RAISE.value}"
     one.plan = arm(one.crash_folder, name, plan)
     error = yield from _run(one, one.setup())
     disarm(one.crash_folder, name)
     if error is None or fired(one.plan) is None:
         raise CourseError(f"the query did not fail in batch {batch}, the one without data: {error or 'it went on'}")
-    one.note("fault", f"exception at {CrashPoint.SINK_BEGUN.value} of batch {batch}, which has no data")
+    one.note("fault", f"exception at {SinkPoint.BEGUN.value} of batch {batch}, which has no data")
 
 
 def _set_back(one: Running, copy: Path) -> Setup:
