@@ -9,7 +9,8 @@ STAMP := $(VENV)/.complete
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java classes demo test check bench soak integration kafka-image clean
+.PHONY: help setup java classes demo test test-oldest versions check bench soak integration kafka-image clean
+OLDEST := .venv-oldest
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,6 +40,16 @@ test: classes ## All tests (20 minutes on two cores)
 	@$(BIN)/python -m pytest -m "not soak" --ignore tests/verify/test_quick.py -n 2
 	@$(BIN)/python -m pytest -m "not soak" tests/verify/test_quick.py
 
+test-oldest: ## Unit and Spark tests with the oldest dependencies that pyproject.toml accepts
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv pip wheel 'setuptools>=80'
+	@SSL_CERT_FILE=$${SSL_CERT_FILE:-$$PIP_CERT} $(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python \
+		--resolution lowest-direct --config-settings editable_mode=compat -e '.[demo,test,bench]'
+	@PATH="$(CURDIR)/$(OLDEST)/bin:$$PATH" $(OLDEST)/bin/python -m pytest -m "not soak" tests/unit tests/spark -n 2
+
+versions: $(STAMP) ## The wheel in empty environments: make versions PYTHONS="python3.12 python3.13" SPARKS="4.2.0 4.2.1"
+	@$(BIN)/python -m tests.versions.run $(PYTHONS:%=--python %) $(SPARKS:%=--spark %)
+
 check: $(STAMP) ## Format, lint and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -57,4 +68,4 @@ integration: classes ## The connectors' tests on a real Kafka in a container (ne
 	@$(BIN)/python -m tests.containers.run
 
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) .demo .bench .mypy_cache .ruff_cache build *.egg-info
+	rm -rf $(VENV) $(OLDEST) .demo .bench .mypy_cache .ruff_cache build *.egg-info
