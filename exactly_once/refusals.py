@@ -197,7 +197,9 @@ def _skipping(decision: NeverStored, where: str, batch: Batch, snapshot: Snapsho
 
 def _way_out(decision: Mismatch, batch: Batch, snapshot: Snapshot, place: Place) -> str:
     if decision.query_is_known:
-        return f"{_why_known(decision, batch, snapshot, place)} {_begin_at_stored(batch, snapshot, place)}"
+        # After a gap the table is behind the checkpoint: taking it back further leads nowhere.
+        begin = _begin_at_stored(batch, snapshot, place, may_take_back=decision.is_overlap)
+        return f"{_why_known(decision, batch, snapshot, place)} {begin}"
     beside = "To write these records beside the old rows on purpose, use another appId"
     if place.spec is None:
         return f"{_begin_at_stored(batch, snapshot, place)}. {beside}"
