@@ -324,15 +324,16 @@ class SourceOptions:
             OptionError: for an option that is unknown, missing, unreadable or in conflict with another.
         """
         OPTIONS.check(given)
+        values = OPTIONS.values(given, _SETTINGS)
+        fields = {"subscribe": "subscribed", "subscribePattern": "pattern", "assign": "assigned"}
+        check_choice({name: values[field] for name, field in fields.items()}, FORMAT)
         options = cls(
-            **OPTIONS.values(given, _SETTINGS),
+            **values,
             settings=read_settings(given),
             rows=read_rows(OPTIONS, given),
             group_id=next((text for key, text in given.items() if key.lower() == "kafka.group.id"), None),
             storage_options=storage_options(given),
         )
-        chosen = {"subscribe": options.subscribed, "subscribePattern": options.pattern, "assign": options.assigned}
-        check_choice(chosen, FORMAT)
         _check_limits(options)
         _check_store(options)
         return options

@@ -14,7 +14,9 @@ LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 
 
 def test_no_plan_of_a_stream_shows_a_secret(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    secrets = [entry.name for entry in REFERENCES["source"].entries() if entry.secret and not entry.name.endswith("*")]
+    secrets = [
+        entry.name for entry in REFERENCES["source"].entries() if entry.sensitive and not entry.name.endswith("*")
+    ]
     planted = {name: LINE if name.endswith("jaas.config") else SECRET for name in secrets}
     planted |= {"storage.AWS_SECRET_ACCESS_KEY": SECRET, "storage.AZURE_STORAGE_ACCOUNT_KEY": SECRET}
     reader = spark.readStream.format("kafka_once").option("kafka.bootstrap.servers", "localhost:9092")

@@ -293,7 +293,7 @@ def test_a_batch_whose_rows_are_all_filtered_out_moves_the_offsets(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"appId": ""}, "appId is empty"),
+        ({"appId": ""}, "option appId='': it is empty"),
         ({"partionBy": "value"}, "did you mean 'partitionBy'"),
         ({"partitionBy": "nope"}, "the query has partition, offset, value"),
         ({"deliveryGuarantee": "often"}, "exactly-once"),

@@ -147,7 +147,7 @@ def test_rows_arrive_in_order(client: Client, acks: int, compression: Compressio
 
 
 def test_without_idempotence_and_without_answers(client: Client) -> None:
-    with Writer(client, replace(SMALL, acks=0, idempotent=False), idempotent=False) as writer:
+    with Writer(client, replace(SMALL, acks=0), idempotent=False) as writer:
         writer.write(rows("unanswered", 0, 500))
         writer.flush()
         assert writer.producer.rows == 500
